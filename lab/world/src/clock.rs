@@ -1,0 +1,24 @@
+//! The world's wall clock: a fixed start plus the time that tokio says has passed.
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A wall clock that moves with tokio's time, so that paused runtimes move it too.
+#[derive(Clone, Debug)]
+pub struct WorldClock {
+    base: Timestamp,
+    started: Instant,
+}
+
+impl WorldClock {
+    /// A clock that shows `base` now. Must be called inside a tokio runtime.
+    pub fn starting_at(base: Timestamp) -> Self {
+        Self { base, started: Instant::now() }
+    }
+
+    /// The world's present wall-clock time.
+    pub fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.base.saturating_add(passed).unwrap_or(Timestamp::MAX)
+    }
+}

@@ -1,0 +1,60 @@
+//! What a guest's kubeadm and kubelet ask of a control plane. The Proxmox side calls it, the Kubernetes side answers.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+/// One `kubeadm join` as it arrives at the control plane.
+#[derive(Clone, Debug)]
+pub struct JoinRequest {
+    /// The guest's machine: its SMBIOS uuid, which becomes the Node's `systemUUID`.
+    pub system_uuid: String,
+    /// `host:port` of the API server that the join configuration names.
+    pub api_server: String,
+    /// The bootstrap token, `id.secret`.
+    pub token: String,
+    /// Pinned CA public keys, `sha256:<hex>`. Empty means that the join asked to skip the verification.
+    pub ca_cert_hashes: Vec<String>,
+    /// The name under which the kubelet registers.
+    pub node_name: String,
+    /// The guest's addresses, the first is its `InternalIP`.
+    pub addresses: Vec<String>,
+    /// vCPUs of the machine.
+    pub cpus: u32,
+    /// Memory of the machine in bytes, as the guest's kernel sees it.
+    pub memory: u64,
+    /// Size of the guest's root file system in bytes.
+    pub disk: u64,
+    /// `--node-labels` of the kubelet, already split.
+    pub node_labels: Vec<(String, String)>,
+    /// Taints of the join configuration as `key=value:Effect`.
+    pub taints: Vec<String>,
+    /// `--provider-id`, where given.
+    pub provider_id: Option<String>,
+    /// `--max-pods`, where given.
+    pub max_pods: Option<u32>,
+}
+
+/// How a join ended, in kubeadm's own terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinFailure {
+    /// What kubeadm writes to standard error.
+    pub stderr: String,
+    /// Exit status, 1 in all cases that were seen.
+    pub exit_code: i32,
+    /// How long kubeadm takes until it gives up.
+    pub after: Duration,
+}
+
+/// The control plane as a guest sees it.
+pub trait ControlPlane: Send + Sync {
+    /// TLS bootstrap of a kubelet: checks address, token, and CA hash, and starts a kubelet for the node on success.
+    /// The Node object may appear a moment after the answer.
+    fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
+
+    /// The guest with this system uuid lost its power (or was shut down): its kubelet reports nothing more.
+    fn power_lost(&self, system_uuid: &str);
+
+    /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old name.
+    fn booted_again(&self, system_uuid: &str);
+}

@@ -1,0 +1,1 @@
+//! An embedded Kubernetes API server with the controllers that an autoscaler meets.

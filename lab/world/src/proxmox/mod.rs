@@ -1,0 +1,1 @@
+//! An embedded Proxmox VE cluster.

@@ -1,0 +1,1 @@
+//! The embedded APIs over TLS on loopback, for real clients.

@@ -1,0 +1,2 @@
+//! pve-autoscaler.
+fn main() {}
