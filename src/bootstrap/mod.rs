@@ -1,0 +1,1 @@
+//! A booted VM becomes a Node.

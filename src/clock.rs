@@ -1,0 +1,47 @@
+//! Where the time comes from. Everything outside the pure planner asks a [`Clock`], so that tests and the simulation own it.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A source of wall-clock time.
+pub trait Clock: Send + Sync {
+    /// The present wall-clock time.
+    fn now(&self) -> Timestamp;
+}
+
+/// A shared clock.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The machine's own clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place where the machine's clock is read")]
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A clock that starts at a given time and moves with tokio's time, so that a paused runtime moves it.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    base: Timestamp,
+    started: Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows `base` now. Must be called inside a tokio runtime.
+    pub fn starting_at(base: Timestamp) -> Self {
+        Self { base, started: Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.base.saturating_add(passed).unwrap_or(Timestamp::MAX)
+    }
+}

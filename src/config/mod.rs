@@ -1,0 +1,1 @@
+//! The configuration: TOML as written (with spans) → checked settings. One file a table.

@@ -1,0 +1,1 @@
+//! The round: snapshot, plan, act.

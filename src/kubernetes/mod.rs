@@ -1,0 +1,1 @@
+//! Kubernetes: watches → snapshot; records; drain; tokens; events. The only place that names kube types.

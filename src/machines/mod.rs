@@ -1,0 +1,1 @@
+//! Machines: records, slots, create, retire, reconcile.

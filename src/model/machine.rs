@@ -1,0 +1,189 @@
+//! A machine: one VM of a pool from the first intent to its end, and the hosts that carry it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Where a machine is in its life. Derived from what is seen against the record, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// The record is written, nothing is asked of Proxmox yet.
+    #[default]
+    Requested,
+    /// The clone runs.
+    Cloning,
+    /// The clone is there; its configuration and disk size are being set.
+    Configuring,
+    /// The VM is being started.
+    Starting,
+    /// The VM runs; the guest agent or systemd is awaited.
+    Booting,
+    /// The join runs inside.
+    Joining,
+    /// The Node object is there, not ready yet.
+    Registered,
+    /// The node is ready.
+    Ready,
+    /// Pods are being evicted.
+    Draining,
+    /// The VM is being shut down.
+    Stopping,
+    /// The Node object and the VM are being deleted.
+    Deleting,
+    /// Nothing is left.
+    Gone,
+    /// It failed and is being cleaned away.
+    Failed,
+}
+
+/// A VMID and the address that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slot {
+    /// The VMID.
+    pub vmid: u32,
+    /// The address, `None` with DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+}
+
+/// A machine of a pool, as a round sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// Its name, which is the VM's, the guest's and the Node's.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its VMID.
+    pub vmid: u32,
+    /// The Proxmox host it is on.
+    pub host: String,
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Since when it has been in this phase.
+    pub since: Option<Timestamp>,
+    /// The Node, once it has registered.
+    pub node: Option<String>,
+    /// Pods it was made for, `namespace/name`.
+    #[serde(default)]
+    pub pods: Vec<String>,
+}
+
+/// A storage as one host sees it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Storage {
+    /// Its size.
+    pub total: i64,
+    /// What is used.
+    pub used: i64,
+    /// Every host sees the same one.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+/// A Proxmox host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// It is up and part of the cluster.
+    pub online: bool,
+    /// It is in (HA) maintenance.
+    #[serde(default)]
+    pub maintenance: bool,
+    /// Its threads.
+    pub cores: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
+    /// Memory in use in bytes, as Proxmox reports it.
+    pub memory_used: i64,
+    /// vCPUs of the running VMs and containers on it, ours included, where known.
+    #[serde(default)]
+    pub cores_assigned: u32,
+    /// Memory in bytes that running guests were given, ours included, where known.
+    #[serde(default)]
+    pub memory_assigned: i64,
+    /// Its storages.
+    #[serde(default)]
+    pub storage: BTreeMap<String, Storage>,
+}
+
+/// What a machine's record says is meant to become of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Intent {
+    /// It is being created, or lives.
+    Create,
+    /// It is on its way out, for this reason.
+    Retire {
+        /// In words, for logs and events.
+        reason: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Its creation failed and what there is of it is being removed.
+    Discard {
+        /// What failed.
+        reason: String,
+        /// Since when.
+        since: Timestamp,
+    },
+}
+
+/// The record of a machine, kept in Kubernetes before anything is asked of Proxmox and dropped last.
+///
+/// It names what was given out, so that a later change of configuration contradicts nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Unique id of the machine (a random UUID), part of the VM's marker.
+    pub id: String,
+    /// Its pool.
+    pub pool: String,
+    /// Name of VM, guest and Node.
+    pub name: String,
+    /// Its slot.
+    pub slot: Slot,
+    /// The Proxmox host that it was put on.
+    pub host: String,
+    /// VMID of the template.
+    pub template: u32,
+    /// The host that holds the template.
+    pub template_host: String,
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+    /// What is meant to become of it.
+    pub intent: Intent,
+    /// When it was requested.
+    pub created: Timestamp,
+    /// UPID of the Proxmox task under way, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// The VM's SMBIOS uuid, once known: equals the Node's `systemUUID`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smbios_uuid: Option<String>,
+    /// Id (not the secret) of the bootstrap token minted for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
+    /// uid of the Node that it became.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_uid: Option<String>,
+    /// We cordoned the Node (so we may uncordon it).
+    #[serde(default)]
+    pub cordoned: bool,
+    /// When each phase was entered: the machine's own timeline.
+    #[serde(default)]
+    pub entered: BTreeMap<Phase, Timestamp>,
+    /// Pods it was made for, `namespace/name`, at most a few.
+    #[serde(default)]
+    pub pods: Vec<String>,
+}

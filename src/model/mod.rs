@@ -1,0 +1,20 @@
+//! Plain data that every part speaks: what a round sees ([`Snapshot`]), what it decides ([`Plan`]), and the nouns in them.
+//!
+//! No I/O, no clock, no randomness, no kube or reqwest types.
+
+pub mod machine;
+pub mod node;
+pub mod plan;
+pub mod pod;
+pub mod quantity;
+pub mod resources;
+pub mod selector;
+pub mod snapshot;
+pub mod workload;
+
+pub use machine::{Host, Machine, Phase, Record, Slot};
+pub use node::{Node, Taint, TaintEffect};
+pub use plan::Plan;
+pub use pod::Pod;
+pub use resources::Resources;
+pub use snapshot::Snapshot;

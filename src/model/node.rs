@@ -1,0 +1,79 @@
+//! A Kubernetes node, as far as decisions read it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::resources::Resources;
+use super::selector::Labels;
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TaintEffect {
+    /// New pods are not scheduled.
+    NoSchedule,
+    /// New pods are scheduled elsewhere if possible.
+    PreferNoSchedule,
+    /// New pods are not scheduled and running ones are evicted.
+    NoExecute,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value, empty where it has none.
+    pub value: String,
+    /// Its effect.
+    pub effect: TaintEffect,
+    /// When it was added, where known.
+    pub time_added: Option<Timestamp>,
+}
+
+/// A node condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// `Ready`, `DiskPressure`, …
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Since when it has had this status.
+    pub last_transition: Option<Timestamp>,
+}
+
+/// A Kubernetes node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`, empty in a snapshot file.
+    pub resource_version: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
+    pub annotations: Labels,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`.
+    pub deleted: Option<Timestamp>,
+    /// `spec.unschedulable` (cordoned).
+    pub unschedulable: bool,
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.providerID`.
+    pub provider_id: Option<String>,
+    /// `status.nodeInfo.systemUUID`, lower case, empty where unknown.
+    pub system_uuid: String,
+    /// `status.addresses` of kind InternalIP.
+    pub internal_ips: Vec<String>,
+    /// `status.capacity`.
+    pub capacity: Resources,
+    /// `status.allocatable`.
+    pub allocatable: Resources,
+    /// `status.conditions`.
+    pub conditions: Vec<Condition>,
+    /// `status.volumesAttached` names.
+    pub volumes_attached: Vec<String>,
+}

@@ -1,0 +1,220 @@
+//! What a decision says: the machines to make, the nodes to remove, and a verdict with its reason for each pod and node.
+//!
+//! Serialises to the format of `plan --output json`.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// A decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// The time of the decision.
+    pub time: Timestamp,
+    /// Machines to make, by pool.
+    pub scale_up: Vec<PoolGrowth>,
+    /// Every pending pod once.
+    pub pods: Vec<PodVerdict>,
+    /// Nodes to remove.
+    pub scale_down: Vec<Removal>,
+    /// Every node once.
+    pub nodes: Vec<NodeVerdict>,
+}
+
+/// The machines that one pool gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolGrowth {
+    /// The pool.
+    pub pool: String,
+    /// Its new machines.
+    pub machines: Vec<NewMachine>,
+}
+
+/// A machine to make, so specific that acting on it decides nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewMachine {
+    /// Its name, where free slots are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its VMID, where free slots are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vmid: Option<u32>,
+    /// Its address, where free slots are known and the pool has addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The host it goes to.
+    pub host: String,
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory as a quantity, e.g. `8Gi`.
+    pub memory: String,
+    /// The same in bytes.
+    #[serde(skip)]
+    pub memory_bytes: i64,
+    /// Pods planned on it, `namespace/name`.
+    pub pods: Vec<String>,
+}
+
+/// What happens to a pending pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum PodOutcome {
+    /// A new machine is made for it.
+    NewNode,
+    /// It fits a node that is there.
+    ExistingNode,
+    /// It fits a machine that is on its way.
+    UpcomingNode,
+    /// No pool's node could take it.
+    NoPoolFits,
+    /// The pools that fit are at their maximum.
+    PoolAtMax,
+    /// The pools that fit find no host with room.
+    NoHostCapacity,
+    /// Its priority is below the cut-off.
+    Expendable,
+    /// A DaemonSet's pod never causes a node.
+    DaemonSet,
+    /// A scheduling gate holds it back.
+    Gated,
+    /// It is younger than the configured delay.
+    TooYoung,
+    /// The pools that fit are backing off after failures.
+    BackingOff,
+}
+
+/// Why a pool does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolReason {
+    /// The pool.
+    pub pool: String,
+    /// One of the contract's names, e.g. `InsufficientCpu`.
+    pub reason: &'static str,
+    /// The same in words, with figures.
+    pub message: String,
+}
+
+/// A pending pod's verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodVerdict {
+    /// `namespace/name`.
+    pub pod: String,
+    /// What happens to it.
+    pub verdict: PodOutcome,
+    /// The pool of its new machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The existing node it fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The machine on its way that it fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Why the pools do not take it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<PoolReason>,
+}
+
+/// Where a pod of a removed node goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Move {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The node that can take it.
+    pub to: String,
+}
+
+/// Why a node is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum RemovalReason {
+    /// Nothing runs on it that has to move.
+    Empty,
+    /// Below the threshold, and its pods fit elsewhere.
+    Underutilized,
+    /// Not ready for too long.
+    Unready,
+    /// Fewer or smaller machines do.
+    Consolidation,
+    /// Made from settings that have changed.
+    Drifted,
+    /// Older than allowed.
+    Expired,
+}
+
+/// A node to remove.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// The node.
+    pub node: String,
+    /// Why.
+    pub reason: RemovalReason,
+    /// Its utilization, rounded to four digits.
+    pub utilization: f64,
+    /// Where its pods go.
+    pub moves: Vec<Move>,
+}
+
+/// What holds for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum NodeOutcome {
+    /// In no pool of ours.
+    NotManaged,
+    /// Above the threshold.
+    Utilized,
+    /// A pod holds it.
+    Blocked,
+    /// Its pods fit nowhere else.
+    NoPlaceToMovePods,
+    /// Its pool is at its minimum.
+    AtMinimum,
+    /// Unneeded, waiting for its time.
+    Unneeded,
+    /// A cool-down runs.
+    CoolingDown,
+    /// Too many nodes of its pool are not ready.
+    PoolUnhealthy,
+    /// An annotation keeps it.
+    Disabled,
+    /// Not ready, waiting for its time.
+    Unready,
+    /// On its way out already.
+    BeingDeleted,
+    /// It goes.
+    Remove,
+}
+
+/// A node's verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeVerdict {
+    /// The node.
+    pub node: String,
+    /// Its pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Its utilization, rounded to four digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
+    /// What holds for it.
+    pub verdict: NodeOutcome,
+    /// Why it is blocked, in the contract's names, e.g. `LocalStorageRequested`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// The pod that blocks it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// More about it, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Since when it has been unneeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// When it may go at the earliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removable_at: Option<Timestamp>,
+}

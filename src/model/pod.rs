@@ -1,0 +1,264 @@
+//! A pod, as far as decisions read it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::node::TaintEffect;
+use super::resources::Resources;
+use super::selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm};
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PodPhase {
+    /// Not all containers run yet.
+    #[default]
+    Pending,
+    /// Running.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// All containers ended, one of them badly.
+    Failed,
+    /// The node does not report.
+    Unknown,
+}
+
+/// What the scheduler said of a pod without a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scheduling {
+    /// No `PodScheduled` condition: the scheduler has not looked at it yet.
+    #[default]
+    Unprocessed,
+    /// `PodScheduled=False`, reason `Unschedulable`, since then where known.
+    Unschedulable(Option<Timestamp>),
+    /// Held back by a scheduling gate.
+    Gated,
+    /// `PodScheduled=False` for another reason, e.g. `SchedulerError`.
+    Refused(String),
+    /// `PodScheduled=True`.
+    Scheduled,
+}
+
+/// The controller of a pod (`metadata.ownerReferences` with `controller: true`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// e.g. `apps/v1`.
+    pub api_version: String,
+    /// e.g. `ReplicaSet`.
+    pub kind: String,
+    /// Its name, in the pod's namespace.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// `spec.tolerations[]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Toleration {
+    /// Key; empty with `Exists` tolerates every taint.
+    pub key: String,
+    /// `Exists` (true) or `Equal` (false).
+    pub exists: bool,
+    /// Value for `Equal`.
+    pub value: String,
+    /// Effect; `None` means every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+/// A required or preferred pod (anti-)affinity term.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodAffinityTerm {
+    /// Which pods; `None` matches none. `matchLabelKeys`/`mismatchLabelKeys` are merged in as the API server does.
+    pub selector: Option<LabelSelector>,
+    /// Namespaces listed. With no list and no selector: the pod's own namespace.
+    pub namespaces: Vec<String>,
+    /// Namespaces by label; an empty selector means all.
+    pub namespace_selector: Option<LabelSelector>,
+    /// The node label that makes a domain.
+    pub topology_key: String,
+    /// `matchLabelKeys` as written (the API server merges them into the selector when the pod is created).
+    pub match_label_keys: Vec<String>,
+    /// `mismatchLabelKeys` as written.
+    pub mismatch_label_keys: Vec<String>,
+}
+
+/// A preference with its weight (1 to 100).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Weighted<T> {
+    /// 1 to 100.
+    pub weight: i32,
+    /// What is preferred.
+    pub term: T,
+}
+
+/// `spec.affinity`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Affinity {
+    /// Required node affinity.
+    pub node: Option<NodeSelector>,
+    /// Preferred node affinity.
+    pub node_preferred: Vec<Weighted<NodeSelectorTerm>>,
+    /// Required pod affinity.
+    pub pods: Vec<PodAffinityTerm>,
+    /// Preferred pod affinity.
+    pub pods_preferred: Vec<Weighted<PodAffinityTerm>>,
+    /// Required pod anti-affinity.
+    pub anti: Vec<PodAffinityTerm>,
+    /// Preferred pod anti-affinity.
+    pub anti_preferred: Vec<Weighted<PodAffinityTerm>>,
+}
+
+/// `spec.topologySpreadConstraints[]`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SpreadConstraint {
+    /// `maxSkew`.
+    pub max_skew: i32,
+    /// `minDomains`, 1 where absent.
+    pub min_domains: i32,
+    /// The node label that makes a domain.
+    pub topology_key: String,
+    /// `whenUnsatisfiable: DoNotSchedule` (true) or `ScheduleAnyway` (false).
+    pub hard: bool,
+    /// Which pods are counted, `None` matches none.
+    pub selector: Option<LabelSelector>,
+    /// `matchLabelKeys`.
+    pub match_label_keys: Vec<String>,
+    /// `nodeAffinityPolicy: Honor` (true, the default) or `Ignore`.
+    pub honor_node_affinity: bool,
+    /// `nodeTaintsPolicy: Honor` or `Ignore` (false, the default).
+    pub honor_node_taints: bool,
+}
+
+/// A host port that a container asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HostPort {
+    /// `hostIP`, `0.0.0.0` where absent.
+    pub ip: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    /// The port.
+    pub port: i32,
+}
+
+/// `spec.volumes[]`, as far as scheduling and draining look at them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Volume {
+    /// The volume's name in the pod.
+    pub name: String,
+    /// Where it comes from.
+    pub source: VolumeSource,
+}
+
+/// A volume's source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum VolumeSource {
+    /// A PersistentVolumeClaim by name (generic ephemeral volumes: `POD-VOLUME`, with `ephemeral` true).
+    Claim {
+        /// The claim's name.
+        name: String,
+        /// It belongs to this pod alone.
+        ephemeral: bool,
+        /// `readOnly`.
+        read_only: bool,
+    },
+    /// `emptyDir`; `memory` for `medium: Memory`.
+    EmptyDir {
+        /// Backed by memory.
+        memory: bool,
+    },
+    /// `hostPath`.
+    HostPath,
+    /// An inline CSI volume with its driver.
+    Csi {
+        /// The driver's name.
+        driver: String,
+    },
+    /// An in-tree disk that only one node may use at a time (GCE PD, AWS EBS, Azure disk, iSCSI, RBD): kind and identity,
+    /// which VolumeRestrictions compares.
+    Exclusive {
+        /// e.g. `gcePersistentDisk`.
+        kind: String,
+        /// What identifies the disk.
+        identity: String,
+        /// `readOnly`.
+        read_only: bool,
+    },
+    /// Anything that neither scheduling nor draining looks at (configMap, secret, projected, nfs …).
+    Other,
+}
+
+/// A deletion under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// `metadata.deletionTimestamp`: when the grace period ends.
+    pub at: Timestamp,
+    /// `metadata.deletionGracePeriodSeconds`, where known.
+    pub grace_seconds: Option<i64>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Labels.
+    pub labels: Labels,
+    /// Only the annotations that decisions read (see `model::snapshot::KNOWN_ANNOTATIONS`).
+    pub annotations: Labels,
+    /// Its controller.
+    pub owner: Option<Owner>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Set while it is being deleted.
+    pub deletion: Option<Deletion>,
+    /// `spec.nodeName`.
+    pub node: Option<String>,
+    /// `status.nominatedNodeName`.
+    pub nominated_node: Option<String>,
+    /// `spec.schedulerName`, `default-scheduler` where absent.
+    pub scheduler: String,
+    /// `status.phase`.
+    pub phase: PodPhase,
+    /// What the scheduler said.
+    pub scheduling: Scheduling,
+    /// `spec.priority`, `None` where absent.
+    pub priority: Option<i32>,
+    /// `spec.priorityClassName`, empty where absent.
+    pub priority_class: String,
+    /// `spec.preemptionPolicy: Never`.
+    pub never_preempts: bool,
+    /// What it requests in all, as kube-scheduler computes it (init, sidecar and pod-level resources, overhead, resized);
+    /// `pods` is 1.
+    pub requests: Resources,
+    /// `spec.nodeSelector`.
+    pub node_selector: Labels,
+    /// `spec.affinity`.
+    pub affinity: Affinity,
+    /// `spec.tolerations`.
+    pub tolerations: Vec<Toleration>,
+    /// `spec.topologySpreadConstraints`.
+    pub spread: Vec<SpreadConstraint>,
+    /// Host ports of its containers (with `hostNetwork` every container port).
+    pub host_ports: Vec<HostPort>,
+    /// `spec.volumes`.
+    pub volumes: Vec<Volume>,
+    /// It uses dynamic resource allocation (`spec.resourceClaims`).
+    pub resource_claims: bool,
+    /// `spec.restartPolicy: Always` (the default).
+    pub restarts_always: bool,
+    /// `spec.terminationGracePeriodSeconds`, 30 where absent.
+    pub grace_seconds: i64,
+    /// Condition `Ready`.
+    pub ready: bool,
+}
+
+impl Pod {
+    /// `namespace/name`, the pod's name in plans and messages.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}

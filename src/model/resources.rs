@@ -1,0 +1,59 @@
+//! Amounts of what a node offers and a pod requests.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Amounts of resources, in the units in which kube-scheduler compares them (`framework.Resource`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// CPU in thousandths of a core.
+    pub cpu_milli: i64,
+    /// Memory in bytes.
+    pub memory: i64,
+    /// Ephemeral storage in bytes.
+    pub ephemeral_storage: i64,
+    /// Number of pods (a node's limit; a pod counts 1).
+    pub pods: i64,
+    /// Extended resources, hugepages and attachable volumes by name, in units (hugepages in bytes).
+    pub other: BTreeMap<String, i64>,
+}
+
+impl Resources {
+    /// Adds `more` to every amount, saturating.
+    pub fn add(&mut self, more: &Self) {
+        self.cpu_milli = self.cpu_milli.saturating_add(more.cpu_milli);
+        self.memory = self.memory.saturating_add(more.memory);
+        self.ephemeral_storage = self.ephemeral_storage.saturating_add(more.ephemeral_storage);
+        self.pods = self.pods.saturating_add(more.pods);
+        for (name, amount) in &more.other {
+            let sum = self.other.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    /// Takes `less` from every amount, saturating; the result may be negative.
+    pub fn subtract(&mut self, less: &Self) {
+        self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);
+        self.memory = self.memory.saturating_sub(less.memory);
+        self.ephemeral_storage = self.ephemeral_storage.saturating_sub(less.ephemeral_storage);
+        self.pods = self.pods.saturating_sub(less.pods);
+        for (name, amount) in &less.other {
+            let rest = self.other.entry(name.clone()).or_default();
+            *rest = rest.saturating_sub(*amount);
+        }
+    }
+
+    /// The larger of both for each amount.
+    pub fn max(&mut self, other: &Self) {
+        self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
+        self.memory = self.memory.max(other.memory);
+        self.ephemeral_storage = self.ephemeral_storage.max(other.ephemeral_storage);
+        self.pods = self.pods.max(other.pods);
+        for (name, amount) in &other.other {
+            let most = self.other.entry(name.clone()).or_default();
+            *most = (*most).max(*amount);
+        }
+    }
+}

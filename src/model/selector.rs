@@ -1,0 +1,61 @@
+//! Label selectors and node selectors, as Kubernetes' objects carry them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// How a requirement compares a label's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Operator {
+    /// The value is one of those listed.
+    In,
+    /// The value is none of those listed, or the key is absent.
+    NotIn,
+    /// The key is there.
+    Exists,
+    /// The key is absent.
+    DoesNotExist,
+    /// The value is an integer greater than the one listed (node selectors only).
+    Gt,
+    /// The value is an integer less than the one listed (node selectors only).
+    Lt,
+}
+
+/// One requirement on one key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Requirement {
+    /// The label's key, or a field's name in `matchFields`.
+    pub key: String,
+    /// How to compare.
+    pub operator: Operator,
+    /// What to compare with.
+    pub values: Vec<String>,
+}
+
+/// A label selector: all requirements must hold. One without requirements matches everything.
+///
+/// An absent selector (`None` where this is optional) matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LabelSelector {
+    /// `matchLabels` and `matchExpressions`, in this order.
+    pub requirements: Vec<Requirement>,
+}
+
+/// One term of a node selector: labels and fields must all match. An empty term matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeSelectorTerm {
+    /// Requirements on the node's labels.
+    pub match_expressions: Vec<Requirement>,
+    /// Requirements on the node's fields; only `metadata.name` exists.
+    pub match_fields: Vec<Requirement>,
+}
+
+/// A node selector: one of the terms must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeSelector {
+    /// The alternatives.
+    pub terms: Vec<NodeSelectorTerm>,
+}

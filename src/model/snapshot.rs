@@ -1,0 +1,145 @@
+//! Everything that one decision reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::machine::{Host, Machine, Slot};
+use super::node::Node;
+use super::pod::Pod;
+use super::resources::Resources;
+use super::workload::{
+    Backoff, Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
+    StorageClass, VolumeAttachment, VolumeClaim,
+};
+
+/// Annotations that decisions read; all others are dropped on arrival.
+pub const KNOWN_ANNOTATIONS: &[&str] = &[
+    "pve-autoscaler/unneeded-since",
+    "pve-autoscaler/scale-down-disabled",
+    "pve-autoscaler/do-not-disrupt",
+    "karpenter.sh/do-not-disrupt",
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes",
+    "cluster-autoscaler.kubernetes.io/daemonset-pod",
+    "cluster-autoscaler.kubernetes.io/enable-ds-eviction",
+    "cluster-autoscaler.kubernetes.io/pod-scale-up-delay",
+    "kubernetes.io/config.mirror",
+];
+
+/// The label that makes a Node one of a pool's.
+pub const POOL_LABEL: &str = "pve-autoscaler/pool";
+/// Since when a node has been unneeded (annotation, RFC 3339).
+pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
+/// The taint of a node on its way out.
+pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
+
+/// What is remembered of a pool between rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolMemory {
+    /// The last time a machine was asked for.
+    pub last_add: Option<Timestamp>,
+    /// The last time a node was removed.
+    pub last_removal: Option<Timestamp>,
+    /// The last time a removal failed.
+    pub last_removal_failure: Option<Timestamp>,
+    /// The pool is left alone until then.
+    pub backoff: Option<Backoff>,
+    /// What a ready node of the pool offers.
+    pub learnt_allocatable: Option<Resources>,
+}
+
+/// What is remembered of a host between rounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostMemory {
+    /// Nothing new is put on the host until then.
+    pub backoff: Option<Backoff>,
+}
+
+/// What the daemon remembers and no object shows (`kind: AutoscalerState`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// When the last round ran; the time since then counts for no timer.
+    pub last_round: Option<Timestamp>,
+    /// By pool.
+    pub pools: BTreeMap<String, PoolMemory>,
+    /// By host.
+    pub hosts: BTreeMap<String, HostMemory>,
+    /// Free slots by pool, in the order in which they should be used. `None`: unknown, machines get no name.
+    pub free_slots: Option<BTreeMap<String, Vec<Slot>>>,
+    /// Seed of the names of new machines.
+    pub name_seed: u64,
+    /// Times of the latest removals, for the hourly brake.
+    pub removals: Vec<Timestamp>,
+}
+
+/// A template as the inventory found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateSeen {
+    /// The pool that uses it.
+    pub pool: String,
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host that holds it.
+    pub host: String,
+    /// Hosts on which a clone of it can be made.
+    pub hosts: Vec<String>,
+    /// Bytes that a clone takes at once (0 for a linked one).
+    pub bytes: i64,
+    /// The storage that a clone's disk goes to.
+    pub storage: String,
+}
+
+/// The Proxmox side (`kind: ProxmoxInventory`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The hosts. `None`: unlimited room on one host called `pve`.
+    pub hosts: Option<Vec<Host>>,
+    /// Every machine of the pools. `None`: the Nodes alone say what there is.
+    pub machines: Option<Vec<Machine>>,
+    /// Templates found, by pool; empty in a snapshot file.
+    #[serde(default)]
+    pub templates: Vec<TemplateSeen>,
+}
+
+/// Everything that one decision reads. Objects are shared with the caches that they come from.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The time of the decision.
+    pub time: Timestamp,
+    /// Nodes, by name.
+    pub nodes: Vec<Arc<Node>>,
+    /// Pods of all namespaces.
+    pub pods: Vec<Arc<Pod>>,
+    /// Namespaces.
+    pub namespaces: Vec<Arc<Namespace>>,
+    /// Controllers of pods.
+    pub controllers: Vec<Arc<Controller>>,
+    /// DaemonSets.
+    pub daemon_sets: Vec<Arc<DaemonSet>>,
+    /// PodDisruptionBudgets.
+    pub budgets: Vec<Arc<DisruptionBudget>>,
+    /// PersistentVolumes.
+    pub volumes: Vec<Arc<PersistentVolume>>,
+    /// PersistentVolumeClaims.
+    pub claims: Vec<Arc<VolumeClaim>>,
+    /// StorageClasses.
+    pub storage_classes: Vec<Arc<StorageClass>>,
+    /// CSINodes.
+    pub csi_nodes: Vec<Arc<CsiNode>>,
+    /// VolumeAttachments.
+    pub attachments: Vec<Arc<VolumeAttachment>>,
+    /// PriorityClasses.
+    pub priority_classes: Vec<Arc<PriorityClass>>,
+    /// The Proxmox side.
+    pub proxmox: Inventory,
+    /// What the daemon remembers.
+    pub memory: Memory,
+}

@@ -1,0 +1,190 @@
+//! The objects around pods that decisions read: controllers, disruption budgets, volumes, classes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::pod::Pod;
+use super::selector::{LabelSelector, Labels, NodeSelector};
+
+/// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Controller {
+    /// API group and version, e.g. `apps/v1`.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// `spec.replicas` (Job: `spec.parallelism`), 1 where absent.
+    pub replicas: i64,
+    /// Which pods it selects (for default spread constraints).
+    pub selector: Option<LabelSelector>,
+    /// It is being deleted.
+    pub deleted: bool,
+}
+
+/// A DaemonSet, with the pod that it puts on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonSet {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// A pod of its template, without a node, with the tolerations that the controller adds.
+    pub pod: Pod,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DisruptionBudget {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Which pods; `None` matches none, an empty selector all of the namespace (policy/v1).
+    pub selector: Option<LabelSelector>,
+    /// `status.disruptionsAllowed`.
+    pub disruptions_allowed: i64,
+    /// `spec.unhealthyPodEvictionPolicy: AlwaysAllow`.
+    pub always_allows_unhealthy: bool,
+    /// `status.currentHealthy` and `status.desiredHealthy`.
+    pub healthy: (i64, i64),
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeClaim {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The bound volume's name.
+    pub volume: Option<String>,
+    /// Its storage class; `None` where absent, empty means no class.
+    pub class: Option<String>,
+    /// It is completely bound (annotation `pv.kubernetes.io/bind-completed`).
+    pub bound: bool,
+    /// Requested bytes.
+    pub request: i64,
+    /// Access modes, e.g. `ReadWriteOncePod`.
+    pub access_modes: Vec<String>,
+    /// Annotation `volume.kubernetes.io/selected-node`.
+    pub selected_node: Option<String>,
+    /// Labels that a volume must have.
+    pub selector: Option<LabelSelector>,
+    /// `spec.volumeMode: Block`.
+    pub block: bool,
+    /// It is being deleted.
+    pub deleted: bool,
+    /// `status.phase: Lost`.
+    pub lost: bool,
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PersistentVolume {
+    /// Its name.
+    pub name: String,
+    /// Labels (zones of in-tree volumes).
+    pub labels: Labels,
+    /// Its storage class, empty for none.
+    pub class: String,
+    /// Capacity in bytes.
+    pub capacity: i64,
+    /// Access modes.
+    pub access_modes: Vec<String>,
+    /// Required node affinity.
+    pub node_affinity: Option<NodeSelector>,
+    /// `namespace/name` of the claim that it is bound or reserved to.
+    pub claim: Option<String>,
+    /// `status.phase: Available` (or no phase).
+    pub available: bool,
+    /// CSI driver and volume handle.
+    pub csi: Option<(String, String)>,
+    /// `spec.volumeMode: Block`.
+    pub block: bool,
+    /// It is being deleted.
+    pub deleted: bool,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageClass {
+    /// Its name.
+    pub name: String,
+    /// Its provisioner; `kubernetes.io/no-provisioner` makes no volumes.
+    pub provisioner: String,
+    /// `volumeBindingMode: WaitForFirstConsumer`.
+    pub waits_for_consumer: bool,
+    /// `allowedTopologies`.
+    pub allowed_topologies: Vec<NodeSelector>,
+    /// It is the default class.
+    pub default: bool,
+}
+
+/// A CSINode: attach limits for each driver on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CsiNode {
+    /// The node's name.
+    pub name: String,
+    /// Driver → limit of volumes, `None` for no limit.
+    pub limits: BTreeMap<String, Option<i64>>,
+}
+
+/// A VolumeAttachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeAttachment {
+    /// Its name.
+    pub name: String,
+    /// The driver.
+    pub attacher: String,
+    /// The node.
+    pub node: String,
+    /// The PersistentVolume.
+    pub volume: Option<String>,
+    /// `status.attached`.
+    pub attached: bool,
+}
+
+/// A PriorityClass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriorityClass {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: i32,
+    /// It applies to pods that name none.
+    pub global_default: bool,
+    /// `preemptionPolicy: Never`.
+    pub never_preempts: bool,
+}
+
+/// A namespace with its labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Labels.
+    pub labels: Labels,
+}
+
+/// When something failed often enough to be left alone for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Backoff {
+    /// Until when.
+    pub until: Timestamp,
+    /// Why, in words.
+    pub reason: String,
+    /// How long the present one is, in seconds: the next one is twice that.
+    #[serde(default)]
+    pub seconds: i64,
+}

@@ -1,0 +1,1 @@
+//! Logs, status, systemd.

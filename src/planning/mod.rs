@@ -1,0 +1,1 @@
+//! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.

@@ -1,0 +1,1 @@
+//! Snapshot files: what `plan` reads and `snapshot` writes.
