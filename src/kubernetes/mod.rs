@@ -1,1 +1,3 @@
-//! Kubernetes: watches → snapshot; records; drain; tokens; events. The only place that names kube types.
+//! Kubernetes: the only place that names kube's and k8s-openapi's types.
+
+pub mod convert;

@@ -45,8 +45,8 @@ impl Resources {
         }
     }
 
-    /// The larger of both for each amount.
-    pub fn max(&mut self, other: &Self) {
+    /// Raises every amount to that of `other` where that is larger.
+    pub fn raise_to(&mut self, other: &Self) {
         self.cpu_milli = self.cpu_milli.max(other.cpu_milli);
         self.memory = self.memory.max(other.memory);
         self.ephemeral_storage = self.ephemeral_storage.max(other.ephemeral_storage);

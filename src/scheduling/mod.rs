@@ -1,1 +1,26 @@
-//! Would this pod fit this node? One file a filter of kube-scheduler, with its reasons.
+//! Would this pod fit this node? kube-scheduler's default filters, one file each, with its reasons and in its order.
+//!
+//! A [`World`] is a cluster that can be changed in thought: nodes with the pods placed on them. A pod is prepared against
+//! it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many nodes as needed
+//! ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 (`pkg/scheduler/framework/plugins`).
+
+mod explain;
+mod inter_pod_affinity;
+mod node_affinity;
+mod node_ports;
+mod node_resources_fit;
+mod node_unschedulable;
+mod node_volume_limits;
+mod pod_topology_spread;
+mod refusal;
+pub mod selector;
+mod taint_toleration;
+mod volume_binding;
+mod volume_restrictions;
+mod volume_zone;
+mod world;
+
+pub use explain::{Explanation, NodeAnswer, explain};
+pub use refusal::Refusal;
+pub use taint_toleration::tolerates_all;
+pub use world::{NodeIndex, Prepared, Volumes, World};

@@ -1,1 +1,9 @@
-//! Snapshot files: what `plan` reads and `snapshot` writes.
+//! Snapshot files: what `plan` and `explain` read.
+//!
+//! A YAML stream or JSON of Kubernetes objects as `kubectl get -o yaml` prints them, single or in Lists, in any order, and
+//! two optional documents of our own: `ProxmoxInventory` and `AutoscalerState`.
+
+mod own;
+mod read;
+
+pub use read::{SnapshotError, read};

@@ -1,0 +1,40 @@
+//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Checked `[health]`: a pool is unhealthy when both limits are exceeded.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Unready nodes in per cent of a pool's.
+    pub max_total_unready_percentage: f64,
+    /// So many unready nodes never matter.
+    pub ok_total_unready_count: usize,
+}
+
+/// `[health]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    max_total_unready_percentage: Option<Spanned<f64>>,
+    ok_total_unready_count: Option<usize>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["max_total_unready_percentage", "ok_total_unready_count"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> Health {
+        Health {
+            max_total_unready_percentage: checker.between(
+                "max_total_unready_percentage",
+                self.max_total_unready_percentage.as_ref(),
+                (0.0, 100.0),
+                45.0,
+            ),
+            ok_total_unready_count: self.ok_total_unready_count.unwrap_or(3),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `[scale_down]`: when and how nodes are removed. Defaults are Cluster Autoscaler's where it has the setting, but for
+//! `max_parallel_drains`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Checked `[scale_down]`.
+#[derive(Clone, Debug)]
+pub struct ScaleDown {
+    /// Nodes are removed at all.
+    pub enabled: bool,
+    /// A node is a candidate at or below this utilization (0 to 1).
+    pub utilization_threshold: f64,
+    /// How long a node must have been unneeded.
+    pub unneeded_time: Duration,
+    /// How long a node must have been not ready.
+    pub unready_time: Duration,
+    /// No removal from a pool for so long after it grew.
+    pub delay_after_add: Duration,
+    /// No removal from a pool for so long after the last one.
+    pub delay_after_delete: Duration,
+    /// No removal from a pool for so long after one failed.
+    pub delay_after_failure: Duration,
+    /// DaemonSets' pods do not count as utilization.
+    pub ignore_daemonsets_utilization: bool,
+    /// A pod with local storage holds its node.
+    pub skip_nodes_with_local_storage: bool,
+    /// A young kube-system pod without a disruption budget holds its node.
+    pub skip_nodes_with_system_pods: bool,
+    /// A pod whose controller is missing or of an unknown kind holds its node.
+    pub skip_nodes_with_custom_controller_pods: bool,
+    /// At most so many nodes with pods to move are drained at a time, over all pools.
+    pub max_parallel_drains: usize,
+}
+
+/// `[scale_down]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    enabled: Option<bool>,
+    utilization_threshold: Option<Spanned<f64>>,
+    unneeded_time: Option<Spanned<String>>,
+    unready_time: Option<Spanned<String>>,
+    delay_after_add: Option<Spanned<String>>,
+    delay_after_delete: Option<Spanned<String>>,
+    delay_after_failure: Option<Spanned<String>>,
+    ignore_daemonsets_utilization: Option<bool>,
+    skip_nodes_with_local_storage: Option<bool>,
+    skip_nodes_with_system_pods: Option<bool>,
+    skip_nodes_with_custom_controller_pods: Option<bool>,
+    max_parallel_drains: Option<Spanned<usize>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &[
+    "enabled",
+    "utilization_threshold",
+    "unneeded_time",
+    "unready_time",
+    "delay_after_add",
+    "delay_after_delete",
+    "delay_after_failure",
+    "ignore_daemonsets_utilization",
+    "skip_nodes_with_local_storage",
+    "skip_nodes_with_system_pods",
+    "skip_nodes_with_custom_controller_pods",
+    "max_parallel_drains",
+];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> ScaleDown {
+        let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+        let mut duration = |key: &str, written: &Option<Spanned<String>>, default: Duration| {
+            checker.duration(key, written.as_ref(), default)
+        };
+        let unneeded_time = duration("unneeded_time", &self.unneeded_time, minutes(10));
+        let unready_time = duration("unready_time", &self.unready_time, minutes(20));
+        let delay_after_add = duration("delay_after_add", &self.delay_after_add, minutes(10));
+        let delay_after_delete = duration("delay_after_delete", &self.delay_after_delete, Duration::ZERO);
+        let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
+        if let Some(drains) = self.max_parallel_drains.as_ref().filter(|drains| *drains.get_ref() == 0) {
+            let help = "to switch removals off, set `enabled = false`";
+            checker.wrong("`max_parallel_drains` is zero".to_owned(), drains.span(), "must be at least 1", help);
+        }
+        ScaleDown {
+            enabled: self.enabled.unwrap_or(true),
+            utilization_threshold: checker.between(
+                "utilization_threshold",
+                self.utilization_threshold.as_ref(),
+                (0.0, 1.0),
+                0.5,
+            ),
+            unneeded_time,
+            unready_time,
+            delay_after_add,
+            delay_after_delete,
+            delay_after_failure,
+            ignore_daemonsets_utilization: self.ignore_daemonsets_utilization.unwrap_or(false),
+            skip_nodes_with_local_storage: self.skip_nodes_with_local_storage.unwrap_or(true),
+            skip_nodes_with_system_pods: self.skip_nodes_with_system_pods.unwrap_or(true),
+            skip_nodes_with_custom_controller_pods: self.skip_nodes_with_custom_controller_pods.unwrap_or(true),
+            max_parallel_drains: self.max_parallel_drains.as_ref().map_or(4, |drains| *drains.get_ref()),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `[scale_up]`: when and how nodes are added. Defaults are Cluster Autoscaler's where it has the setting.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Which pool grows when several could.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Expander {
+    /// The one whose machines leave the least CPU and memory idle.
+    #[default]
+    LeastWaste,
+    /// The one that takes the most pods.
+    MostPods,
+    /// The one with the highest `priority`, then the least waste.
+    Priority,
+}
+
+/// Checked `[scale_up]`.
+#[derive(Clone, Debug)]
+pub struct ScaleUp {
+    /// A machine that is no ready node after this time has failed.
+    pub max_node_provision_time: Duration,
+    /// Which pool grows when several could.
+    pub expander: Expander,
+    /// Pods of a lower priority cause no nodes and hold none.
+    pub expendable_pods_priority_cutoff: i32,
+    /// Pods younger than this cause no nodes yet.
+    pub new_pod_delay: Duration,
+    /// At most so many nodes in the whole cluster, those of no pool included.
+    pub max_nodes_total: Option<u32>,
+}
+
+/// `[scale_up]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    max_node_provision_time: Option<Spanned<String>>,
+    #[serde(default)]
+    expander: Expander,
+    expendable_pods_priority_cutoff: Option<i32>,
+    new_pod_delay: Option<Spanned<String>>,
+    max_nodes_total: Option<u32>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] =
+    &["max_node_provision_time", "expander", "expendable_pods_priority_cutoff", "new_pod_delay", "max_nodes_total"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> ScaleUp {
+        ScaleUp {
+            max_node_provision_time: checker.positive(
+                "max_node_provision_time",
+                self.max_node_provision_time.as_ref(),
+                Duration::from_secs(15 * 60),
+            ),
+            expander: self.expander,
+            expendable_pods_priority_cutoff: self.expendable_pods_priority_cutoff.unwrap_or(-10),
+            new_pod_delay: checker.duration("new_pod_delay", self.new_pod_delay.as_ref(), Duration::ZERO),
+            max_nodes_total: self.max_nodes_total.filter(|most| *most > 0),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Pods.
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::node::effect;
+use super::requests::pod_requests;
+use super::selector::{label_selector, node_selector, node_term};
+use super::{ConvertError, known_annotations, labels, text, time};
+use crate::model::node::TaintEffect;
+use crate::model::pod::{
+    Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint, Toleration,
+    Volume, VolumeSource, Weighted,
+};
+
+/// A Pod.
+pub fn pod(object: &core::Pod) -> Result<Pod, ConvertError> {
+    let empty = core::PodSpec::default();
+    let spec = object.spec.as_ref().unwrap_or(&empty);
+    from_parts(&object.metadata, spec, object.status.as_ref())
+}
+
+/// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that the
+/// DaemonSet controller adds (`AddOrUpdateDaemonPodTolerations`).
+pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
+    let template = object.spec.as_ref().map(|spec| &spec.template);
+    let meta = ObjectMeta {
+        namespace: object.metadata.namespace.clone(),
+        name: object.metadata.name.clone(),
+        ..template.and_then(|template| template.metadata.clone()).unwrap_or_default()
+    };
+    let empty = core::PodSpec::default();
+    let spec = template.and_then(|template| template.spec.as_ref()).unwrap_or(&empty);
+    let mut pod = from_parts(&meta, spec, None)?;
+    pod.owner = Some(Owner {
+        api_version: "apps/v1".to_owned(),
+        kind: "DaemonSet".to_owned(),
+        name: text(object.metadata.name.as_ref()),
+        uid: text(object.metadata.uid.as_ref()),
+    });
+    let mut added = vec![
+        ("node.kubernetes.io/not-ready", TaintEffect::NoExecute),
+        ("node.kubernetes.io/unreachable", TaintEffect::NoExecute),
+        ("node.kubernetes.io/disk-pressure", TaintEffect::NoSchedule),
+        ("node.kubernetes.io/memory-pressure", TaintEffect::NoSchedule),
+        ("node.kubernetes.io/pid-pressure", TaintEffect::NoSchedule),
+        ("node.kubernetes.io/unschedulable", TaintEffect::NoSchedule),
+    ];
+    if spec.host_network == Some(true) {
+        added.push(("node.kubernetes.io/network-unavailable", TaintEffect::NoSchedule));
+    }
+    pod.tolerations.extend(added.into_iter().map(|(key, effect)| Toleration {
+        key: key.to_owned(),
+        exists: true,
+        value: String::new(),
+        effect: Some(effect),
+    }));
+    Ok(pod)
+}
+
+fn from_parts(
+    meta: &ObjectMeta,
+    spec: &core::PodSpec,
+    status: Option<&core::PodStatus>,
+) -> Result<Pod, ConvertError> {
+    let node = spec.node_name.clone().filter(|name| !name.is_empty());
+    let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    Ok(Pod {
+        namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+        name: text(meta.name.as_ref()),
+        uid: text(meta.uid.as_ref()),
+        labels: labels(meta.labels.as_ref()),
+        annotations: known_annotations(meta),
+        owner: owner(meta),
+        created: time(meta.creation_timestamp.as_ref()),
+        deletion: time(meta.deletion_timestamp.as_ref())
+            .map(|at| Deletion { at, grace_seconds: meta.deletion_grace_period_seconds }),
+        phase: phase(status, node.is_some())?,
+        nominated_node: status.and_then(|status| status.nominated_node_name.clone()).filter(|name| !name.is_empty()),
+        scheduler: spec.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".to_owned()),
+        scheduling: scheduling(spec, conditions()),
+        priority: spec.priority,
+        priority_class: text(spec.priority_class_name.as_ref()),
+        never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+        requests: pod_requests(spec, status)?,
+        node_selector: labels(spec.node_selector.as_ref()),
+        affinity: spec.affinity.as_ref().map(affinity).transpose()?.unwrap_or_default(),
+        tolerations: spec.tolerations.iter().flatten().map(toleration).collect::<Result<_, _>>()?,
+        spread: spec.topology_spread_constraints.iter().flatten().map(spread).collect::<Result<_, _>>()?,
+        host_ports: host_ports(spec),
+        volumes: spec.volumes.iter().flatten().flat_map(|volume| volumes(meta, volume)).collect(),
+        resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
+        restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
+        grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
+        ready: conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
+        node,
+    })
+}
+
+fn owner(meta: &ObjectMeta) -> Option<Owner> {
+    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+    Some(Owner {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+    })
+}
+
+fn phase(status: Option<&core::PodStatus>, bound: bool) -> Result<PodPhase, ConvertError> {
+    Ok(match status.and_then(|status| status.phase.as_deref()) {
+        None if bound => PodPhase::Running,
+        None | Some("Pending") => PodPhase::Pending,
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        Some("Unknown") => PodPhase::Unknown,
+        Some(other) => {
+            return Err(ConvertError::Word { field: "status.phase".to_owned(), value: other.to_owned() });
+        }
+    })
+}
+
+fn scheduling<'a>(
+    spec: &core::PodSpec,
+    mut conditions: impl Iterator<Item = &'a core::PodCondition>,
+) -> Scheduling {
+    let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+    let Some(condition) = conditions.find(|one| one.type_ == "PodScheduled") else {
+        return if gated { Scheduling::Gated } else { Scheduling::Unprocessed };
+    };
+    match (condition.status.as_str(), condition.reason.as_deref()) {
+        ("True", _) => Scheduling::Scheduled,
+        (_, Some("Unschedulable")) => Scheduling::Unschedulable(time(condition.last_transition_time.as_ref())),
+        (_, Some("SchedulingGated")) => Scheduling::Gated,
+        (_, reason) => Scheduling::Refused(reason.unwrap_or_default().to_owned()),
+    }
+}
+
+fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
+    let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
+    Ok(Toleration {
+        key: text(toleration.key.as_ref()),
+        exists: toleration.operator.as_deref() == Some("Exists"),
+        value: text(toleration.value.as_ref()),
+        effect: word.map(|word| effect("spec.tolerations[].effect", word)).transpose()?,
+    })
+}
+
+fn affinity(affinity: &core::Affinity) -> Result<Affinity, ConvertError> {
+    let mut all = Affinity::default();
+    if let Some(node) = &affinity.node_affinity {
+        let required = node.required_during_scheduling_ignored_during_execution.as_ref();
+        all.node = required.map(|required| node_selector("spec.affinity.nodeAffinity", required)).transpose()?;
+        for one in node.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
+            let term = node_term("spec.affinity.nodeAffinity", &one.preference)?;
+            all.node_preferred.push(Weighted { weight: one.weight, term });
+        }
+    }
+    if let Some(pods) = &affinity.pod_affinity {
+        all.pods = terms(pods.required_during_scheduling_ignored_during_execution.as_ref())?;
+        all.pods_preferred = weighted(pods.preferred_during_scheduling_ignored_during_execution.as_ref())?;
+    }
+    if let Some(pods) = &affinity.pod_anti_affinity {
+        all.anti = terms(pods.required_during_scheduling_ignored_during_execution.as_ref())?;
+        all.anti_preferred = weighted(pods.preferred_during_scheduling_ignored_during_execution.as_ref())?;
+    }
+    Ok(all)
+}
+
+fn terms(list: Option<&Vec<core::PodAffinityTerm>>) -> Result<Vec<PodAffinityTerm>, ConvertError> {
+    list.into_iter().flatten().map(term).collect()
+}
+
+fn weighted(
+    list: Option<&Vec<core::WeightedPodAffinityTerm>>,
+) -> Result<Vec<Weighted<PodAffinityTerm>>, ConvertError> {
+    list.into_iter()
+        .flatten()
+        .map(|one| Ok(Weighted { weight: one.weight, term: term(&one.pod_affinity_term)? }))
+        .collect()
+}
+
+fn term(term: &core::PodAffinityTerm) -> Result<PodAffinityTerm, ConvertError> {
+    let field = "spec.affinity.podAffinity";
+    Ok(PodAffinityTerm {
+        selector: label_selector(field, term.label_selector.as_ref())?,
+        namespaces: term.namespaces.clone().unwrap_or_default(),
+        namespace_selector: label_selector(field, term.namespace_selector.as_ref())?,
+        topology_key: term.topology_key.clone(),
+        match_label_keys: term.match_label_keys.clone().unwrap_or_default(),
+        mismatch_label_keys: term.mismatch_label_keys.clone().unwrap_or_default(),
+    })
+}
+
+fn spread(constraint: &core::TopologySpreadConstraint) -> Result<SpreadConstraint, ConvertError> {
+    Ok(SpreadConstraint {
+        max_skew: constraint.max_skew,
+        min_domains: constraint.min_domains.unwrap_or(1),
+        topology_key: constraint.topology_key.clone(),
+        hard: constraint.when_unsatisfiable != "ScheduleAnyway",
+        selector: label_selector("spec.topologySpreadConstraints[]", constraint.label_selector.as_ref())?,
+        match_label_keys: constraint.match_label_keys.clone().unwrap_or_default(),
+        honor_node_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+        honor_node_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+    })
+}
+
+/// Host ports of containers and sidecars; with `hostNetwork` a container port without a host port is one.
+fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
+    let on_host = spec.host_network == Some(true);
+    let sidecars =
+        spec.init_containers.iter().flatten().filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    spec.containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| {
+            let number = port.host_port.or(on_host.then_some(port.container_port)).filter(|port| *port > 0)?;
+            Some(HostPort {
+                ip: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned()),
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                port: number,
+            })
+        })
+        .collect()
+}
+
+/// A volume of a pod. An RBD volume becomes one entry for each monitor, because two of them clash when they share one.
+fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
+    let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
+        kind: kind.to_owned(),
+        identity,
+        read_only: read_only.unwrap_or(false),
+    };
+    let sources = if let Some(claim) = &volume.persistent_volume_claim {
+        let read_only = claim.read_only.unwrap_or(false);
+        vec![VolumeSource::Claim { name: claim.claim_name.clone(), ephemeral: false, read_only }]
+    } else if volume.ephemeral.is_some() {
+        let name = format!("{}-{}", text(meta.name.as_ref()), volume.name);
+        vec![VolumeSource::Claim { name, ephemeral: true, read_only: false }]
+    } else if let Some(directory) = &volume.empty_dir {
+        vec![VolumeSource::EmptyDir { memory: directory.medium.as_deref() == Some("Memory") }]
+    } else if volume.host_path.is_some() {
+        vec![VolumeSource::HostPath]
+    } else if let Some(csi) = &volume.csi {
+        vec![VolumeSource::Csi { driver: csi.driver.clone() }]
+    } else if let Some(disk) = &volume.gce_persistent_disk {
+        vec![exclusive("gcePersistentDisk", disk.pd_name.clone(), disk.read_only)]
+    } else if let Some(disk) = &volume.aws_elastic_block_store {
+        vec![exclusive("awsElasticBlockStore", disk.volume_id.clone(), None)]
+    } else if let Some(disk) = &volume.iscsi {
+        vec![exclusive("iscsi", disk.iqn.clone(), disk.read_only)]
+    } else if let Some(disk) = &volume.rbd {
+        let pool = disk.pool.as_deref().unwrap_or("rbd");
+        let identity = |monitor: &String| format!("{monitor} {pool}/{}", disk.image);
+        disk.monitors.iter().map(|monitor| exclusive("rbd", identity(monitor), disk.read_only)).collect()
+    } else {
+        vec![VolumeSource::Other]
+    };
+    sources.into_iter().map(|source| Volume { name: volume.name.clone(), source }).collect()
+}

@@ -1,0 +1,108 @@
+//! Controllers of pods, disruption budgets and priority classes.
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as MetaSelector, ObjectMeta};
+
+use super::pod::pod_of_daemon_set;
+use super::selector::{equals, label_selector};
+use super::{ConvertError, text};
+use crate::model::selector::LabelSelector;
+use crate::model::workload::{Controller, DaemonSet, DisruptionBudget, PriorityClass};
+
+fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option<i32>) -> Controller {
+    Controller {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: text(meta.namespace.as_ref()),
+        name: text(meta.name.as_ref()),
+        uid: text(meta.uid.as_ref()),
+        replicas: i64::from(replicas.unwrap_or(1)),
+        selector: None,
+        deleted: meta.deletion_timestamp.is_some(),
+    }
+}
+
+fn selecting(
+    controller: Controller,
+    selector: Option<&MetaSelector>,
+) -> Result<Controller, ConvertError> {
+    Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
+}
+
+/// A ReplicaSet.
+pub fn replica_set(object: &apps::ReplicaSet) -> Result<Controller, ConvertError> {
+    let spec = object.spec.as_ref();
+    let base = controller("apps/v1", "ReplicaSet", &object.metadata, spec.and_then(|spec| spec.replicas));
+    selecting(base, spec.map(|spec| &spec.selector))
+}
+
+/// A StatefulSet.
+pub fn stateful_set(object: &apps::StatefulSet) -> Result<Controller, ConvertError> {
+    let spec = object.spec.as_ref();
+    let base = controller("apps/v1", "StatefulSet", &object.metadata, spec.and_then(|spec| spec.replicas));
+    selecting(base, spec.map(|spec| &spec.selector))
+}
+
+/// A Deployment.
+pub fn deployment(object: &apps::Deployment) -> Result<Controller, ConvertError> {
+    let spec = object.spec.as_ref();
+    let base = controller("apps/v1", "Deployment", &object.metadata, spec.and_then(|spec| spec.replicas));
+    selecting(base, spec.map(|spec| &spec.selector))
+}
+
+/// A ReplicationController.
+pub fn replication_controller(object: &core::ReplicationController) -> Controller {
+    let spec = object.spec.as_ref();
+    let base = controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
+    let labels = spec.and_then(|spec| spec.selector.as_ref());
+    let selector = labels.map(|labels| LabelSelector {
+        requirements: labels.iter().map(|(key, value)| equals(key, value)).collect(),
+    });
+    Controller { selector, ..base }
+}
+
+/// A Job.
+pub fn job(object: &batch::Job) -> Controller {
+    let parallelism = object.spec.as_ref().and_then(|spec| spec.parallelism);
+    controller("batch/v1", "Job", &object.metadata, parallelism)
+}
+
+/// A DaemonSet, with the pod that its controller would put on a node.
+pub fn daemon_set(object: &apps::DaemonSet) -> Result<DaemonSet, ConvertError> {
+    Ok(DaemonSet {
+        namespace: text(object.metadata.namespace.as_ref()),
+        name: text(object.metadata.name.as_ref()),
+        uid: text(object.metadata.uid.as_ref()),
+        pod: pod_of_daemon_set(object)?,
+    })
+}
+
+/// A PodDisruptionBudget.
+pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, ConvertError> {
+    let spec = object.spec.as_ref();
+    let status = object.status.as_ref();
+    Ok(DisruptionBudget {
+        namespace: text(object.metadata.namespace.as_ref()),
+        name: text(object.metadata.name.as_ref()),
+        selector: label_selector("spec.selector", spec.and_then(|spec| spec.selector.as_ref()))?,
+        disruptions_allowed: status.map_or(0, |status| i64::from(status.disruptions_allowed)),
+        always_allows_unhealthy: spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
+            == Some("AlwaysAllow"),
+        healthy: status
+            .map_or((0, 0), |status| (i64::from(status.current_healthy), i64::from(status.desired_healthy))),
+    })
+}
+
+/// A PriorityClass.
+pub fn priority_class(object: &scheduling::PriorityClass) -> PriorityClass {
+    PriorityClass {
+        name: text(object.metadata.name.as_ref()),
+        value: object.value,
+        global_default: object.global_default.unwrap_or(false),
+        never_preempts: object.preemption_policy.as_deref() == Some("Never"),
+    }
+}

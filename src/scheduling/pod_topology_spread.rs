@@ -1,0 +1,136 @@
+//! PodTopologySpread: the hard constraints (`DoNotSchedule`).
+//!
+//! The cluster's default constraints are `ScheduleAnyway`, so they refuse nothing.
+
+use std::collections::BTreeMap;
+
+use super::node_affinity;
+use super::refusal::Refusal;
+use super::selector::labels_match;
+use super::taint_toleration::tolerates_all;
+use super::world::SimNode;
+use crate::model::node::Node;
+use crate::model::pod::{Pod, SpreadConstraint};
+use crate::model::selector::{LabelSelector, Operator, Requirement};
+
+/// Per constraint, how many matching pods each domain has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    constraints: Vec<Counted>,
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    key: String,
+    max_skew: i64,
+    min_domains: usize,
+    selector: Option<LabelSelector>,
+    matches_itself: bool,
+    honor_affinity: bool,
+    honor_taints: bool,
+    domains: BTreeMap<String, i64>,
+}
+
+pub(super) fn prepare(pod: &Pod, nodes: &[SimNode]) -> State {
+    let hard: Vec<_> = pod.spread.iter().filter(|one| one.hard).collect();
+    let mut state = State { constraints: hard.iter().map(|one| counted(pod, one)).collect() };
+    if state.constraints.is_empty() {
+        return state;
+    }
+    for node in nodes.iter().filter(|node| node.counts_for_spread) {
+        state.add_node(pod, node);
+    }
+    state
+}
+
+fn counted(pod: &Pod, constraint: &SpreadConstraint) -> Counted {
+    let mut selector = constraint.selector.clone();
+    if let Some(selector) = &mut selector {
+        for key in &constraint.match_label_keys {
+            if let Some(value) = pod.labels.get(key) {
+                let values = vec![value.clone()];
+                selector.requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
+            }
+        }
+    }
+    Counted {
+        key: constraint.topology_key.clone(),
+        max_skew: i64::from(constraint.max_skew),
+        min_domains: usize::try_from(constraint.min_domains).unwrap_or(1),
+        matches_itself: selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels)),
+        selector,
+        honor_affinity: constraint.honor_node_affinity,
+        honor_taints: constraint.honor_node_taints,
+        domains: BTreeMap::new(),
+    }
+}
+
+impl State {
+    /// Counts a node and its pods in.
+    pub(super) fn add_node(&mut self, pod: &Pod, node: &SimNode) {
+        let labels = &node.node.labels;
+        if !self.constraints.iter().all(|one| labels.contains_key(&one.key)) {
+            return;
+        }
+        for one in &mut self.constraints {
+            if (one.honor_affinity && !node_affinity::matches(pod, &node.node))
+                || (one.honor_taints && !tolerates_all(&pod.tolerations, &node.node.taints))
+            {
+                continue;
+            }
+            let Some(selector) = &one.selector else { continue };
+            let matching = node.pods.iter().filter(|other| {
+                other.namespace == pod.namespace && other.deletion.is_none() && labels_match(selector, &other.labels)
+            });
+            let count = i64::try_from(matching.count()).unwrap_or(i64::MAX);
+            if let Some(domain) = labels.get(&one.key) {
+                *one.domains.entry(domain.clone()).or_default() += count;
+            }
+        }
+    }
+
+    /// Counts a pod in (or out, with `by` −1) that was placed on a node which is already counted.
+    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: &Node, by: i64) {
+        if other.namespace != pod.namespace || other.deletion.is_some() {
+            return;
+        }
+        if !self.constraints.iter().all(|one| node.labels.contains_key(&one.key)) {
+            return;
+        }
+        for one in &mut self.constraints {
+            let Some(selector) = &one.selector else { continue };
+            if !labels_match(selector, &other.labels)
+                || (one.honor_affinity && !node_affinity::matches(pod, node))
+                || (one.honor_taints && !tolerates_all(&pod.tolerations, &node.taints))
+            {
+                continue;
+            }
+            if let Some(domain) = node.labels.get(&one.key) {
+                *one.domains.entry(domain.clone()).or_default() += by;
+            }
+        }
+    }
+
+    /// Whether there is nothing to check.
+    pub(super) fn is_empty(&self) -> bool {
+        self.constraints.is_empty()
+    }
+
+    pub(super) fn check(&self, node: &Node) -> Result<(), Refusal> {
+        for one in &self.constraints {
+            let Some(domain) = node.labels.get(&one.key) else {
+                return Err(Refusal::SpreadLabel(one.key.clone()));
+            };
+            let least = if one.domains.len() < one.min_domains {
+                0
+            } else {
+                one.domains.values().copied().min().unwrap_or(0)
+            };
+            let here = one.domains.get(domain).copied().unwrap_or(0);
+            if here + i64::from(one.matches_itself) - least > one.max_skew {
+                return Err(Refusal::Spread(one.key.clone()));
+            }
+        }
+        Ok(())
+    }
+}

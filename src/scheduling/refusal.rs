@@ -1,0 +1,147 @@
+//! Why a node does not take a pod.
+
+use std::fmt;
+
+use crate::model::quantity::{binary, from_milli};
+
+/// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The node is cordoned.
+    Unschedulable,
+    /// A taint that the pod does not tolerate.
+    Taint {
+        /// The taint's key.
+        key: String,
+        /// The taint's value.
+        value: String,
+    },
+    /// Node selector or required node affinity does not match.
+    NodeAffinity,
+    /// A host port is taken.
+    Port(i32),
+    /// No pod slot is left.
+    Pods {
+        /// How many the node takes in all.
+        most: i64,
+    },
+    /// Too little CPU: wanted and free, in thousandths.
+    Cpu(i64, i64),
+    /// Too little memory: wanted and free, in bytes.
+    Memory(i64, i64),
+    /// Too little ephemeral storage: wanted and free, in bytes.
+    EphemeralStorage(i64, i64),
+    /// Too little of an extended resource: wanted and free.
+    Extended(String, i64, i64),
+    /// A disk or a ReadWriteOncePod claim is in use elsewhere.
+    VolumeInUse,
+    /// The node takes no more volumes of a driver.
+    VolumeLimit,
+    /// A claim's volume cannot be reached or bound here.
+    VolumeBinding(VolumeProblem),
+    /// A volume is in another zone.
+    VolumeZone,
+    /// The node lacks a spread constraint's label.
+    SpreadLabel(String),
+    /// A spread constraint would be broken.
+    Spread(String),
+    /// Required pod affinity is not satisfied.
+    Affinity,
+    /// Required pod anti-affinity is not satisfied.
+    AntiAffinity,
+    /// A running pod's anti-affinity keeps the pod away.
+    OthersAntiAffinity,
+    /// The pod asks for devices through dynamic resource allocation, which is not simulated.
+    DynamicResources,
+}
+
+/// What is wrong with a pod's claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeProblem {
+    /// The claim does not exist.
+    ClaimMissing,
+    /// The claim is being deleted or has lost its volume.
+    ClaimGone,
+    /// The claim is not bound and its class binds at once.
+    UnboundImmediate,
+    /// The bound volume does not exist.
+    VolumeMissing,
+    /// The bound volume cannot be used on this node.
+    NodeAffinity,
+    /// No volume is available and none can be made here.
+    NothingToBind,
+}
+
+impl Refusal {
+    /// The filter's name in kube-scheduler.
+    pub fn filter(&self) -> &'static str {
+        match self {
+            Self::Unschedulable => "NodeUnschedulable",
+            Self::Taint { .. } => "TaintToleration",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::Port(_) => "NodePorts",
+            Self::Pods { .. } | Self::Cpu(..) | Self::Memory(..) | Self::EphemeralStorage(..) | Self::Extended(..) => {
+                "NodeResourcesFit"
+            }
+            Self::VolumeInUse => "VolumeRestrictions",
+            Self::VolumeLimit => "NodeVolumeLimits",
+            Self::VolumeBinding(_) => "VolumeBinding",
+            Self::VolumeZone => "VolumeZone",
+            Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
+            Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "InterPodAffinity",
+            Self::DynamicResources => "DynamicResources",
+        }
+    }
+
+    /// The reason's name in a plan.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unschedulable | Self::Taint { .. } => "Taint",
+            Self::NodeAffinity => "NodeAffinity",
+            Self::Port(_) => "NodePorts",
+            Self::Pods { .. } => "InsufficientPods",
+            Self::Cpu(..) => "InsufficientCpu",
+            Self::Memory(..) => "InsufficientMemory",
+            Self::EphemeralStorage(..) => "InsufficientEphemeralStorage",
+            Self::Extended(..) | Self::DynamicResources => "InsufficientExtendedResource",
+            Self::VolumeInUse | Self::VolumeLimit | Self::VolumeBinding(_) | Self::VolumeZone => "Volume",
+            Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
+            Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "PodAffinity",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unschedulable => f.write_str("the node is cordoned"),
+            Self::Taint { key, value } => write!(f, "untolerated taint {{{key}: {value}}}"),
+            Self::NodeAffinity => f.write_str("the node's labels do not match the pod's node affinity or selector"),
+            Self::Port(port) => write!(f, "host port {port} is taken"),
+            Self::Pods { most } => write!(f, "too many pods: the node takes {most}"),
+            Self::Cpu(wanted, free) => write!(f, "wants {} CPU, {} free", from_milli(*wanted), from_milli(*free)),
+            Self::Memory(wanted, free) => write!(f, "wants {} memory, {} free", binary(*wanted), binary(*free)),
+            Self::EphemeralStorage(wanted, free) => {
+                write!(f, "wants {} ephemeral storage, {} free", binary(*wanted), binary(*free))
+            }
+            Self::Extended(name, wanted, free) => write!(f, "wants {wanted} {name}, {free} free"),
+            Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
+            Self::VolumeLimit => f.write_str("the node takes no more volumes of this driver"),
+            Self::VolumeBinding(problem) => f.write_str(match problem {
+                VolumeProblem::ClaimMissing => "a persistent volume claim does not exist",
+                VolumeProblem::ClaimGone => "a persistent volume claim is being deleted or has lost its volume",
+                VolumeProblem::UnboundImmediate => "a persistent volume claim of an immediate class is not bound",
+                VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
+                VolumeProblem::NodeAffinity => "a volume cannot be used on this node",
+                VolumeProblem::NothingToBind => "no persistent volume can be bound or made for this node",
+            }),
+            Self::VolumeZone => f.write_str("a volume is in another zone"),
+            Self::SpreadLabel(key) => write!(f, "the node lacks the label {key} of a topology spread constraint"),
+            Self::Spread(key) => write!(f, "the topology spread constraint over {key} would be broken"),
+            Self::Affinity => f.write_str("required pod affinity is not satisfied"),
+            Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),
+            Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity keeps the pod away"),
+            Self::DynamicResources => f.write_str("dynamic resource allocation is not supported"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! VolumeBinding: bound volumes must be usable on the node; unbound claims must find or get one there.
+
+use std::collections::BTreeSet;
+
+use super::refusal::{Refusal, VolumeProblem};
+use super::selector::{labels_match, node_matches};
+use super::volume_restrictions::claims;
+use super::world::Volumes;
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::model::workload::{PersistentVolume, VolumeClaim};
+
+/// The pod's claims, sorted by what binding has to do with them (`GetPodVolumeClaims`).
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    bound: Vec<String>,
+    waiting: Vec<(String, String)>,
+    problem: Option<VolumeProblem>,
+}
+
+pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
+    let mut state = State::default();
+    for name in claims(pod) {
+        let key = (pod.namespace.clone(), name.to_owned());
+        let Some(claim) = volumes.claims.get(&key) else {
+            return State { problem: Some(VolumeProblem::ClaimMissing), ..state };
+        };
+        if claim.deleted || claim.lost {
+            return State { problem: Some(VolumeProblem::ClaimGone), ..state };
+        }
+        match &claim.volume {
+            Some(volume) if claim.bound => state.bound.push(volume.clone()),
+            None if waits(claim, volumes) => state.waiting.push(key),
+            _ => return State { problem: Some(VolumeProblem::UnboundImmediate), ..state },
+        }
+    }
+    state
+}
+
+fn waits(claim: &VolumeClaim, volumes: &Volumes) -> bool {
+    let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
+    class.is_some_and(|class| class.waits_for_consumer)
+}
+
+pub(super) fn check(state: &State, node: &Node, volumes: &Volumes) -> Result<(), Refusal> {
+    let refuse = |problem| Err(Refusal::VolumeBinding(problem));
+    if let Some(problem) = state.problem {
+        return refuse(problem);
+    }
+    for name in &state.bound {
+        match volumes.volumes.get(name) {
+            None => return refuse(VolumeProblem::VolumeMissing),
+            Some(volume) if !reachable(volume, node) => return refuse(VolumeProblem::NodeAffinity),
+            Some(_) => {}
+        }
+    }
+    let mut taken = BTreeSet::new();
+    let mut claims: Vec<_> = state.waiting.iter().filter_map(|key| volumes.claims.get(key)).collect();
+    claims.sort_by_key(|claim| claim.request);
+    for claim in claims {
+        if let Some(chosen) = &claim.selected_node {
+            if *chosen != node.name {
+                return refuse(VolumeProblem::NodeAffinity);
+            }
+        } else if let Some(volume) = matching(claim, node, volumes, &taken) {
+            taken.insert(volume.name.clone());
+            continue;
+        }
+        if !can_provision(claim, node, volumes) {
+            return refuse(VolumeProblem::NothingToBind);
+        }
+    }
+    Ok(())
+}
+
+fn reachable(volume: &PersistentVolume, node: &Node) -> bool {
+    volume.node_affinity.as_ref().is_none_or(|required| node_matches(required, &node.name, &node.labels))
+}
+
+/// The smallest volume that the claim could bind to on this node (`FindMatchingVolume`).
+fn matching<'a>(
+    claim: &VolumeClaim,
+    node: &Node,
+    volumes: &'a Volumes,
+    taken: &BTreeSet<String>,
+) -> Option<&'a PersistentVolume> {
+    let own = format!("{}/{}", claim.namespace, claim.name);
+    volumes
+        .volumes
+        .values()
+        .filter(|volume| !taken.contains(&volume.name) && volume.block == claim.block && !volume.deleted)
+        .filter(|volume| volume.capacity >= claim.request && reachable(volume, node))
+        .filter(|volume| claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode)))
+        .filter(|volume| match &volume.claim {
+            Some(holder) => *holder == own,
+            None => {
+                volume.available
+                    && volume.class == claim.class.as_deref().unwrap_or_default()
+                    && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
+            }
+        })
+        .map(std::convert::AsRef::as_ref)
+        .min_by_key(|volume| (volume.claim.is_none(), volume.capacity))
+}
+
+fn can_provision(claim: &VolumeClaim, node: &Node, volumes: &Volumes) -> bool {
+    let Some(class) = claim.class.as_ref().and_then(|class| volumes.classes.get(class)) else { return false };
+    let makes = !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
+    let topologies = &class.allowed_topologies;
+    makes
+        && (topologies.is_empty() || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
+}

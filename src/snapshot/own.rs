@@ -1,0 +1,217 @@
+//! The two documents of our own in a snapshot file.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::model::machine::{Host, Machine, Phase, Slot, Storage};
+use crate::model::quantity::{self, QuantityError};
+use crate::model::resources::Resources;
+use crate::model::snapshot::{HostMemory, Inventory, Memory, PoolMemory};
+use crate::model::workload::Backoff;
+
+/// `kind: ProxmoxInventory`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InventoryDocument {
+    pub time: Option<Timestamp>,
+    hosts: Option<Vec<HostDocument>>,
+    machines: Option<Vec<MachineDocument>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HostDocument {
+    name: String,
+    #[serde(default = "yes")]
+    online: bool,
+    #[serde(default)]
+    maintenance: bool,
+    cores: u32,
+    memory: Amount,
+    #[serde(default)]
+    memory_used: Amount,
+    #[serde(default)]
+    cores_assigned: u32,
+    #[serde(default)]
+    memory_assigned: Amount,
+    #[serde(default)]
+    storage: BTreeMap<String, StorageDocument>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StorageDocument {
+    total: Amount,
+    #[serde(default)]
+    used: Amount,
+    #[serde(default)]
+    shared: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct MachineDocument {
+    name: String,
+    pool: String,
+    #[serde(default)]
+    vmid: u32,
+    #[serde(default)]
+    host: String,
+    #[serde(default)]
+    cores: u32,
+    #[serde(default)]
+    memory: Amount,
+    #[serde(default)]
+    phase: Phase,
+    since: Option<Timestamp>,
+    node: Option<String>,
+    #[serde(default)]
+    pods: Vec<String>,
+}
+
+/// `kind: AutoscalerState`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StateDocument {
+    last_round: Option<Timestamp>,
+    #[serde(default)]
+    pools: BTreeMap<String, PoolDocument>,
+    #[serde(default)]
+    hosts: BTreeMap<String, HostMemory>,
+    free_slots: Option<BTreeMap<String, Vec<Slot>>>,
+    #[serde(default)]
+    name_seed: u64,
+    #[serde(default)]
+    removals: Vec<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PoolDocument {
+    last_add: Option<Timestamp>,
+    last_removal: Option<Timestamp>,
+    last_removal_failure: Option<Timestamp>,
+    backoff: Option<Backoff>,
+    learnt_allocatable: Option<BTreeMap<String, Amount>>,
+}
+
+/// A quantity, written as text or as a number.
+#[derive(Clone, Debug)]
+pub(super) struct Amount(String);
+
+impl Default for Amount {
+    fn default() -> Self {
+        Self("0".to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        match value {
+            serde_json::Value::String(text) => Ok(Self(text)),
+            serde_json::Value::Number(number) => Ok(Self(number.to_string())),
+            other => Err(serde::de::Error::custom(format!("expected a quantity such as `8Gi`, found {other}"))),
+        }
+    }
+}
+
+impl Amount {
+    fn units(&self) -> Result<i64, QuantityError> {
+        quantity::units(&self.0)
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl InventoryDocument {
+    pub(super) fn into_model(self) -> Result<Inventory, QuantityError> {
+        let hosts = self.hosts.map(|hosts| hosts.into_iter().map(HostDocument::into_model).collect());
+        let machines = self.machines.map(|machines| machines.into_iter().map(MachineDocument::into_model).collect());
+        Ok(Inventory { hosts: hosts.transpose()?, machines: machines.transpose()?, templates: Vec::new() })
+    }
+}
+
+impl HostDocument {
+    fn into_model(self) -> Result<Host, QuantityError> {
+        let mut storage = BTreeMap::new();
+        for (name, one) in self.storage {
+            let seen = Storage { total: one.total.units()?, used: one.used.units()?, shared: one.shared };
+            storage.insert(name, seen);
+        }
+        Ok(Host {
+            name: self.name,
+            online: self.online,
+            maintenance: self.maintenance,
+            cores: self.cores,
+            memory: self.memory.units()?,
+            memory_used: self.memory_used.units()?,
+            cores_assigned: self.cores_assigned,
+            memory_assigned: self.memory_assigned.units()?,
+            storage,
+        })
+    }
+}
+
+impl MachineDocument {
+    fn into_model(self) -> Result<Machine, QuantityError> {
+        Ok(Machine {
+            name: self.name,
+            pool: self.pool,
+            vmid: self.vmid,
+            host: self.host,
+            cores: self.cores,
+            memory: self.memory.units()?,
+            phase: self.phase,
+            since: self.since,
+            node: self.node,
+            pods: self.pods,
+        })
+    }
+}
+
+impl StateDocument {
+    pub(super) fn into_model(self) -> Result<Memory, QuantityError> {
+        let mut pools = BTreeMap::new();
+        for (name, pool) in self.pools {
+            pools.insert(name, pool.into_model()?);
+        }
+        Ok(Memory {
+            last_round: self.last_round,
+            pools,
+            hosts: self.hosts,
+            free_slots: self.free_slots,
+            name_seed: self.name_seed,
+            removals: self.removals,
+        })
+    }
+}
+
+impl PoolDocument {
+    fn into_model(self) -> Result<PoolMemory, QuantityError> {
+        let learnt = self.learnt_allocatable.map(|list| {
+            let mut sum = Resources::default();
+            for (name, amount) in list {
+                match name.as_str() {
+                    "cpu" => sum.cpu_milli = quantity::milli(&amount.0)?,
+                    "memory" => sum.memory = amount.units()?,
+                    "ephemeral-storage" => sum.ephemeral_storage = amount.units()?,
+                    "pods" => sum.pods = amount.units()?,
+                    _ => {
+                        sum.other.insert(name, amount.units()?);
+                    }
+                }
+            }
+            Ok(sum)
+        });
+        Ok(PoolMemory {
+            last_add: self.last_add,
+            last_removal: self.last_removal,
+            last_removal_failure: self.last_removal_failure,
+            backoff: self.backoff,
+            learnt_allocatable: learnt.transpose()?,
+        })
+    }
+}

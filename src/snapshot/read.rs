@@ -1,0 +1,243 @@
+//! Reading a snapshot file.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::own::{InventoryDocument, StateDocument};
+use crate::kubernetes::convert::{self, ConvertError};
+use crate::model::Snapshot;
+use crate::model::quantity::QuantityError;
+
+/// Why a snapshot cannot be read.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// It is neither YAML nor JSON.
+    #[error("the snapshot is not valid YAML or JSON")]
+    Syntax(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A document is no object with a `kind`.
+    #[error("document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them")]
+    NoKind {
+        /// Its number in the stream, from 1.
+        number: usize,
+    },
+    /// An object does not have the fields of its kind.
+    #[error("{kind} `{name}` in document {number} of the snapshot is malformed")]
+    Shape {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name, as far as they can be read.
+        name: String,
+        /// The number of its document in the stream, from 1.
+        number: usize,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field of an object has an impossible value.
+    #[error("{kind} `{name}` in document {number} of the snapshot has an impossible value")]
+    Value {
+        /// Its kind.
+        kind: String,
+        /// Its namespace and name, as far as they can be read.
+        name: String,
+        /// The number of its document in the stream, from 1.
+        number: usize,
+        /// What is wrong.
+        #[source]
+        source: ConvertError,
+    },
+    /// A document of our own has a quantity that is none.
+    #[error("document {number} of the snapshot, `{kind}`, has an impossible value")]
+    Own {
+        /// Its kind.
+        kind: String,
+        /// Its number in the stream, from 1.
+        number: usize,
+        /// What is wrong.
+        #[source]
+        source: QuantityError,
+    },
+}
+
+/// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, where it has one.
+pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> {
+    let mut reader = Reader::default();
+    for (index, document) in documents(text)?.into_iter().enumerate() {
+        reader.document(document, index + 1)?;
+    }
+    let Reader { mut snapshot, time } = reader;
+    snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    Ok((snapshot, time))
+}
+
+fn documents(text: &str) -> Result<Vec<Value>, SnapshotError> {
+    if text.trim_start().starts_with('{') {
+        let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        return values.collect::<Result<_, _>>().map_err(|error| SnapshotError::Syntax(Box::new(error)));
+    }
+    // A large cluster is a large file: the reader's guards against hostile input are set far above it.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 500_000_000,
+            max_nodes: 500_000_000,
+            max_documents: 10_000_000,
+            max_total_scalar_bytes: 4 << 30,
+        },
+    };
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| SnapshotError::Syntax(error.to_string().into()))?;
+    Ok(values.into_iter().filter(|value| !value.is_null()).collect())
+}
+
+#[derive(Default)]
+struct Reader {
+    snapshot: Snapshot,
+    time: Option<Timestamp>,
+}
+
+/// What an error message says about an object.
+struct Object {
+    kind: String,
+    name: String,
+    number: usize,
+}
+
+impl Object {
+    fn parse<T: DeserializeOwned>(&self, value: Value) -> Result<T, SnapshotError> {
+        serde_json::from_value(value).map_err(|source| SnapshotError::Shape {
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            number: self.number,
+            source,
+        })
+    }
+
+    fn checked<T>(&self, result: Result<T, ConvertError>) -> Result<Arc<T>, SnapshotError> {
+        result.map(Arc::new).map_err(|source| SnapshotError::Value {
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            number: self.number,
+            source,
+        })
+    }
+
+    fn own<T>(&self, result: Result<T, QuantityError>) -> Result<T, SnapshotError> {
+        result.map_err(|source| SnapshotError::Own { kind: self.kind.clone(), number: self.number, source })
+    }
+}
+
+impl Reader {
+    fn document(&mut self, mut value: Value, number: usize) -> Result<(), SnapshotError> {
+        let Some(kind) = value.get("kind").and_then(Value::as_str).map(ToOwned::to_owned) else {
+            return Err(SnapshotError::NoKind { number });
+        };
+        if let (true, Some(items)) = (kind.ends_with("List"), value.get_mut("items").map(Value::take)) {
+            let item_kind = kind.strip_suffix("List").unwrap_or_default();
+            if let Value::Array(items) = items {
+                let version = value.get("apiVersion").cloned().unwrap_or_default();
+                for mut item in items {
+                    if let (Some(object), false) = (item.as_object_mut(), item_kind.is_empty()) {
+                        object.entry("kind").or_insert_with(|| Value::String(item_kind.to_owned()));
+                        object.entry("apiVersion").or_insert_with(|| version.clone());
+                    }
+                    self.document(item, number)?;
+                }
+            }
+            return Ok(());
+        }
+        self.object(kind, value, number)
+    }
+
+    fn object(&mut self, kind: String, value: Value, number: usize) -> Result<(), SnapshotError> {
+        let field = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (namespace, name) = (field("/metadata/namespace"), field("/metadata/name"));
+        let group = field("/apiVersion").split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
+        let name = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
+        let it = Object { kind, name, number };
+        let all = &mut self.snapshot;
+        match (group.as_str(), it.kind.as_str()) {
+            ("", "Node") => all.nodes.push(it.checked(convert::node(&it.parse(value)?))?),
+            ("", "Pod") => all.pods.push(it.checked(convert::pod(&it.parse(value)?))?),
+            ("", "Namespace") => all.namespaces.push(Arc::new(convert::namespace(&it.parse(value)?))),
+            ("", "PersistentVolume") => all.volumes.push(it.checked(convert::volume(&it.parse(value)?))?),
+            ("", "PersistentVolumeClaim") => all.claims.push(it.checked(convert::claim(&it.parse(value)?))?),
+            ("", "ReplicationController") => {
+                all.controllers.push(Arc::new(convert::replication_controller(&it.parse(value)?)));
+            }
+            ("apps", "ReplicaSet") => all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?),
+            ("apps", "StatefulSet") => all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?),
+            ("apps", "Deployment") => all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?),
+            ("apps", "DaemonSet") => all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?),
+            ("batch", "Job") => all.controllers.push(Arc::new(convert::job(&it.parse(value)?))),
+            ("policy", "PodDisruptionBudget") => all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?),
+            ("storage.k8s.io", "StorageClass") => {
+                all.storage_classes.push(Arc::new(convert::storage_class(&it.parse(value)?)));
+            }
+            ("storage.k8s.io", "CSINode") => all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?))),
+            ("storage.k8s.io", "VolumeAttachment") => {
+                all.attachments.push(Arc::new(convert::attachment(&it.parse(value)?)));
+            }
+            ("scheduling.k8s.io", "PriorityClass") => {
+                all.priority_classes.push(Arc::new(convert::priority_class(&it.parse(value)?)));
+            }
+            ("pve-autoscaler", "ProxmoxInventory") => {
+                let document: InventoryDocument = it.parse(value)?;
+                self.time = document.time.or(self.time);
+                all.proxmox = it.own(document.into_model())?;
+            }
+            ("pve-autoscaler", "AutoscalerState") => {
+                let document: StateDocument = it.parse(value)?;
+                all.memory = it.own(document.into_model())?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_lists_and_json_mix() {
+        let yaml = "apiVersion: v1\nkind: Node\nmetadata: {name: b}\n---\napiVersion: v1\nkind: List\nitems:\n\
+            - {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Service, metadata: {name: s}}\n\
+            ---\n---\napiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\ntime: 2026-01-01T00:00:00Z\n\
+            hosts:\n- {name: pve1, cores: 8, memory: 16Gi}\n";
+        let (snapshot, time) = read(yaml).unwrap();
+        let names: Vec<_> = snapshot.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(time, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(snapshot.proxmox.hosts.unwrap()[0].memory, 16 << 30);
+        let json = r#"{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n"}}]}"#;
+        assert_eq!(read(json).unwrap().0.nodes.len(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_object() {
+        let cases = [
+            ("a: [", "not valid YAML"),
+            ("{\"a\": ", "not valid YAML"),
+            ("just text", "document 1 of the snapshot has no `kind`"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\nspec: 7", "Pod `d/p` in document 1"),
+            (
+                "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: lots}}",
+                "Node `n` in document 1 of the snapshot has an impossible value",
+            ),
+            (
+                "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{name: h, cores: 1, memory: 1GB}]",
+                "`ProxmoxInventory`, has an impossible value",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}
