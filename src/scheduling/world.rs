@@ -131,14 +131,7 @@ impl World {
 
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
-        self.nodes.push(SimNode {
-            node,
-            pods: Vec::new(),
-            used: Resources::default(),
-            ports: Vec::new(),
-            open: true,
-            counts_for_spread: true,
-        });
+        self.nodes.push(SimNode::empty(node));
         self.nodes.len() - 1
     }
 
@@ -204,7 +197,15 @@ impl World {
 
     /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
-        let sim = &self.nodes[node];
+        self.check_node(prepared, &self.nodes[node], false)
+    }
+
+    /// The same for a node that is not in the world yet, as if it were.
+    pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
+        self.check_node(prepared, node, true)
+    }
+
+    fn check_node(&self, prepared: &Prepared, sim: &SimNode, fresh: bool) -> Result<(), Refusal> {
         let pod = prepared.pod.as_ref();
         if pod.resource_claims {
             return Err(Refusal::DynamicResources);
@@ -221,7 +222,7 @@ impl World {
             volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
             volume_zone::check(pod, &sim.node, &self.volumes)?;
         }
-        prepared.spread.check(&sim.node)?;
+        prepared.spread.check(pod, &sim.node, fresh)?;
         prepared.affinity.check(pod, &sim.node)
     }
 
@@ -256,15 +257,44 @@ impl World {
     }
 }
 
+impl SimNode {
+    /// A node without pods.
+    pub fn empty(node: Arc<Node>) -> Self {
+        Self {
+            node,
+            pods: Vec::new(),
+            used: Resources::default(),
+            ports: Vec::new(),
+            open: true,
+            counts_for_spread: true,
+        }
+    }
+
+    /// Places a pod without checking it, on a node that is in no world.
+    pub fn hold(&mut self, pod: &Arc<Pod>) {
+        self.used.add(&pod.requests);
+        self.ports.extend(pod.host_ports.iter().cloned());
+        self.pods.push(pod.clone());
+    }
+}
+
 impl Prepared {
     /// The pod.
     pub fn pod(&self) -> &Arc<Pod> {
         &self.pod
     }
 
-    /// Whether only resources, ports and the node itself decide: pods like it never influence each other elsewhere.
+    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true without
+    /// topology spread and pod affinity, which other pods can satisfy.
+    pub fn refusals_last(&self) -> bool {
+        self.spread.is_empty() && self.pod.affinity.pods.is_empty()
+    }
+
+    /// Whether nothing but the node itself decides, so that equal nodes take equal sets of such pods.
     pub fn is_plain(&self) -> bool {
-        let pod = &self.pod;
-        self.spread.is_empty() && pod.affinity.pods.is_empty() && pod.affinity.anti.is_empty() && pod.volumes.is_empty()
+        self.refusals_last()
+            && self.pod.affinity.anti.is_empty()
+            && self.pod.volumes.is_empty()
+            && self.affinity.repels_nobody()
     }
 }
