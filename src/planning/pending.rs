@@ -113,7 +113,7 @@ fn settled(pod: &Pod, priorities: &Priorities, view: &View) -> Option<PodOutcome
 /// A pod of a DaemonSet, or one that says it should be treated like one.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
     let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
-    pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))
+    pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
         || marked.is_some_and(|value| value == "true")
 }
 

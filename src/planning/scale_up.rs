@@ -151,7 +151,7 @@ impl Packer<'_, '_> {
             if !ready(&node) && young && self.view.world.node(at).open {
                 let mut replacement = self.prototypes[pool].clone();
                 replacement.node = Arc::new(relabelled(&self.prototypes[pool].node, &node.name));
-                self.view.world.close(at);
+                self.view.world.forget(at);
                 let index = self.adopt(replacement);
                 self.upcoming.insert(index, node.name.clone());
             }

@@ -9,7 +9,6 @@ use super::refusal::Refusal;
 use super::selector::labels_match;
 use super::taint_toleration::tolerates_all;
 use super::world::SimNode;
-use crate::model::node::Node;
 use crate::model::pod::{Pod, SpreadConstraint};
 use crate::model::selector::{LabelSelector, Operator, Requirement};
 
@@ -58,9 +57,18 @@ impl Counted {
         self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
     }
 
-    fn counts_on(&self, pod: &Pod, node: &Node) -> bool {
-        (!self.honor_affinity || node_affinity::matches(pod, node))
-            && (!self.honor_taints || tolerates_all(&pod.tolerations, &node.taints))
+    /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
+    fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
+        (!self.honor_affinity || node_affinity::matches(pod, &node.node))
+            && (!self.honor_taints || (node.open && tolerates_all(&pod.tolerations, &node.node.taints)))
+    }
+
+    /// How many of the pods count; an empty selector counts none (`countPodsMatchSelector`).
+    fn matches(&self, pod: &Pod, other: &Pod) -> bool {
+        let selector = self.selector.as_ref().filter(|selector| !selector.requirements.is_empty());
+        other.namespace == pod.namespace
+            && other.deletion.is_none()
+            && selector.is_some_and(|selector| labels_match(selector, &other.labels))
     }
 }
 
@@ -107,14 +115,11 @@ impl State {
             return;
         }
         for one in &mut self.constraints {
-            if !one.counts_on(pod, &node.node) {
+            if !one.counts_on(pod, node) {
                 continue;
             }
-            let Some(selector) = &one.selector else { continue };
-            let matching = node.pods.iter().filter(|other| {
-                other.namespace == pod.namespace && other.deletion.is_none() && labels_match(selector, &other.labels)
-            });
-            let count = i64::try_from(matching.count()).unwrap_or(i64::MAX);
+            let matching = node.pods.iter().filter(|other| one.matches(pod, other)).count();
+            let count = i64::try_from(matching).unwrap_or(i64::MAX);
             if let Some(domain) = labels.get(&one.key) {
                 one.bump(domain, count);
             }
@@ -122,19 +127,16 @@ impl State {
     }
 
     /// Counts a pod in (or out, with `by` −1) that was placed on a node which is already counted.
-    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: &Node, by: i64) {
-        if other.namespace != pod.namespace || other.deletion.is_some() {
-            return;
-        }
-        if !self.constraints.iter().all(|one| node.labels.contains_key(&one.key)) {
+    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: &SimNode, by: i64) {
+        let labels = &node.node.labels;
+        if !self.constraints.iter().all(|one| labels.contains_key(&one.key)) {
             return;
         }
         for one in &mut self.constraints {
-            let Some(selector) = &one.selector else { continue };
-            if !labels_match(selector, &other.labels) || !one.counts_on(pod, node) {
+            if !one.matches(pod, other) || !one.counts_on(pod, node) {
                 continue;
             }
-            if let Some(domain) = node.labels.get(&one.key) {
+            if let Some(domain) = labels.get(&one.key) {
                 one.bump(domain, by);
             }
         }
@@ -146,9 +148,9 @@ impl State {
     }
 
     /// Checks a node; a domain that is not known yet (a fresh node's) holds nothing.
-    pub(super) fn check(&self, pod: &Pod, node: &Node, fresh: bool) -> Result<(), Refusal> {
+    pub(super) fn check(&self, pod: &Pod, node: &SimNode, fresh: bool) -> Result<(), Refusal> {
         for one in &self.constraints {
-            let Some(domain) = node.labels.get(&one.key) else {
+            let Some(domain) = node.node.labels.get(&one.key) else {
                 return Err(Refusal::SpreadLabel(one.key.clone()));
             };
             let opens = fresh && !one.domains.contains_key(domain) && one.counts_on(pod, node);

@@ -62,6 +62,8 @@ pub enum VolumeProblem {
     ClaimMissing,
     /// The claim is being deleted or has lost its volume.
     ClaimGone,
+    /// The claim of an ephemeral volume belongs to another pod.
+    ClaimOfAnother,
     /// The claim is not bound and its class binds at once.
     UnboundImmediate,
     /// The bound volume does not exist.
@@ -130,6 +132,7 @@ impl fmt::Display for Refusal {
             Self::VolumeBinding(problem) => f.write_str(match problem {
                 VolumeProblem::ClaimMissing => "a persistent volume claim does not exist",
                 VolumeProblem::ClaimGone => "a persistent volume claim is being deleted or has lost its volume",
+                VolumeProblem::ClaimOfAnother => "the claim of an ephemeral volume belongs to another pod",
                 VolumeProblem::UnboundImmediate => "a persistent volume claim of an immediate class is not bound",
                 VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
                 VolumeProblem::NodeAffinity => "a volume cannot be used on this node",

@@ -222,7 +222,7 @@ impl World {
             volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
             volume_zone::check(pod, &sim.node, &self.volumes)?;
         }
-        prepared.spread.check(pod, &sim.node, fresh)?;
+        prepared.spread.check(pod, sim, fresh)?;
         prepared.affinity.check(pod, &sim.node)
     }
 
@@ -245,7 +245,7 @@ impl World {
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         let sim = &self.nodes[node];
         if !prepared.spread.is_empty() && sim.counts_for_spread {
-            prepared.spread.count(&prepared.pod, other, &sim.node, by);
+            prepared.spread.count(&prepared.pod, other, sim, by);
         }
         let pod = &prepared.pod;
         if !pod.affinity.pods.is_empty() || !pod.affinity.anti.is_empty() || !other.affinity.anti.is_empty() {

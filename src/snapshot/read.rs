@@ -82,6 +82,8 @@ fn documents(text: &str) -> Result<Vec<Value>, SnapshotError> {
     }
     // A large cluster is a large file: the reader's guards against hostile input are set far above it.
     let options = serde_saphyr::options! {
+        // As in YAML 1.2, a pod may be called `y`.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: 500_000_000,
             max_nodes: 500_000_000,

@@ -32,6 +32,12 @@ pub fn claim(object: &core::PersistentVolumeClaim) -> Result<VolumeClaim, Conver
         block: spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block"),
         deleted: meta.deletion_timestamp.is_some(),
         lost: object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost"),
+        owner_uid: meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone()),
     })
 }
 
