@@ -32,7 +32,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         return Ok(if loaded.is_ok() { SUCCESS } else { USAGE });
     }
     let config = loaded.map_err(Failure::Configuration)?;
-    let (least, most) = config.pools.iter().fold((0, 0), |(least, most), pool| (least + pool.min, most + pool.max));
+    let (least, most) =
+        config.pools.iter().fold((0, 0), |(least, most), pool| (least + pool.min, most + pool.max));
     let pools = config.pools.len();
     let plural = if pools == 1 { "" } else { "s" };
     let path = arguments.config.config.display();

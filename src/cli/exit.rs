@@ -51,7 +51,9 @@ impl Failure {
         match self {
             Self::Configuration(report) => anstream::eprint!("{}", report.styled()),
             Self::Snapshot(error) => anstream::eprintln!("error: {}", chain(error)),
-            Self::File(name, error) => anstream::eprintln!("error: cannot read the snapshot `{name}`: {error}"),
+            Self::File(name, error) => {
+                anstream::eprintln!("error: cannot read the snapshot `{name}`: {error}")
+            }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Self::Output(error) => anstream::eprintln!("error: cannot write the output: {error}"),
             Self::NotFound(what) => anstream::eprintln!("error: {what}"),

@@ -47,7 +47,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         let config = config::load(&arguments.config).map_err(Failure::Configuration)?;
         let plan = planning::plan(&snapshot, &config);
         let verdict = plan.nodes.iter().find(|verdict| verdict.node == *name);
-        let verdict = verdict.ok_or_else(|| Failure::NotFound(format!("the snapshot has no node `{name}`")))?;
+        let verdict =
+            verdict.ok_or_else(|| Failure::NotFound(format!("the snapshot has no node `{name}`")))?;
         if arguments.output == Output::Json {
             input::json(&json!({"nodes": [verdict]}))?;
         } else {

@@ -62,7 +62,9 @@ fn growth(plan: &Plan, out: &mut String) {
         match pod.verdict {
             PodOutcome::NewNode => {}
             PodOutcome::ExistingNode => *elsewhere.entry("fit existing nodes".to_owned()).or_default() += 1,
-            PodOutcome::UpcomingNode => *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1,
+            PodOutcome::UpcomingNode => {
+                *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1
+            }
             PodOutcome::DaemonSet | PodOutcome::Gated | PodOutcome::TooYoung | PodOutcome::Expendable => {
                 *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;
             }
@@ -104,7 +106,8 @@ fn shrinkage(plan: &Plan, out: &mut String) {
             removal.moves.iter().take(NAMED).map(|one| format!("{} → {}", one.pod, one.to)).collect();
         let more = removal.moves.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let moves = if moves.is_empty() { String::new() } else { format!("   moves {}{more}", moves.join(", ")) };
+        let moves =
+            if moves.is_empty() { String::new() } else { format!("   moves {}{more}", moves.join(", ")) };
         let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {why}{moves}", removal.node);
     }
 }
@@ -140,7 +143,8 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
         NodeOutcome::Unneeded | NodeOutcome::Unready => {
             let what = if verdict.verdict == NodeOutcome::Unready { "not ready" } else { "unneeded" };
             let since = verdict.since.map(|since| format!(" for {}", span(now.duration_since(since))));
-            let wait = verdict.removable_at.map(|at| at.duration_since(now)).filter(SignedDuration::is_positive);
+            let wait =
+                verdict.removable_at.map(|at| at.duration_since(now)).filter(SignedDuration::is_positive);
             let wait = wait.map(|wait| format!(", may go in {}", span(wait)));
             format!("{what}{}{}", since.unwrap_or_default(), wait.unwrap_or_default())
         }

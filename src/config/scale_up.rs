@@ -48,8 +48,13 @@ pub(super) struct Written {
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] =
-    &["max_node_provision_time", "expander", "expendable_pods_priority_cutoff", "new_pod_delay", "max_nodes_total"];
+pub(super) const KEYS: &[&str] = &[
+    "max_node_provision_time",
+    "expander",
+    "expendable_pods_priority_cutoff",
+    "new_pod_delay",
+    "max_nodes_total",
+];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> ScaleUp {

@@ -49,7 +49,8 @@ enum Outcome {
 
 impl<'a> Rules<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, settings: &'a ScaleDown) -> Self {
-        let controllers = snapshot.controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
+        let controllers =
+            snapshot.controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
         let daemons = snapshot.daemon_sets.iter().map(|one| ("DaemonSet", &*one.namespace, &*one.name));
         Self { settings, now: snapshot.time, controllers: controllers.chain(daemons).collect() }
     }
@@ -112,7 +113,9 @@ impl<'a> Rules<'a> {
     /// The rules that `safe-to-evict: "true"` switches off.
     fn held(&self, pod: &Pod, safe: Option<&str>, strict: bool, budgets: &Budgets) -> Option<&'static str> {
         let replicated = pod.owner.as_ref().is_some_and(|owner| {
-            !strict || ["ReplicationController", "Job", "ReplicaSet", "StatefulSet"].contains(&owner.kind.as_str())
+            !strict
+                || ["ReplicationController", "Job", "ReplicaSet", "StatefulSet"]
+                    .contains(&owner.kind.as_str())
         });
         if !replicated {
             return Some("NotReplicated");
@@ -155,9 +158,11 @@ fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
 
 /// hostPath, or emptyDir on disk, that no annotation declares to be safe. Names are compared exactly.
 fn has_local_storage(pod: &Pod) -> bool {
-    let safe = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes").unwrap_or_default();
+    let safe =
+        annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes").unwrap_or_default();
     pod.volumes.iter().any(|volume| {
-        let local = matches!(volume.source, VolumeSource::HostPath | VolumeSource::EmptyDir { memory: false });
+        let local =
+            matches!(volume.source, VolumeSource::HostPath | VolumeSource::EmptyDir { memory: false });
         local && !safe.split(',').any(|name| !name.is_empty() && name == volume.name)
     })
 }

@@ -44,7 +44,8 @@ fn shape(view: &View, pool: &Pool) -> Resources {
     if let Some(declared) = &pool.allocatable {
         return declared.clone();
     }
-    let learnt = view.snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.learnt_allocatable.clone());
+    let learnt =
+        view.snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.learnt_allocatable.clone());
     let live = || {
         let of_pool = |node: &&Arc<Node>| pool_of(node) == Some(&pool.name) && ready(node);
         view.snapshot.nodes.iter().find(of_pool).map(|node| node.allocatable.clone())

@@ -30,6 +30,7 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let snapshot = &sorted(snapshot);
     let mut view = View::new(snapshot, config);
     let growth = scale_up::decide(&mut view);
     let shrinkage = scale_down::decide(&mut view, &growth);
@@ -40,6 +41,19 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
     }
+}
+
+/// The snapshot with everything in order of its names, so that the order of arrival decides nothing.
+fn sorted(snapshot: &Snapshot) -> Snapshot {
+    let mut sorted = snapshot.clone();
+    sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    sorted.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    for machines in sorted.proxmox.machines.iter_mut() {
+        machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
+    }
+    sorted
 }
 
 /// What both halves of a decision work on.
@@ -80,13 +94,15 @@ impl<'a> View<'a> {
 
 /// Whether somebody is taking the node away.
 fn being_deleted(node: &Node) -> bool {
-    const TAINTS: [&str; 3] = [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+    const TAINTS: [&str; 3] =
+        [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
     node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
 fn ready(node: &Node) -> bool {
-    node.conditions.is_empty() || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+    node.conditions.is_empty()
+        || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
 
 /// The name of the node's pool, as its label says.

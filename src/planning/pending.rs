@@ -81,7 +81,9 @@ pub(super) fn waiting(view: &View) -> Vec<Waiting> {
 }
 
 fn waits(pod: &Pod) -> bool {
-    pod.node.is_none() && pod.deletion.is_none() && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+    pod.node.is_none()
+        && pod.deletion.is_none()
+        && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
 }
 
 /// A pod of a node on its way out needs a place when its controller makes another one.
@@ -100,7 +102,8 @@ fn settled(pod: &Pod, priorities: &Priorities, view: &View) -> Option<PodOutcome
     if priorities.expendable(pod) {
         return Some(PodOutcome::Expendable);
     }
-    let configured = SignedDuration::try_from(view.config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
+    let configured =
+        SignedDuration::try_from(view.config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
     let own = pod
         .annotations
         .get("cluster-autoscaler.kubernetes.io/pod-scale-up-delay")

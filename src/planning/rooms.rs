@@ -122,9 +122,7 @@ impl Rooms {
         }
         let slot = match &self.slots {
             None => None,
-            Some(all) => {
-                Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?)
-            }
+            Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
         };
         Ok(Place { host: self.host(pool)?, slot })
     }

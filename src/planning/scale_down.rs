@@ -279,7 +279,10 @@ impl Round {
     ) -> Result<(), NotNow> {
         let pool = &node.pool.name;
         if self.size(pool) <= node.pool.min {
-            return Err(NotNow::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {}", node.pool.min)));
+            return Err(NotNow::because(
+                NodeOutcome::AtMinimum,
+                format!("pool at its minimum of {}", node.pool.min),
+            ));
         }
         if let Some(pod) = &node.drain.awaited {
             return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));

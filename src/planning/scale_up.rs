@@ -62,7 +62,8 @@ pub(super) struct Packer<'v, 'a> {
 
 pub(super) fn decide(view: &mut View) -> Growth {
     let pods = waiting(view);
-    let prototypes = view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
+    let prototypes =
+        view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let mut packer = Packer {
         rooms: Rooms::new(view),
         spots: vec![Spot::None; pods.len()],
@@ -116,7 +117,11 @@ impl Packer<'_, '_> {
                 .iter()
                 .filter(|planned| planned.pool == index)
                 .map(|planned| NewMachine {
-                    name: planned.place.slot.as_ref().map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
+                    name: planned
+                        .place
+                        .slot
+                        .as_ref()
+                        .map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
                     vmid: planned.place.slot.as_ref().map(|slot| slot.vmid),
                     address: planned.place.slot.as_ref().and_then(|slot| slot.address),
                     host: planned.place.host.clone(),
@@ -144,7 +149,8 @@ impl Packer<'_, '_> {
                 let age = snapshot.time.duration_since(created);
                 age.unsigned_abs() < startup
             });
-            let Some(pool) = pool_of(&node).and_then(|name| self.pools().iter().position(|pool| pool.name == name))
+            let Some(pool) =
+                pool_of(&node).and_then(|name| self.pools().iter().position(|pool| pool.name == name))
             else {
                 continue;
             };
@@ -210,8 +216,10 @@ impl Packer<'_, '_> {
             classes[class].pods.push(index);
         }
         drop(by_key);
-        let most_cpu = self.prototypes.iter().map(|one| one.node.allocatable.cpu_milli).max().unwrap_or(0).max(1);
-        let most_memory = self.prototypes.iter().map(|one| one.node.allocatable.memory).max().unwrap_or(0).max(1);
+        let most_cpu =
+            self.prototypes.iter().map(|one| one.node.allocatable.cpu_milli).max().unwrap_or(0).max(1);
+        let most_memory =
+            self.prototypes.iter().map(|one| one.node.allocatable.memory).max().unwrap_or(0).max(1);
         let size = |class: &Class| {
             let requests = &self.pods[class.pods[0]].pod.requests;
             let part = |amount: i64, most: i64| i128::from(amount) * 1_000_000 / i128::from(most);
@@ -304,7 +312,8 @@ impl Packer<'_, '_> {
     fn pack(&mut self, classes: &mut [Class]) {
         let (mut social, mut plain): (Vec<Class>, Vec<Class>) = (Vec::new(), Vec::new());
         for class in classes.iter_mut() {
-            let taken = Class { pods: std::mem::take(&mut class.pods), priority: class.priority, done: class.done };
+            let taken =
+                Class { pods: std::mem::take(&mut class.pods), priority: class.priority, done: class.done };
             if taken.left() == 0 {
                 continue;
             }
@@ -343,7 +352,9 @@ impl Packer<'_, '_> {
             if lasting {
                 from = world.nodes().len();
             }
-            let Some((pool, place)) = self.choose(&prepared, &[(class.left(), sample.clone())]) else { return };
+            let Some((pool, place)) = self.choose(&prepared, &[(class.left(), sample.clone())]) else {
+                return;
+            };
             let name = format!("{}-new-{}", self.pools()[pool].name, self.planned.len());
             let mut node = self.prototypes[pool].clone();
             node.node = Arc::new(relabelled(&self.prototypes[pool].node, &name));

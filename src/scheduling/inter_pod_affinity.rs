@@ -88,7 +88,8 @@ impl State {
             return false;
         }
         let nobody = self.affinity.values().flat_map(BTreeMap::values).all(|count| *count <= 0);
-        terms.iter().all(|term| occupied(&self.affinity, &term.topology_key, labels)) || (nobody && self.matches_itself)
+        terms.iter().all(|term| occupied(&self.affinity, &term.topology_key, labels))
+            || (nobody && self.matches_itself)
     }
 }
 

@@ -16,7 +16,8 @@ pub(super) fn check<'a>(
     others: impl Iterator<Item = &'a Pod>,
     volumes: &Volumes,
 ) -> Result<(), Refusal> {
-    let Some(limits) = volumes.csi_nodes.get(node).map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else {
+    let Some(limits) = volumes.csi_nodes.get(node).map(|csi| &csi.limits).filter(|limits| !limits.is_empty())
+    else {
         return Ok(());
     };
     let mut wanted = Attached::new();

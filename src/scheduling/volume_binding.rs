@@ -103,7 +103,9 @@ fn matching<'a>(
         .filter(|volume| volume.claim.is_none() && volume.available && reachable(volume, node))
         .filter(|volume| volume.class == claim.class.as_deref().unwrap_or_default())
         .filter(|volume| claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode)))
-        .filter(|volume| claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels)))
+        .filter(|volume| {
+            claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
+        })
         .min_by_key(|volume| volume.capacity)
 }
 
@@ -112,5 +114,6 @@ fn can_provision(claim: &VolumeClaim, node: &Node, volumes: &Volumes) -> bool {
     let makes = !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
     let topologies = &class.allowed_topologies;
     makes
-        && (topologies.is_empty() || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
+        && (topologies.is_empty()
+            || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
 }

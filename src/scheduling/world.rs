@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::refusal::Refusal;
 use super::{
-    inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable, node_volume_limits,
-    pod_topology_spread, taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable,
+    node_volume_limits, pod_topology_spread, taint_toleration, volume_binding, volume_restrictions,
+    volume_zone,
 };
 use crate::model::Snapshot;
 use crate::model::node::Node;
@@ -75,11 +76,16 @@ impl World {
                 .map(|claim| ((claim.namespace.clone(), claim.name.clone()), claim.clone()))
                 .collect(),
             volumes: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
-            classes: snapshot.storage_classes.iter().map(|class| (class.name.clone(), class.clone())).collect(),
+            classes: snapshot
+                .storage_classes
+                .iter()
+                .map(|class| (class.name.clone(), class.clone()))
+                .collect(),
             csi_nodes: snapshot.csi_nodes.iter().map(|csi| (csi.name.clone(), csi.clone())).collect(),
             attachments: snapshot.attachments.clone(),
         };
-        let namespaces = snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect();
+        let namespaces =
+            snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect();
         let mut world = Self {
             nodes: Vec::with_capacity(snapshot.nodes.len()),
             namespaces: Arc::new(namespaces),

@@ -12,7 +12,10 @@ use crate::model::resources::Resources;
 type List = BTreeMap<String, Quantity>;
 
 /// The pod's effective requests; `pods` is 1.
-pub(super) fn pod_requests(spec: &core::PodSpec, status: Option<&core::PodStatus>) -> Result<Resources, ConvertError> {
+pub(super) fn pod_requests(
+    spec: &core::PodSpec,
+    status: Option<&core::PodStatus>,
+) -> Result<Resources, ConvertError> {
     let infeasible = status.is_some_and(resize_is_infeasible);
     let of_containers = |list: Option<&Vec<core::ContainerStatus>>, container: &core::Container| {
         let seen = list.into_iter().flatten().find(|one| one.name == container.name);
@@ -76,11 +79,15 @@ fn container_requests(
         )?,
         None => Resources::default(),
     };
-    let Some((seen, actual)) = seen.and_then(|seen| seen.resources.as_ref().map(|actual| (seen, actual))) else {
+    let Some((seen, actual)) = seen.and_then(|seen| seen.resources.as_ref().map(|actual| (seen, actual)))
+    else {
         return Ok(wanted);
     };
     let mut most = resources("status.containerStatuses[].resources.requests", actual.requests.as_ref())?;
-    most.raise_to(&resources("status.containerStatuses[].allocatedResources", seen.allocated_resources.as_ref())?);
+    most.raise_to(&resources(
+        "status.containerStatuses[].allocatedResources",
+        seen.allocated_resources.as_ref(),
+    )?);
     if !infeasible {
         most.raise_to(&wanted);
     }
@@ -110,8 +117,13 @@ fn pod_level(sum: &mut Resources, level: &core::ResourceRequirements) -> Result<
     };
     sum.cpu_milli = choose("cpu", requests.cpu_milli, limits.cpu_milli, sum.cpu_milli);
     sum.memory = choose("memory", requests.memory, limits.memory, sum.memory);
-    let names: Vec<String> =
-        requests.other.keys().chain(limits.other.keys()).filter(|name| name.starts_with("hugepages-")).cloned().collect();
+    let names: Vec<String> = requests
+        .other
+        .keys()
+        .chain(limits.other.keys())
+        .filter(|name| name.starts_with("hugepages-"))
+        .cloned()
+        .collect();
     for name in names {
         let of = |list: &Resources| list.other.get(&name).copied().unwrap_or(0);
         let chosen = choose(&name, of(&requests), of(&limits), of(sum));

@@ -64,9 +64,9 @@ pub fn volume(object: &core::PersistentVolume) -> Result<PersistentVolume, Conve
         capacity: capacity.map_or(Ok(0), |amount| units("spec.capacity.storage", amount))?,
         access_modes: spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default(),
         node_affinity: affinity,
-        claim: spec.and_then(|spec| spec.claim_ref.as_ref()).map(|claim| {
-            format!("{}/{}", text(claim.namespace.as_ref()), text(claim.name.as_ref()))
-        }),
+        claim: spec
+            .and_then(|spec| spec.claim_ref.as_ref())
+            .map(|claim| format!("{}/{}", text(claim.namespace.as_ref()), text(claim.name.as_ref()))),
         available: matches!(phase, None | Some("Available" | "Pending")),
         csi: spec
             .and_then(|spec| spec.csi.as_ref())

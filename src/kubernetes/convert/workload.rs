@@ -26,10 +26,7 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-fn selecting(
-    controller: Controller,
-    selector: Option<&MetaSelector>,
-) -> Result<Controller, ConvertError> {
+fn selecting(controller: Controller, selector: Option<&MetaSelector>) -> Result<Controller, ConvertError> {
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
@@ -57,7 +54,8 @@ pub fn deployment(object: &apps::Deployment) -> Result<Controller, ConvertError>
 /// A ReplicationController.
 pub fn replication_controller(object: &core::ReplicationController) -> Controller {
     let spec = object.spec.as_ref();
-    let base = controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
+    let base =
+        controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
     let labels = spec.and_then(|spec| spec.selector.as_ref());
     let selector = labels.map(|labels| LabelSelector {
         requirements: labels.iter().map(|(key, value)| equals(key, value)).collect(),
