@@ -1,5 +1,7 @@
 //! Properties of the planner over random small worlds.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
