@@ -52,9 +52,13 @@ struct Reply {
 
 impl Client {
     fn new() -> Self {
+        Self::of(ClusterSpec::demo())
+    }
+
+    fn of(spec: ClusterSpec) -> Self {
         let plane = Arc::new(Plane::default());
         let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("time"));
-        let pve = Pve::new(ClusterSpec::demo(), clock, 7, plane.clone());
+        let pve = Pve::new(spec, clock, 7, plane.clone());
         Self {
             pve,
             plane,
@@ -165,7 +169,20 @@ fi
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_lives_from_clone_to_destroy() {
-    let client = Client::new();
+    a_life(Client::new()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_lives_the_same_under_the_official_schema() {
+    let schema = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/apidoc-9.2.json");
+    if !schema.exists() {
+        println!("skipped: no {}", schema.display());
+        return;
+    }
+    a_life(Client::of(ClusterSpec { schema: Some(schema), ..ClusterSpec::demo() })).await;
+}
+
+async fn a_life(client: Client) {
     client.running(120).await;
     let config = client.data("GET", "/nodes/pve1/qemu/120/config", Value::Null).await;
     assert_eq!((&config["cores"], &config["memory"]), (&json!(4), &json!("8192")));
@@ -306,7 +323,7 @@ async fn pings_of_a_booting_guest_starve_its_host() {
     let client = Arc::new(Client::new());
     assert_eq!(client.clone_as(120).await, "OK");
     assert_eq!(client.task("POST", "/nodes/pve1/qemu/120/status/start", Value::Null).await, "OK");
-    client.pve.silence_agent(120, Duration::from_secs(600));
+    client.pve.silence_agent(120, Duration::from_mins(10));
     let before = tokio::time::Instant::now();
     let ping = || client.call("POST", "/nodes/pve1/qemu/120/agent/ping", Value::Null);
     let pings = futures::future::join_all((0..12).map(|_| ping())).await;
@@ -381,4 +398,74 @@ async fn a_guest_without_kubeadm_says_127() {
     );
     let unknown = client.exec(120, json!(["/bin/sh", "-c", "for i in a; do :; done"]), "").await;
     assert_eq!(unknown["exitcode"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_clone_leaves_nothing_and_a_crashed_one_its_lock() {
+    let client = Client::new();
+    let path = "/nodes/pve1/qemu/9000/clone";
+    let full = |newid: u32| json!({ "newid": newid, "pool": "k8s-workers", "full": 1 });
+    let upid = client.data("POST", path, full(190)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let upid = upid.as_str().expect("text").to_owned();
+    client.data("DELETE", &format!("/nodes/pve1/tasks/{upid}"), Value::Null).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let exits = client.pve.task_exits();
+    assert_eq!(exits[0].1.as_deref(), Some("clone failed: copy failed: interrupted by signal"));
+    assert!(client.pve.vm(190).is_none());
+
+    client.data("POST", path, full(191)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    client.pve.power_off_host("pve1");
+    assert_eq!(client.pve.task_exits()[1].1.as_deref(), Some("unexpected status"));
+    assert_eq!(client.pve.vm(191).expect("left behind").config["lock"], "clone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_during_a_clone_are_refused_or_wait_for_its_lock() {
+    let client = Client::new();
+    // A full clone of 10 GiB takes some 26 s; give the token sight of the VM from its start.
+    client
+        .data(
+            "POST",
+            "/nodes/pve1/qemu/9000/clone",
+            json!({ "newid": 200, "pool": "k8s-workers", "full": 1 }),
+        )
+        .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let admin = Client {
+        pve: client.pve.clone(),
+        plane: client.plane.clone(),
+        token: format!("PVEAPIToken=root@pam!admin={}", ClusterSpec::DEMO_ADMIN_SECRET),
+    };
+    let reply = admin.call("PUT", "/nodes/pve1/qemu/200/config", json!({ "cores": 4 })).await;
+    assert_eq!(reply.reason, "VM is locked (clone)");
+    let exit = admin.task("POST", "/nodes/pve1/qemu/200/status/start", Value::Null).await;
+    assert_eq!(exit, "can't lock file '/var/lock/qemu-server/lock-200.conf' - got timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_ignores_a_shutdown_times_out_or_is_forced() {
+    let client = Client::new();
+    client.pve.set_guest_faults(9000, GuestFaults { ignores_shutdown: true, ..GuestFaults::default() });
+    client.running(120).await;
+    let path = "/nodes/pve1/qemu/120/status/shutdown";
+    assert_eq!(
+        client.task("POST", path, json!({ "timeout": 5 })).await,
+        "VM quit/powerdown failed - got timeout"
+    );
+    assert!(client.pve.vm(120).expect("VM").running);
+    assert_eq!(client.task("POST", path, json!({ "timeout": 5, "forceStop": 1 })).await, "OK");
+    assert!(!client.pve.vm(120).expect("VM").running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_vm_keeps_changes_of_its_hardware_pending() {
+    let client = Client::new();
+    client.running(120).await;
+    let path = "/nodes/pve1/qemu/120/config";
+    client.data("PUT", path, json!({ "cores": 8, "tags": "b;a" })).await;
+    let seen = client.data("GET", path, Value::Null).await;
+    let current = client.data("GET", &format!("{path}?current=1"), Value::Null).await;
+    assert_eq!((&seen["cores"], &current["cores"], &current["tags"]), (&json!(8), &json!(4), &json!("a;b")));
 }

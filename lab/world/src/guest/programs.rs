@@ -175,7 +175,7 @@ fn read(shell: &mut Shell, name: &str, words: &[&str], output: &mut Output) -> i
             ("cat", _) => output.out.extend(content),
             ("head", Some(count)) => output.out.extend(content.iter().take(count)),
             ("tail", Some(count)) => {
-                output.out.extend(content.iter().skip(content.len().saturating_sub(count)))
+                output.out.extend(content.iter().skip(content.len().saturating_sub(count)));
             }
             (name, None) => {
                 let all: Vec<&[u8]> = content.split_inclusive(|byte| *byte == b'\n').collect();
@@ -325,13 +325,14 @@ async fn flock(shell: &mut Shell, words: &[String], output: &mut Output) -> i32 
     let Some((target, command)) = rest.split_first() else { return 64 };
     let descriptor = target.parse::<u32>().ok();
     let path = match descriptor {
-        Some(number) => match shell.descriptors.get(&number) {
-            Some(path) => path.clone(),
-            None => {
+        Some(number) => {
+            if let Some(path) = shell.descriptors.get(&number) {
+                path.clone()
+            } else {
                 output.err.extend(format!("flock: {number}: Bad file descriptor\n").bytes());
                 return 65;
             }
-        },
+        }
         None => target.clone(),
     };
     let lock = shell.guest.file_lock(&path);

@@ -118,7 +118,7 @@ impl Shell {
                         self.last = i32::from(code == 0);
                         return Flow::Status(self.last);
                     }
-                    flow => return flow,
+                    flow @ Flow::Exit(_) => return flow,
                 },
                 Command::Pipe(left, right) => {
                     let mut feed = Output::default();

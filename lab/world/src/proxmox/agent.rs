@@ -86,12 +86,11 @@ async fn exec(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
     let input = call.params.text("input-data").unwrap_or_default();
     let bytes: Option<Vec<u8>> = input.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     let Some(bytes) = bytes else { return Err(Refusal::failed("Wide character in subroutine entry")) };
-    match guest.exec(command, bytes) {
-        Some(pid) => Ok(json!({ "pid": pid }).into()),
-        None => {
-            tokio::time::sleep(COMMAND_LIMIT).await;
-            Err(Refusal::Bare(596, "Broken pipe".into()))
-        }
+    if let Some(pid) = guest.exec(command, bytes) {
+        Ok(json!({ "pid": pid }).into())
+    } else {
+        tokio::time::sleep(COMMAND_LIMIT).await;
+        Err(Refusal::Bare(596, "Broken pipe".into()))
     }
 }
 

@@ -71,7 +71,7 @@ impl Pve {
         };
         for (key, volid, text) in drives {
             let time = self.copy_volume(worker, plan, &mut config, &key, &volid, &text)?;
-            worker.work(time).await?;
+            worker.work(time).await.map_err(|_| Refusal::failed("copy failed: interrupted by signal"))?;
             let mut state = self.state();
             state.need_writable(plan.newid, &plan.node, worker.upid.pid)?;
             let vm = state.vm_on_mut(&plan.node, plan.newid)?;

@@ -84,7 +84,7 @@ impl Pve {
                 if !call.who.has(&state, &format!("/storage/{}", storage.id), "Datastore.Audit") {
                     continue;
                 }
-                for node in state.hosts.keys().filter(|node| state.host_has(storage, node)) {
+                for node in state.hosts.keys().filter(|node| storage.is_on(node)) {
                     rows.push(json!({
                         "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
                         "status": "available", "plugintype": storage.kind.plugin(), "content": storage.content,

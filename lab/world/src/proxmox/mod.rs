@@ -86,13 +86,16 @@ pub enum Event {
     },
 }
 
+/// The locks of VMs by node and id.
+type Locks = BTreeMap<(String, u32), Arc<RwLock<()>>>;
+
 /// A handle on the cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Pve(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    locks: Mutex<BTreeMap<(String, u32), Arc<RwLock<()>>>>,
+    locks: Mutex<Locks>,
     workers: BTreeMap<String, Arc<Semaphore>>,
     schema: Schema,
     clock: WorldClock,
@@ -238,7 +241,6 @@ impl Pve {
                 ));
             }
         }
-        // A task takes the undefined value of POST config for its own failure.
         params::check(&mut params, &call.rules)?;
         let request = ApiCall { who, path: values, params };
         let worker =
@@ -294,7 +296,7 @@ impl Pve {
         }
         let r = &request;
         match (method, template) {
-            ("GET", "/version") => Ok(self.version()),
+            ("GET", "/version" | "/nodes/{node}/version") => Ok(self.version()),
             ("GET", "/access/permissions") => Ok(self.permissions(r)),
             ("GET", "/cluster/resources") => Ok(self.resources(r)),
             ("GET", "/cluster/nextid") => self.next_id(r),
@@ -303,7 +305,6 @@ impl Pve {
             ("GET", "/cluster/options") => Ok(self.cluster_options(r)),
             ("GET", "/nodes") => Ok(self.nodes(r)),
             ("GET", "/nodes/{node}/status") => self.node_status(r),
-            ("GET", "/nodes/{node}/version") => Ok(self.version()),
             ("GET", "/nodes/{node}/qemu") => Ok(self.node_vms(r)),
             ("GET", "/nodes/{node}/tasks") => Ok(self.task_list(r)),
             ("GET", "/nodes/{node}/tasks/{upid}/status") => self.task_status(r),
@@ -345,7 +346,7 @@ impl Pve {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locks(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Arc<RwLock<()>>>> {
+    fn locks(&self) -> MutexGuard<'_, Locks> {
         self.0.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -412,7 +413,7 @@ fn initial(spec: ClusterSpec, seed: u64) -> State {
         for (_, volid, text) in made.drives() {
             let storage = volid.split(':').next().unwrap_or_default().to_owned();
             let size = state::property(&text, "size").and_then(state::parse_size).unwrap_or(0);
-            let format = if volid.ends_with(".qcow2") { "qcow2" } else { "raw" }.to_owned();
+            let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
             let place = state.place(&storage, &vm.node);
             state
                 .volumes

@@ -36,7 +36,7 @@ impl Params {
                 headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
             match kind.split(';').next().unwrap_or_default().trim() {
                 "" | "application/x-www-form-urlencoded" => {
-                    params = Self::form(&String::from_utf8_lossy(body))
+                    params = Self::form(&String::from_utf8_lossy(body));
                 }
                 "application/json" => match serde_json::from_slice(body) {
                     Ok(Value::Object(members)) => params.0.extend(members),
@@ -243,7 +243,7 @@ fn check_integer(text: &str, low: Option<i64>, high: Option<i64>) -> Result<(), 
 fn check_format(text: &str, format: Option<&str>) -> Result<(), String> {
     match format {
         Some("dns-name") if !is_dns_name(text) => {
-            Err(format!("invalid format - value does not look like a valid DNS name\n"))
+            Err("invalid format - value does not look like a valid DNS name\n".to_string())
         }
         Some("pve-tag-list") => {
             let bad = text.split([',', ';', ' ']).filter(|tag| !tag.is_empty()).find(|tag| !is_tag(tag));

@@ -16,7 +16,7 @@ use crate::guest::{Guest, Identity, Pace};
 /// What an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits when the caller does not say.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(60);
+const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
 impl Pve {
     pub(super) fn status_current(&self, call: &ApiCall) -> Result<Answer, Refusal> {

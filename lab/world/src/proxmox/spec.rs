@@ -109,6 +109,13 @@ pub struct StorageSpec {
     pub copy_rate: Option<u64>,
 }
 
+impl StorageSpec {
+    /// Whether a host has this storage.
+    pub fn is_on(&self, node: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|host| host == node)
+    }
+}
+
 /// Who may do what.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSpec {

@@ -188,7 +188,8 @@ impl Vm {
         for (key, pending) in &self.pending {
             hash.update(format!("[PENDING] {key}: {pending:?}\n"));
         }
-        hash.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+        let bytes: Vec<String> = hash.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+        bytes.concat()
     }
 
     /// A config value as text.
@@ -310,7 +311,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 /// A size as drives show it.
 pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
-        if bytes >= 1 << shift && bytes % (1 << shift) == 0 {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
             return format!("{}{unit}", bytes >> shift);
         }
     }
@@ -362,11 +363,6 @@ impl State {
     pub fn place(&self, storage: &str, node: &str) -> String {
         let shared = self.storages.get(storage).is_none_or(|spec| spec.shared);
         if shared { String::new() } else { node.to_owned() }
-    }
-
-    /// Whether a host has a storage.
-    pub fn host_has(&self, storage: &StorageSpec, node: &str) -> bool {
-        storage.hosts.is_empty() || storage.hosts.iter().any(|host| host == node)
     }
 
     /// Bytes in use on a storage seen from a host.

@@ -18,7 +18,7 @@ impl Pve {
         let rows = state
             .storages
             .values()
-            .filter(|storage| state.host_has(storage, call.node()))
+            .filter(|storage| storage.is_on(call.node()))
             .filter(|storage| only.as_ref().is_none_or(|only| *only == storage.id))
             .filter(|storage| {
                 content.as_ref().is_none_or(|kind| storage.content.split(',').any(|own| own == kind))
@@ -82,12 +82,10 @@ impl Pve {
             .pools
             .get(&wanted)
             .ok_or_else(|| Refusal::failed(format!("pool '{wanted}' does not exist")))?;
-        let members = pool.members.iter().filter_map(|vmid| state.vms.get(vmid)).filter_map(|vm| {
-            call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit").then(|| {
+        let members = pool.members.iter().filter_map(|vmid| state.vms.get(vmid)).filter(|&vm| call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit")).map(|vm| {
                 let known = state.statistics[0].get(&vm.vmid).map_or("unknown".into(), |row| row["status"].clone());
                 json!({ "id": format!("qemu/{}", vm.vmid), "type": "qemu", "vmid": vm.vmid, "node": vm.node, "status": known })
-            })
-        });
+            });
         let members: Vec<Value> = members.collect();
         Ok(json!([{ "poolid": wanted, "comment": pool.comment, "members": members }]).into())
     }

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Event, Pve, access::Identity, answer::Refusal, upid::Upid};
+use super::{Event, Pve, access::Identity, answer::Refusal, state::State, upid::Upid};
 
 /// A worker, running or done.
 #[derive(Debug)]
@@ -109,6 +109,23 @@ impl Worker {
     }
 }
 
+/// Tasks that the archive keeps.
+const ARCHIVE: usize = 20_000;
+
+impl State {
+    fn forget_old_tasks(&mut self) {
+        if self.task_order.len() <= ARCHIVE {
+            return;
+        }
+        let oldest =
+            self.task_order.iter().position(|upid| self.tasks.get(upid).is_none_or(|task| !task.running()));
+        if let Some(at) = oldest {
+            let upid = self.task_order.remove(at);
+            self.tasks.remove(&upid);
+        }
+    }
+}
+
 /// A held lock of a VM.
 #[derive(Debug)]
 pub enum VmLock {
@@ -143,6 +160,7 @@ impl Pve {
             let task = Task { upid: upid.clone(), log, exit: None, endtime: None, interrupt, abort: None };
             state.tasks.insert(upid.to_string(), task);
             state.task_order.push(upid.to_string());
+            state.forget_old_tasks();
             upid
         };
         self.announce(Event::TaskStarted { upid: upid.to_string() });

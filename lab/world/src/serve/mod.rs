@@ -114,7 +114,7 @@ where
             let (parts, body) = request.into_parts();
             let body = match Limited::new(body, MAX_REQUEST_BODY).collect().await {
                 Ok(collected) => collected.to_bytes(),
-                Err(_) => return too_large(),
+                Err(_) => return Ok(too_large()),
             };
             handler(Request::from_parts(parts, body)).await
         }
@@ -129,8 +129,8 @@ where
     }
 }
 
-fn too_large() -> Result<Response<Body>, NoAnswer> {
+fn too_large() -> Response<Body> {
     let mut response = Response::new(full("request body too large"));
     *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
-    Ok(response)
+    response
 }
