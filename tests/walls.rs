@@ -1,13 +1,29 @@
 //! The walls of the house: what is pure stays pure, and each client library is named in one place only.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Names whose appearance in code means I/O, a clock, randomness or a client library.
 const IMPURE: &[&str] = &[
-    "tokio", "kube", "k8s_openapi", "reqwest", "hyper", "futures", "fastrand", "std::fs", "std::net::Tcp",
-    "std::time::Instant", "SystemTime", "Timestamp::now", "crate::clock", "std::env", "std::thread",
-    "HashMap", "HashSet",
+    "tokio",
+    "kube",
+    "k8s_openapi",
+    "reqwest",
+    "hyper",
+    "futures",
+    "fastrand",
+    "std::fs",
+    "std::net::Tcp",
+    "std::time::Instant",
+    "SystemTime",
+    "Timestamp::now",
+    "crate::clock",
+    "std::env",
+    "std::thread",
+    "HashMap",
+    "HashSet",
 ];
 
 fn sources(below: &str) -> Vec<PathBuf> {
@@ -63,18 +79,32 @@ fn the_planner_and_what_it_stands_on_are_pure() {
 
 #[test]
 fn only_the_kubernetes_side_names_kube() {
-    let others: Vec<_> =
-        ["src/bootstrap", "src/cli", "src/config", "src/daemon", "src/machines", "src/observability", "src/proxmox"]
-            .into();
+    let others: Vec<_> = [
+        "src/bootstrap",
+        "src/cli",
+        "src/config",
+        "src/daemon",
+        "src/machines",
+        "src/observability",
+        "src/proxmox",
+    ]
+    .into();
     let found = offences(&others, &["kube", "k8s_openapi"]);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
 fn only_the_proxmox_side_names_reqwest() {
-    let others: Vec<_> =
-        ["src/bootstrap", "src/cli", "src/config", "src/daemon", "src/kubernetes", "src/machines", "src/observability"]
-            .into();
+    let others: Vec<_> = [
+        "src/bootstrap",
+        "src/cli",
+        "src/config",
+        "src/daemon",
+        "src/kubernetes",
+        "src/machines",
+        "src/observability",
+    ]
+    .into();
     let found = offences(&others, &["reqwest"]);
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -83,7 +113,8 @@ fn only_the_proxmox_side_names_reqwest() {
 fn the_labs_world_knows_nothing_of_the_daemon() {
     let found = offences(&["lab/world/src"], &["pve_autoscaler", "kube", "k8s_openapi"]);
     assert!(found.is_empty(), "{}", found.join("\n"));
-    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/world/Cargo.toml")).unwrap();
+    let manifest =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/world/Cargo.toml")).unwrap();
     assert!(!manifest.contains("pve-autoscaler ="), "lab/world must not depend on the daemon");
 }
 

@@ -1,1 +1,60 @@
 //! What an operator types: one file a command.
+//!
+//! Standard output is for data, everything else goes to standard error.
+
+mod check;
+pub mod exit;
+mod explain;
+mod input;
+mod plan;
+mod plan_text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Gives a Kubernetes cluster on Proxmox VE the worker nodes it needs, and takes them back.
+#[derive(Debug, Parser)]
+#[command(name = "pve-autoscaler", version, after_help = exit::HELP)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the configuration and say what is wrong with it
+    Check(check::Arguments),
+    /// Show what would be decided, and why; touches nothing
+    Plan(plan::Arguments),
+    /// Show which nodes could take a pod, or why a node stays
+    Explain(explain::Arguments),
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For a person.
+    #[default]
+    Text,
+    /// For a program; the format is stable.
+    Json,
+}
+
+impl Arguments {
+    /// Runs the command; the exit status is one of [`exit`].
+    pub fn execute(self) -> ExitCode {
+        let result = match self.command {
+            Command::Check(arguments) => check::run(&arguments),
+            Command::Plan(arguments) => plan::run(&arguments),
+            Command::Explain(arguments) => explain::run(&arguments),
+        };
+        match result {
+            Ok(status) => ExitCode::from(status),
+            Err(failure) => {
+                failure.print();
+                ExitCode::from(failure.status())
+            }
+        }
+    }
+}

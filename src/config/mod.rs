@@ -74,7 +74,11 @@ pub fn parse(name: &str, text: &str) -> Result<Config, Report> {
     let written: Written = toml::from_str(text).map_err(|error| Report::syntax(name, text, &error))?;
     let mut checker = Checker::default();
     let config = Config {
-        scan_interval: checker.positive("scan_interval", written.scan_interval.as_ref(), Duration::from_secs(10)),
+        scan_interval: checker.positive(
+            "scan_interval",
+            written.scan_interval.as_ref(),
+            Duration::from_secs(10),
+        ),
         scale_up: written.scale_up.check(&mut checker),
         scale_down: written.scale_down.check(&mut checker),
         health: written.health.check(&mut checker),
@@ -129,10 +133,12 @@ mod tests {
         let text = include_str!("../../config.example.toml");
         let config = parse("config.example.toml", text).unwrap_or_else(|report| panic!("{}", report.plain()));
         assert_eq!(config.pools.len(), 1);
-        let all: String =
-            text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).fold(String::new(), |all, line| all + line + "\n");
+        let all: String = text
+            .lines()
+            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+            .fold(String::new(), |all, line| all + line + "\n");
         let config = parse("uncommented", &all).unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.scale_down.unneeded_time, Duration::from_secs(600));
+        assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
         for keys in [scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS] {
             for key in keys {
                 let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));

@@ -106,7 +106,12 @@ fn check(pool: &Written, checker: &mut Checker) -> Pool {
     if !is_label(name) || name.len() > 40 {
         let title = format!("`{name}` cannot be a pool's name");
         let label = "lower-case letters, digits and `-`, at most 40 characters";
-        checker.wrong(title, pool.name.span(), label, "machines are called after their pool: it must fit a host name");
+        checker.wrong(
+            title,
+            pool.name.span(),
+            label,
+            "machines are called after their pool: it must fit a host name",
+        );
     }
     let min = pool.min.as_ref().map_or(0, |min| *min.get_ref());
     if let Some(written) = pool.min.as_ref().filter(|_| min > *pool.max.get_ref()) {
@@ -121,7 +126,12 @@ fn check(pool: &Written, checker: &mut Checker) -> Pool {
         checker.wrong(format!("pool `{name}`: `cores` is zero"), pool.cores.span(), "must be at least 1", "");
     }
     if let Some(most) = pool.max_per_host.as_ref().filter(|most| *most.get_ref() == 0) {
-        checker.wrong(format!("pool `{name}`: `max_per_host` is zero"), most.span(), "must be at least 1", "");
+        checker.wrong(
+            format!("pool `{name}`: `max_per_host` is zero"),
+            most.span(),
+            "must be at least 1",
+            "",
+        );
     }
     Pool {
         name: name.clone(),
@@ -146,7 +156,11 @@ fn check(pool: &Written, checker: &mut Checker) -> Pool {
 /// A DNS label (RFC 1123).
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !text.is_empty() && text.len() <= 63 && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    !text.is_empty()
+        && text.len() <= 63
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an alphanumeric at both ends.
@@ -198,7 +212,11 @@ fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option
     parsed
 }
 
-fn allocatable(name: &str, list: &BTreeMap<String, Spanned<toml::Value>>, checker: &mut Checker) -> Resources {
+fn allocatable(
+    name: &str,
+    list: &BTreeMap<String, Spanned<toml::Value>>,
+    checker: &mut Checker,
+) -> Resources {
     let mut sum = Resources::default();
     for (key, written) in list {
         let text = match written.get_ref() {

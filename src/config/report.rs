@@ -109,8 +109,8 @@ fn suggestion(message: &str) -> Option<String> {
     if !message.starts_with("unknown field") {
         return None;
     }
-    let closest = known.iter().max_by(|a, b| {
-        strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
-    })?;
+    let closest = known
+        .iter()
+        .max_by(|a, b| strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b)))?;
     (strsim::jaro_winkler(unknown, closest) > 0.8).then(|| format!("did you mean `{closest}`?"))
 }

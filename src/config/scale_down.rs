@@ -84,7 +84,12 @@ impl Written {
         let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
         if let Some(drains) = self.max_parallel_drains.as_ref().filter(|drains| *drains.get_ref() == 0) {
             let help = "to switch removals off, set `enabled = false`";
-            checker.wrong("`max_parallel_drains` is zero".to_owned(), drains.span(), "must be at least 1", help);
+            checker.wrong(
+                "`max_parallel_drains` is zero".to_owned(),
+                drains.span(),
+                "must be at least 1",
+                help,
+            );
         }
         ScaleDown {
             enabled: self.enabled.unwrap_or(true),
@@ -102,7 +107,9 @@ impl Written {
             ignore_daemonsets_utilization: self.ignore_daemonsets_utilization.unwrap_or(false),
             skip_nodes_with_local_storage: self.skip_nodes_with_local_storage.unwrap_or(true),
             skip_nodes_with_system_pods: self.skip_nodes_with_system_pods.unwrap_or(true),
-            skip_nodes_with_custom_controller_pods: self.skip_nodes_with_custom_controller_pods.unwrap_or(true),
+            skip_nodes_with_custom_controller_pods: self
+                .skip_nodes_with_custom_controller_pods
+                .unwrap_or(true),
             max_parallel_drains: self.max_parallel_drains.as_ref().map_or(4, |drains| *drains.get_ref()),
         }
     }

@@ -26,9 +26,15 @@ impl Checker {
     }
 
     /// A duration such as `90s`, `10m` or `1h30m`.
-    pub(super) fn duration(&mut self, key: &str, written: Option<&Spanned<String>>, default: Duration) -> Duration {
+    pub(super) fn duration(
+        &mut self,
+        key: &str,
+        written: Option<&Spanned<String>>,
+        default: Duration,
+    ) -> Duration {
         let Some(written) = written else { return default };
-        let parsed = written.get_ref().parse::<SignedDuration>().ok().and_then(|it| Duration::try_from(it).ok());
+        let parsed =
+            written.get_ref().parse::<SignedDuration>().ok().and_then(|it| Duration::try_from(it).ok());
         parsed.unwrap_or_else(|| {
             let title = format!("`{key}` is not a duration");
             self.wrong(title, written.span(), "expected e.g. \"90s\", \"10m\" or \"1h30m\"", "");
@@ -37,10 +43,20 @@ impl Checker {
     }
 
     /// A duration longer than zero.
-    pub(super) fn positive(&mut self, key: &str, written: Option<&Spanned<String>>, default: Duration) -> Duration {
+    pub(super) fn positive(
+        &mut self,
+        key: &str,
+        written: Option<&Spanned<String>>,
+        default: Duration,
+    ) -> Duration {
         let value = self.duration(key, written, default);
         if let (true, Some(written)) = (value.is_zero(), written) {
-            self.wrong(format!("`{key}` must be longer than zero"), written.span(), "must be at least \"1s\"", "");
+            self.wrong(
+                format!("`{key}` must be longer than zero"),
+                written.span(),
+                "must be at least \"1s\"",
+                "",
+            );
         }
         value
     }
@@ -58,7 +74,13 @@ impl Checker {
     }
 
     /// A number between two bounds, both included.
-    pub(super) fn between(&mut self, key: &str, written: Option<&Spanned<f64>>, bounds: (f64, f64), default: f64) -> f64 {
+    pub(super) fn between(
+        &mut self,
+        key: &str,
+        written: Option<&Spanned<f64>>,
+        bounds: (f64, f64),
+        default: f64,
+    ) -> f64 {
         let Some(written) = written else { return default };
         let value = *written.get_ref();
         if !(bounds.0..=bounds.1).contains(&value) {

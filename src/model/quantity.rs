@@ -7,7 +7,9 @@ use thiserror::Error;
 
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{text}` is not a quantity: expected a number with an optional suffix such as `m`, `k`, `Mi`, `Gi` or `e3`")]
+#[error(
+    "`{text}` is not a quantity: expected a number with an optional suffix such as `m`, `k`, `Mi`, `Gi` or `e3`"
+)]
 pub struct QuantityError {
     /// The text as it was written.
     pub text: String,
@@ -152,14 +154,16 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["", "-", ".", "1.2.3", "1 Gi", "Gi", "1gi", "1KiB", "1e", "0x10", "1_000", "ten", "1mm"] {
+        for text in ["", "-", ".", "1.2.3", "1 Gi", "Gi", "1gi", "1KiB", "1e", "0x10", "1_000", "ten", "1mm"]
+        {
             assert!(units(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn amounts_are_written_in_their_shortest_exact_form() {
-        let cases = [(0, "0"), (1, "1"), (1024, "1Ki"), (8 << 30, "8Gi"), (1500 << 20, "1500Mi"), (1000, "1000")];
+        let cases =
+            [(0, "0"), (1, "1"), (1024, "1Ki"), (8 << 30, "8Gi"), (1500 << 20, "1500Mi"), (1000, "1000")];
         for (bytes, text) in cases {
             assert_eq!(binary(bytes), text);
             assert_eq!(units(text), Ok(bytes));

@@ -86,6 +86,8 @@ pub struct VolumeClaim {
     pub deleted: bool,
     /// `status.phase: Lost`.
     pub lost: bool,
+    /// uid of its controller: the pod of a generic ephemeral volume.
+    pub owner_uid: Option<String>,
 }
 
 /// A PersistentVolume.

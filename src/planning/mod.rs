@@ -1,1 +1,111 @@
 //! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.
+//!
+//! ```text
+//! pending pods ─> existing nodes ─> machines on their way ─> new machines of the pools ─> hosts and slots   (scale_up)
+//! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
+//! ```
+
+mod budgets;
+mod drain;
+mod fresh;
+mod health;
+mod names;
+mod pending;
+mod removal;
+mod rooms;
+mod scale_down;
+mod scale_up;
+mod utilization;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::model::node::Node;
+use crate::model::pod::Pod;
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::{Plan, Snapshot};
+use crate::scheduling::{NodeIndex, World};
+
+/// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
+pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let snapshot = &sorted(snapshot);
+    let mut view = View::new(snapshot, config);
+    let growth = scale_up::decide(&mut view);
+    let shrinkage = scale_down::decide(&mut view, &growth);
+    Plan {
+        time: snapshot.time,
+        scale_up: growth.pools,
+        pods: growth.verdicts,
+        scale_down: shrinkage.removals,
+        nodes: shrinkage.verdicts,
+    }
+}
+
+/// The snapshot with everything in order of its names, so that the order of arrival decides nothing.
+fn sorted(snapshot: &Snapshot) -> Snapshot {
+    let mut sorted = snapshot.clone();
+    sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    sorted.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    if let Some(machines) = &mut sorted.proxmox.machines {
+        machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
+    }
+    sorted
+}
+
+/// What both halves of a decision work on.
+struct View<'a> {
+    snapshot: &'a Snapshot,
+    config: &'a Config,
+    /// The cluster; pending pods are placed into it by scaling up.
+    world: World,
+    /// The snapshot's nodes come first in the world, in this order.
+    existing: usize,
+    /// Pods with a node that count, by their node's index.
+    bound: Vec<Vec<Arc<Pod>>>,
+}
+
+impl<'a> View<'a> {
+    fn new(snapshot: &'a Snapshot, config: &'a Config) -> Self {
+        let priorities = pending::Priorities::new(snapshot, config);
+        // Expendable pods hold no room: whoever needs it may have it.
+        let kept: Vec<_> = snapshot.pods.iter().filter(|pod| !priorities.expendable(pod)).cloned().collect();
+        let trimmed = Snapshot { pods: kept, ..snapshot.clone() };
+        let mut world = World::new(&trimmed);
+        let index: BTreeMap<&str, NodeIndex> =
+            snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+        let mut bound = vec![Vec::new(); snapshot.nodes.len()];
+        for pod in &trimmed.pods {
+            if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                bound[at].push(pod.clone());
+            }
+        }
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            if being_deleted(node) {
+                world.close(at);
+            }
+        }
+        Self { snapshot, config, world, existing: snapshot.nodes.len(), bound }
+    }
+}
+
+/// Whether somebody is taking the node away.
+fn being_deleted(node: &Node) -> bool {
+    const TAINTS: [&str; 3] =
+        [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
+    node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+}
+
+/// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
+fn ready(node: &Node) -> bool {
+    node.conditions.is_empty()
+        || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// The name of the node's pool, as its label says.
+fn pool_of(node: &Node) -> Option<&str> {
+    node.labels.get(POOL_LABEL).map(String::as_str)
+}

@@ -35,9 +35,8 @@ pub struct NodeAnswer {
 /// Explains the chosen pods, or (with `None`) every pod without a node that is not finished.
 pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
     let world = World::new(snapshot);
-    let waits = |pod: &Pod| {
-        pod.node.is_none() && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
-    };
+    let waits =
+        |pod: &Pod| pod.node.is_none() && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
     let pods = snapshot.pods.iter().filter(|pod| match chosen {
         Some(id) => pod.id() == id,
         None => waits(pod),

@@ -10,7 +10,7 @@ use crate::model::pod::{Pod, PodAffinityTerm};
 use crate::model::selector::Labels;
 
 /// How many pods stand in each domain, by label key and value.
-type Domains = BTreeMap<(String, String), i64>;
+type Domains = BTreeMap<String, BTreeMap<String, i64>>;
 
 /// What the pods of the world mean for one pod.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +64,11 @@ impl State {
         }
     }
 
+    /// Whether no running pod's anti-affinity speaks of the pod.
+    pub(super) fn repels_nobody(&self) -> bool {
+        self.others.is_empty()
+    }
+
     pub(super) fn check(&self, pod: &Pod, node: &Node) -> Result<(), Refusal> {
         let wanted = &pod.affinity;
         if !wanted.pods.is_empty() && !self.affinity_holds(&wanted.pods, &node.labels) {
@@ -72,10 +77,7 @@ impl State {
         if wanted.anti.iter().any(|term| occupied(&self.anti, &term.topology_key, &node.labels)) {
             return Err(Refusal::AntiAffinity);
         }
-        let blocked = self
-            .others
-            .iter()
-            .any(|((key, value), count)| *count > 0 && node.labels.get(key).is_some_and(|here| here == value));
+        let blocked = self.others.keys().any(|key| occupied(&self.others, key, &node.labels));
         if blocked { Err(Refusal::OthersAntiAffinity) } else { Ok(()) }
     }
 
@@ -85,20 +87,26 @@ impl State {
         if !terms.iter().all(|term| labels.contains_key(&term.topology_key)) {
             return false;
         }
-        let nobody = self.affinity.values().all(|count| *count <= 0);
-        terms.iter().all(|term| occupied(&self.affinity, &term.topology_key, labels)) || (nobody && self.matches_itself)
+        let nobody = self.affinity.values().flat_map(BTreeMap::values).all(|count| *count <= 0);
+        terms.iter().all(|term| occupied(&self.affinity, &term.topology_key, labels))
+            || (nobody && self.matches_itself)
     }
 }
 
 fn add(domains: &mut Domains, term: &PodAffinityTerm, node: &Node, by: i64) {
     if let Some(value) = node.labels.get(&term.topology_key) {
-        *domains.entry((term.topology_key.clone(), value.clone())).or_default() += by;
+        if !domains.contains_key(&term.topology_key) {
+            domains.insert(term.topology_key.clone(), BTreeMap::new());
+        }
+        if let Some(counts) = domains.get_mut(&term.topology_key) {
+            *counts.entry(value.clone()).or_default() += by;
+        }
     }
 }
 
 fn occupied(domains: &Domains, key: &str, labels: &Labels) -> bool {
     let Some(value) = labels.get(key) else { return false };
-    domains.get(&(key.to_owned(), value.clone())).is_some_and(|count| *count > 0)
+    domains.get(key).and_then(|counts| counts.get(value)).is_some_and(|count| *count > 0)
 }
 
 fn matches_all(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, world: &World) -> bool {

@@ -23,4 +23,4 @@ mod world;
 pub use explain::{Explanation, NodeAnswer, explain};
 pub use refusal::Refusal;
 pub use taint_toleration::tolerates_all;
-pub use world::{NodeIndex, Prepared, Volumes, World};
+pub use world::{NodeIndex, Prepared, SimNode, World};

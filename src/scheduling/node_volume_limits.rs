@@ -16,7 +16,8 @@ pub(super) fn check<'a>(
     others: impl Iterator<Item = &'a Pod>,
     volumes: &Volumes,
 ) -> Result<(), Refusal> {
-    let Some(limits) = volumes.csi_nodes.get(node).map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else {
+    let Some(limits) = volumes.csi_nodes.get(node).map(|csi| &csi.limits).filter(|limits| !limits.is_empty())
+    else {
         return Ok(());
     };
     let mut wanted = Attached::new();
@@ -29,7 +30,7 @@ pub(super) fn check<'a>(
         collect(other, volumes, &mut attached);
     }
     for attachment in volumes.attachments.iter().filter(|one| one.node == node) {
-        let volume = attachment.volume.as_ref().and_then(|name| volumes.volumes.get(name));
+        let volume = attachment.volume.as_ref().and_then(|name| volumes.persistent.get(name));
         if let Some(csi) = volume.and_then(|volume| volume.csi.clone()) {
             attached.insert(csi);
         }
@@ -55,12 +56,11 @@ fn collect(pod: &Pod, volumes: &Volumes, into: &mut Attached) {
     for name in claims(pod) {
         let key = (pod.namespace.clone(), name.to_owned());
         let Some(claim) = volumes.claims.get(&key) else { continue };
-        match claim.volume.as_ref().map(|name| volumes.volumes.get(name)) {
-            Some(Some(volume)) => into.extend(volume.csi.clone()),
-            _ => {
-                let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
-                into.extend(class.map(|class| (class.provisioner.clone(), format!("{}/{}", key.0, key.1))));
-            }
+        if let Some(Some(volume)) = claim.volume.as_ref().map(|name| volumes.persistent.get(name)) {
+            into.extend(volume.csi.clone());
+        } else {
+            let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
+            into.extend(class.map(|class| (class.provisioner.clone(), format!("{}/{}", key.0, key.1))));
         }
     }
 }

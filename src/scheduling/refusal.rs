@@ -62,6 +62,8 @@ pub enum VolumeProblem {
     ClaimMissing,
     /// The claim is being deleted or has lost its volume.
     ClaimGone,
+    /// The claim of an ephemeral volume belongs to another pod.
+    ClaimOfAnother,
     /// The claim is not bound and its class binds at once.
     UnboundImmediate,
     /// The bound volume does not exist.
@@ -80,9 +82,11 @@ impl Refusal {
             Self::Taint { .. } => "TaintToleration",
             Self::NodeAffinity => "NodeAffinity",
             Self::Port(_) => "NodePorts",
-            Self::Pods { .. } | Self::Cpu(..) | Self::Memory(..) | Self::EphemeralStorage(..) | Self::Extended(..) => {
-                "NodeResourcesFit"
-            }
+            Self::Pods { .. }
+            | Self::Cpu(..)
+            | Self::Memory(..)
+            | Self::EphemeralStorage(..)
+            | Self::Extended(..) => "NodeResourcesFit",
             Self::VolumeInUse => "VolumeRestrictions",
             Self::VolumeLimit => "NodeVolumeLimits",
             Self::VolumeBinding(_) => "VolumeBinding",
@@ -116,11 +120,17 @@ impl fmt::Display for Refusal {
         match self {
             Self::Unschedulable => f.write_str("the node is cordoned"),
             Self::Taint { key, value } => write!(f, "untolerated taint {{{key}: {value}}}"),
-            Self::NodeAffinity => f.write_str("the node's labels do not match the pod's node affinity or selector"),
+            Self::NodeAffinity => {
+                f.write_str("the node's labels do not match the pod's node affinity or selector")
+            }
             Self::Port(port) => write!(f, "host port {port} is taken"),
             Self::Pods { most } => write!(f, "too many pods: the node takes {most}"),
-            Self::Cpu(wanted, free) => write!(f, "wants {} CPU, {} free", from_milli(*wanted), from_milli(*free)),
-            Self::Memory(wanted, free) => write!(f, "wants {} memory, {} free", binary(*wanted), binary(*free)),
+            Self::Cpu(wanted, free) => {
+                write!(f, "wants {} CPU, {} free", from_milli(*wanted), from_milli(*free))
+            }
+            Self::Memory(wanted, free) => {
+                write!(f, "wants {} memory, {} free", binary(*wanted), binary(*free))
+            }
             Self::EphemeralStorage(wanted, free) => {
                 write!(f, "wants {} ephemeral storage, {} free", binary(*wanted), binary(*free))
             }
@@ -129,14 +139,21 @@ impl fmt::Display for Refusal {
             Self::VolumeLimit => f.write_str("the node takes no more volumes of this driver"),
             Self::VolumeBinding(problem) => f.write_str(match problem {
                 VolumeProblem::ClaimMissing => "a persistent volume claim does not exist",
-                VolumeProblem::ClaimGone => "a persistent volume claim is being deleted or has lost its volume",
-                VolumeProblem::UnboundImmediate => "a persistent volume claim of an immediate class is not bound",
+                VolumeProblem::ClaimGone => {
+                    "a persistent volume claim is being deleted or has lost its volume"
+                }
+                VolumeProblem::ClaimOfAnother => "the claim of an ephemeral volume belongs to another pod",
+                VolumeProblem::UnboundImmediate => {
+                    "a persistent volume claim of an immediate class is not bound"
+                }
                 VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
                 VolumeProblem::NodeAffinity => "a volume cannot be used on this node",
                 VolumeProblem::NothingToBind => "no persistent volume can be bound or made for this node",
             }),
             Self::VolumeZone => f.write_str("a volume is in another zone"),
-            Self::SpreadLabel(key) => write!(f, "the node lacks the label {key} of a topology spread constraint"),
+            Self::SpreadLabel(key) => {
+                write!(f, "the node lacks the label {key} of a topology spread constraint")
+            }
             Self::Spread(key) => write!(f, "the topology spread constraint over {key} would be broken"),
             Self::Affinity => f.write_str("required pod affinity is not satisfied"),
             Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),

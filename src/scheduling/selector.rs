@@ -11,8 +11,7 @@ pub fn labels_match(selector: &LabelSelector, labels: &Labels) -> bool {
 pub fn node_matches(selector: &NodeSelector, name: &str, labels: &Labels) -> bool {
     selector.terms.iter().any(|term| {
         let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
-        let by_label =
-            |one: &Requirement| requirement_matches(one, labels.get(&one.key).map(String::as_str));
+        let by_label = |one: &Requirement| requirement_matches(one, labels.get(&one.key).map(String::as_str));
         let by_field = |one: &Requirement| one.key == "metadata.name" && requirement_matches(one, Some(name));
         !empty && term.match_expressions.iter().all(by_label) && term.match_fields.iter().all(by_field)
     })

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use super::refusal::{Refusal, VolumeProblem};
 use super::selector::{labels_match, node_matches};
-use super::volume_restrictions::claims;
 use super::world::Volumes;
 use crate::model::node::Node;
-use crate::model::pod::Pod;
+use crate::model::pod::{Pod, VolumeSource};
 use crate::model::workload::{PersistentVolume, VolumeClaim};
 
 /// The pod's claims, sorted by what binding has to do with them (`GetPodVolumeClaims`).
@@ -20,11 +19,15 @@ pub(super) struct State {
 
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     let mut state = State::default();
-    for name in claims(pod) {
+    for volume in &pod.volumes {
+        let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
         let key = (pod.namespace.clone(), name.to_owned());
         let Some(claim) = volumes.claims.get(&key) else {
             return State { problem: Some(VolumeProblem::ClaimMissing), ..state };
         };
+        if *ephemeral && claim.owner_uid.as_ref() != Some(&pod.uid) {
+            return State { problem: Some(VolumeProblem::ClaimOfAnother), ..state };
+        }
         if claim.deleted || claim.lost {
             return State { problem: Some(VolumeProblem::ClaimGone), ..state };
         }
@@ -48,7 +51,7 @@ pub(super) fn check(state: &State, node: &Node, volumes: &Volumes) -> Result<(),
         return refuse(problem);
     }
     for name in &state.bound {
-        match volumes.volumes.get(name) {
+        match volumes.persistent.get(name) {
             None => return refuse(VolumeProblem::VolumeMissing),
             Some(volume) if !reachable(volume, node) => return refuse(VolumeProblem::NodeAffinity),
             Some(_) => {}
@@ -85,22 +88,25 @@ fn matching<'a>(
     taken: &BTreeSet<String>,
 ) -> Option<&'a PersistentVolume> {
     let own = format!("{}/{}", claim.namespace, claim.name);
-    volumes
-        .volumes
-        .values()
-        .filter(|volume| !taken.contains(&volume.name) && volume.block == claim.block && !volume.deleted)
-        .filter(|volume| volume.capacity >= claim.request && reachable(volume, node))
+    let suits = |volume: &&PersistentVolume| {
+        !taken.contains(&volume.name)
+            && volume.block == claim.block
+            && !volume.deleted
+            && volume.capacity >= claim.request
+    };
+    let all = || volumes.persistent.values().map(AsRef::as_ref).filter(suits);
+    // A volume that is reserved for the claim is the only one.
+    if let Some(reserved) = all().find(|volume| volume.claim.as_ref() == Some(&own)) {
+        return Some(reserved).filter(|volume| reachable(volume, node));
+    }
+    all()
+        .filter(|volume| volume.claim.is_none() && volume.available && reachable(volume, node))
+        .filter(|volume| volume.class == claim.class.as_deref().unwrap_or_default())
         .filter(|volume| claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode)))
-        .filter(|volume| match &volume.claim {
-            Some(holder) => *holder == own,
-            None => {
-                volume.available
-                    && volume.class == claim.class.as_deref().unwrap_or_default()
-                    && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
-            }
+        .filter(|volume| {
+            claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         })
-        .map(std::convert::AsRef::as_ref)
-        .min_by_key(|volume| (volume.claim.is_none(), volume.capacity))
+        .min_by_key(|volume| volume.capacity)
 }
 
 fn can_provision(claim: &VolumeClaim, node: &Node, volumes: &Volumes) -> bool {
@@ -108,5 +114,6 @@ fn can_provision(claim: &VolumeClaim, node: &Node, volumes: &Volumes) -> bool {
     let makes = !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
     let topologies = &class.allowed_topologies;
     makes
-        && (topologies.is_empty() || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
+        && (topologies.is_empty()
+            || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::refusal::Refusal;
 use super::{
-    inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable, node_volume_limits,
-    pod_topology_spread, taint_toleration, volume_binding, volume_restrictions, volume_zone,
+    inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable,
+    node_volume_limits, pod_topology_spread, taint_toleration, volume_binding, volume_restrictions,
+    volume_zone,
 };
 use crate::model::Snapshot;
 use crate::model::node::Node;
@@ -22,7 +23,7 @@ pub type NodeIndex = usize;
 #[derive(Debug, Default)]
 pub struct Volumes {
     pub(super) claims: BTreeMap<(String, String), Arc<VolumeClaim>>,
-    pub(super) volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    pub(super) persistent: BTreeMap<String, Arc<PersistentVolume>>,
     pub(super) classes: BTreeMap<String, Arc<StorageClass>>,
     pub(super) csi_nodes: BTreeMap<String, Arc<CsiNode>>,
     pub(super) attachments: Vec<Arc<VolumeAttachment>>,
@@ -74,12 +75,17 @@ impl World {
                 .iter()
                 .map(|claim| ((claim.namespace.clone(), claim.name.clone()), claim.clone()))
                 .collect(),
-            volumes: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
-            classes: snapshot.storage_classes.iter().map(|class| (class.name.clone(), class.clone())).collect(),
+            persistent: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
+            classes: snapshot
+                .storage_classes
+                .iter()
+                .map(|class| (class.name.clone(), class.clone()))
+                .collect(),
             csi_nodes: snapshot.csi_nodes.iter().map(|csi| (csi.name.clone(), csi.clone())).collect(),
             attachments: snapshot.attachments.clone(),
         };
-        let namespaces = snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect();
+        let namespaces =
+            snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect();
         let mut world = Self {
             nodes: Vec::with_capacity(snapshot.nodes.len()),
             namespaces: Arc::new(namespaces),
@@ -131,14 +137,7 @@ impl World {
 
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
-        self.nodes.push(SimNode {
-            node,
-            pods: Vec::new(),
-            used: Resources::default(),
-            ports: Vec::new(),
-            open: true,
-            counts_for_spread: true,
-        });
+        self.nodes.push(SimNode::empty(node));
         self.nodes.len() - 1
     }
 
@@ -204,7 +203,15 @@ impl World {
 
     /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
-        let sim = &self.nodes[node];
+        self.check_node(prepared, &self.nodes[node], false)
+    }
+
+    /// The same for a node that is not in the world yet, as if it were.
+    pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
+        self.check_node(prepared, node, true)
+    }
+
+    fn check_node(&self, prepared: &Prepared, sim: &SimNode, fresh: bool) -> Result<(), Refusal> {
         let pod = prepared.pod.as_ref();
         if pod.resource_claims {
             return Err(Refusal::DynamicResources);
@@ -221,7 +228,7 @@ impl World {
             volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
             volume_zone::check(pod, &sim.node, &self.volumes)?;
         }
-        prepared.spread.check(&sim.node)?;
+        prepared.spread.check(pod, sim, fresh)?;
         prepared.affinity.check(pod, &sim.node)
     }
 
@@ -244,7 +251,7 @@ impl World {
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         let sim = &self.nodes[node];
         if !prepared.spread.is_empty() && sim.counts_for_spread {
-            prepared.spread.count(&prepared.pod, other, &sim.node, by);
+            prepared.spread.count(&prepared.pod, other, sim, by);
         }
         let pod = &prepared.pod;
         if !pod.affinity.pods.is_empty() || !pod.affinity.anti.is_empty() || !other.affinity.anti.is_empty() {
@@ -256,15 +263,44 @@ impl World {
     }
 }
 
+impl SimNode {
+    /// A node without pods.
+    pub fn empty(node: Arc<Node>) -> Self {
+        Self {
+            node,
+            pods: Vec::new(),
+            used: Resources::default(),
+            ports: Vec::new(),
+            open: true,
+            counts_for_spread: true,
+        }
+    }
+
+    /// Places a pod without checking it, on a node that is in no world.
+    pub fn hold(&mut self, pod: &Arc<Pod>) {
+        self.used.add(&pod.requests);
+        self.ports.extend(pod.host_ports.iter().cloned());
+        self.pods.push(pod.clone());
+    }
+}
+
 impl Prepared {
     /// The pod.
     pub fn pod(&self) -> &Arc<Pod> {
         &self.pod
     }
 
-    /// Whether only resources, ports and the node itself decide: pods like it never influence each other elsewhere.
+    /// Whether a node that refuses the pod goes on refusing pods like it while the world only fills up: true without
+    /// topology spread and pod affinity, which other pods can satisfy.
+    pub fn refusals_last(&self) -> bool {
+        self.spread.is_empty() && self.pod.affinity.pods.is_empty()
+    }
+
+    /// Whether nothing but the node itself decides, so that equal nodes take equal sets of such pods.
     pub fn is_plain(&self) -> bool {
-        let pod = &self.pod;
-        self.spread.is_empty() && pod.affinity.pods.is_empty() && pod.affinity.anti.is_empty() && pod.volumes.is_empty()
+        self.refusals_last()
+            && self.pod.affinity.anti.is_empty()
+            && self.pod.volumes.is_empty()
+            && self.affinity.repels_nobody()
     }
 }

@@ -111,7 +111,9 @@ impl<'de> Deserialize<'de> for Amount {
         match value {
             serde_json::Value::String(text) => Ok(Self(text)),
             serde_json::Value::Number(number) => Ok(Self(number.to_string())),
-            other => Err(serde::de::Error::custom(format!("expected a quantity such as `8Gi`, found {other}"))),
+            other => {
+                Err(serde::de::Error::custom(format!("expected a quantity such as `8Gi`, found {other}")))
+            }
         }
     }
 }
@@ -129,7 +131,8 @@ fn yes() -> bool {
 impl InventoryDocument {
     pub(super) fn into_model(self) -> Result<Inventory, QuantityError> {
         let hosts = self.hosts.map(|hosts| hosts.into_iter().map(HostDocument::into_model).collect());
-        let machines = self.machines.map(|machines| machines.into_iter().map(MachineDocument::into_model).collect());
+        let machines =
+            self.machines.map(|machines| machines.into_iter().map(MachineDocument::into_model).collect());
         Ok(Inventory { hosts: hosts.transpose()?, machines: machines.transpose()?, templates: Vec::new() })
     }
 }

@@ -19,7 +19,9 @@ pub enum SnapshotError {
     #[error("the snapshot is not valid YAML or JSON")]
     Syntax(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A document is no object with a `kind`.
-    #[error("document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them")]
+    #[error(
+        "document {number} of the snapshot has no `kind`: expected Kubernetes objects as `kubectl get -o yaml` prints them"
+    )]
     NoKind {
         /// Its number in the stream, from 1.
         number: usize,
@@ -82,6 +84,8 @@ fn documents(text: &str) -> Result<Vec<Value>, SnapshotError> {
     }
     // A large cluster is a large file: the reader's guards against hostile input are set far above it.
     let options = serde_saphyr::options! {
+        // As in YAML 1.2, a pod may be called `y`.
+        strict_booleans: true,
         budget: serde_saphyr::budget! {
             max_events: 500_000_000,
             max_nodes: 500_000_000,
@@ -156,7 +160,8 @@ impl Reader {
     fn object(&mut self, kind: String, value: Value, number: usize) -> Result<(), SnapshotError> {
         let field = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (namespace, name) = (field("/metadata/namespace"), field("/metadata/name"));
-        let group = field("/apiVersion").split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
+        let group =
+            field("/apiVersion").split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
         let name = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         let it = Object { kind, name, number };
         let all = &mut self.snapshot;
@@ -169,16 +174,28 @@ impl Reader {
             ("", "ReplicationController") => {
                 all.controllers.push(Arc::new(convert::replication_controller(&it.parse(value)?)));
             }
-            ("apps", "ReplicaSet") => all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?),
-            ("apps", "StatefulSet") => all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?),
-            ("apps", "Deployment") => all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?),
-            ("apps", "DaemonSet") => all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?),
+            ("apps", "ReplicaSet") => {
+                all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?);
+            }
+            ("apps", "StatefulSet") => {
+                all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?);
+            }
+            ("apps", "Deployment") => {
+                all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?);
+            }
+            ("apps", "DaemonSet") => {
+                all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?);
+            }
             ("batch", "Job") => all.controllers.push(Arc::new(convert::job(&it.parse(value)?))),
-            ("policy", "PodDisruptionBudget") => all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?),
+            ("policy", "PodDisruptionBudget") => {
+                all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?);
+            }
             ("storage.k8s.io", "StorageClass") => {
                 all.storage_classes.push(Arc::new(convert::storage_class(&it.parse(value)?)));
             }
-            ("storage.k8s.io", "CSINode") => all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?))),
+            ("storage.k8s.io", "CSINode") => {
+                all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?)));
+            }
             ("storage.k8s.io", "VolumeAttachment") => {
                 all.attachments.push(Arc::new(convert::attachment(&it.parse(value)?)));
             }
@@ -225,7 +242,10 @@ mod tests {
             ("a: [", "not valid YAML"),
             ("{\"a\": ", "not valid YAML"),
             ("just text", "document 1 of the snapshot has no `kind`"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\nspec: 7", "Pod `d/p` in document 1"),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d}\nspec: 7",
+                "Pod `d/p` in document 1",
+            ),
             (
                 "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: lots}}",
                 "Node `n` in document 1 of the snapshot has an impossible value",

@@ -57,7 +57,10 @@ pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
             .and_then(|status| status.node_info.as_ref())
             .map(|info| info.system_uuid.to_lowercase())
             .unwrap_or_default(),
-        internal_ips: addresses.filter(|one| one.type_ == "InternalIP").map(|one| one.address.clone()).collect(),
+        internal_ips: addresses
+            .filter(|one| one.type_ == "InternalIP")
+            .map(|one| one.address.clone())
+            .collect(),
         capacity,
         allocatable,
         conditions: conditions

@@ -10,8 +10,8 @@ use super::selector::{label_selector, node_selector, node_term};
 use super::{ConvertError, known_annotations, labels, text, time};
 use crate::model::node::TaintEffect;
 use crate::model::pod::{
-    Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint, Toleration,
-    Volume, VolumeSource, Weighted,
+    Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
+    Toleration, Volume, VolumeSource, Weighted,
 };
 
 /// A Pod.
@@ -77,7 +77,9 @@ fn from_parts(
         deletion: time(meta.deletion_timestamp.as_ref())
             .map(|at| Deletion { at, grace_seconds: meta.deletion_grace_period_seconds }),
         phase: phase(status, node.is_some())?,
-        nominated_node: status.and_then(|status| status.nominated_node_name.clone()).filter(|name| !name.is_empty()),
+        nominated_node: status
+            .and_then(|status| status.nominated_node_name.clone())
+            .filter(|name| !name.is_empty()),
         scheduler: spec.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".to_owned()),
         scheduling: scheduling(spec, conditions()),
         priority: spec.priority,
@@ -132,7 +134,9 @@ fn scheduling<'a>(
     };
     match (condition.status.as_str(), condition.reason.as_deref()) {
         ("True", _) => Scheduling::Scheduled,
-        (_, Some("Unschedulable")) => Scheduling::Unschedulable(time(condition.last_transition_time.as_ref())),
+        (_, Some("Unschedulable")) => {
+            Scheduling::Unschedulable(time(condition.last_transition_time.as_ref()))
+        }
         (_, Some("SchedulingGated")) => Scheduling::Gated,
         (_, reason) => Scheduling::Refused(reason.unwrap_or_default().to_owned()),
     }
@@ -152,7 +156,8 @@ fn affinity(affinity: &core::Affinity) -> Result<Affinity, ConvertError> {
     let mut all = Affinity::default();
     if let Some(node) = &affinity.node_affinity {
         let required = node.required_during_scheduling_ignored_during_execution.as_ref();
-        all.node = required.map(|required| node_selector("spec.affinity.nodeAffinity", required)).transpose()?;
+        all.node =
+            required.map(|required| node_selector("spec.affinity.nodeAffinity", required)).transpose()?;
         for one in node.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
             let term = node_term("spec.affinity.nodeAffinity", &one.preference)?;
             all.node_preferred.push(Weighted { weight: one.weight, term });
@@ -217,7 +222,8 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .chain(sidecars)
         .flat_map(|container| container.ports.iter().flatten())
         .filter_map(|port| {
-            let number = port.host_port.or(on_host.then_some(port.container_port)).filter(|port| *port > 0)?;
+            let number =
+                port.host_port.or(on_host.then_some(port.container_port)).filter(|port| *port > 0)?;
             Some(HostPort {
                 ip: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned()),
                 protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),

@@ -12,7 +12,10 @@ use crate::model::resources::Resources;
 type List = BTreeMap<String, Quantity>;
 
 /// The pod's effective requests; `pods` is 1.
-pub(super) fn pod_requests(spec: &core::PodSpec, status: Option<&core::PodStatus>) -> Result<Resources, ConvertError> {
+pub(super) fn pod_requests(
+    spec: &core::PodSpec,
+    status: Option<&core::PodStatus>,
+) -> Result<Resources, ConvertError> {
     let infeasible = status.is_some_and(resize_is_infeasible);
     let of_containers = |list: Option<&Vec<core::ContainerStatus>>, container: &core::Container| {
         let seen = list.into_iter().flatten().find(|one| one.name == container.name);
@@ -28,13 +31,14 @@ pub(super) fn pod_requests(spec: &core::PodSpec, status: Option<&core::PodStatus
     let mut sidecars = Resources::default();
     let mut peak = Resources::default();
     for container in spec.init_containers.iter().flatten() {
-        let own = of_containers(initial, container)?;
         if container.restart_policy.as_deref() == Some("Always") {
+            let own = of_containers(initial, container)?;
             sum.add(&own);
             sidecars.add(&own);
             peak.raise_to(&sidecars);
         } else {
-            let mut with_sidecars = own;
+            // It cannot be resized, so its status does not count.
+            let mut with_sidecars = container_requests(container, None, infeasible)?;
             with_sidecars.add(&sidecars);
             peak.raise_to(&with_sidecars);
         }
@@ -42,6 +46,9 @@ pub(super) fn pod_requests(spec: &core::PodSpec, status: Option<&core::PodStatus
     sum.raise_to(&peak);
     if let Some(level) = &spec.resources {
         pod_level(&mut sum, level)?;
+        if let Some(status) = status {
+            resized_pod_level(&mut sum, level, status, infeasible)?;
+        }
     }
     sum.add(&resources("spec.overhead", spec.overhead.as_ref())?);
     sum.other.retain(|_, amount| *amount != 0);
@@ -72,11 +79,15 @@ fn container_requests(
         )?,
         None => Resources::default(),
     };
-    let Some((seen, actual)) = seen.and_then(|seen| seen.resources.as_ref().map(|actual| (seen, actual))) else {
+    let Some((seen, actual)) = seen.and_then(|seen| seen.resources.as_ref().map(|actual| (seen, actual)))
+    else {
         return Ok(wanted);
     };
     let mut most = resources("status.containerStatuses[].resources.requests", actual.requests.as_ref())?;
-    most.raise_to(&resources("status.containerStatuses[].allocatedResources", seen.allocated_resources.as_ref())?);
+    most.raise_to(&resources(
+        "status.containerStatuses[].allocatedResources",
+        seen.allocated_resources.as_ref(),
+    )?);
     if !infeasible {
         most.raise_to(&wanted);
     }
@@ -106,12 +117,39 @@ fn pod_level(sum: &mut Resources, level: &core::ResourceRequirements) -> Result<
     };
     sum.cpu_milli = choose("cpu", requests.cpu_milli, limits.cpu_milli, sum.cpu_milli);
     sum.memory = choose("memory", requests.memory, limits.memory, sum.memory);
-    let names: Vec<String> =
-        requests.other.keys().chain(limits.other.keys()).filter(|name| name.starts_with("hugepages-")).cloned().collect();
+    let names: Vec<String> = requests
+        .other
+        .keys()
+        .chain(limits.other.keys())
+        .filter(|name| name.starts_with("hugepages-"))
+        .cloned()
+        .collect();
     for name in names {
         let of = |list: &Resources| list.other.get(&name).copied().unwrap_or(0);
         let chosen = choose(&name, of(&requests), of(&limits), of(sum));
         sum.other.insert(name, chosen);
+    }
+    Ok(())
+}
+
+/// While pod-level resources are being resized: the largest of spec, actual and allocated for what the spec requests
+/// (without the spec where the resize cannot happen).
+fn resized_pod_level(
+    sum: &mut Resources,
+    level: &core::ResourceRequirements,
+    status: &core::PodStatus,
+    infeasible: bool,
+) -> Result<(), ConvertError> {
+    let Some(actual) = &status.resources else { return Ok(()) };
+    let mut most = resources("status.resources.requests", actual.requests.as_ref())?;
+    most.raise_to(&resources("status.allocatedResources", status.allocated_resources.as_ref())?);
+    for name in level.requests.iter().flatten().map(|(name, _)| name.as_str()) {
+        let (wanted, seen) = match name {
+            "cpu" => (&mut sum.cpu_milli, most.cpu_milli),
+            "memory" => (&mut sum.memory, most.memory),
+            _ => continue,
+        };
+        *wanted = if infeasible { seen } else { (*wanted).max(seen) };
     }
     Ok(())
 }

@@ -55,15 +55,22 @@ fn requirements(
         .collect()
 }
 
-pub(super) fn node_term(field: &str, term: &core::NodeSelectorTerm) -> Result<NodeSelectorTerm, ConvertError> {
+pub(super) fn node_term(
+    field: &str,
+    term: &core::NodeSelectorTerm,
+) -> Result<NodeSelectorTerm, ConvertError> {
     Ok(NodeSelectorTerm {
         match_expressions: requirements(field, term.match_expressions.as_ref())?,
         match_fields: requirements(field, term.match_fields.as_ref())?,
     })
 }
 
-pub(super) fn node_selector(field: &str, selector: &core::NodeSelector) -> Result<NodeSelector, ConvertError> {
-    let terms = selector.node_selector_terms.iter().map(|term| node_term(field, term)).collect::<Result<_, _>>()?;
+pub(super) fn node_selector(
+    field: &str,
+    selector: &core::NodeSelector,
+) -> Result<NodeSelector, ConvertError> {
+    let terms =
+        selector.node_selector_terms.iter().map(|term| node_term(field, term)).collect::<Result<_, _>>()?;
     Ok(NodeSelector { terms })
 }
 

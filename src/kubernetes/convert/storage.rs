@@ -32,6 +32,12 @@ pub fn claim(object: &core::PersistentVolumeClaim) -> Result<VolumeClaim, Conver
         block: spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block"),
         deleted: meta.deletion_timestamp.is_some(),
         lost: object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost"),
+        owner_uid: meta
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone()),
     })
 }
 
@@ -58,9 +64,9 @@ pub fn volume(object: &core::PersistentVolume) -> Result<PersistentVolume, Conve
         capacity: capacity.map_or(Ok(0), |amount| units("spec.capacity.storage", amount))?,
         access_modes: spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default(),
         node_affinity: affinity,
-        claim: spec.and_then(|spec| spec.claim_ref.as_ref()).map(|claim| {
-            format!("{}/{}", text(claim.namespace.as_ref()), text(claim.name.as_ref()))
-        }),
+        claim: spec
+            .and_then(|spec| spec.claim_ref.as_ref())
+            .map(|claim| format!("{}/{}", text(claim.namespace.as_ref()), text(claim.name.as_ref()))),
         available: matches!(phase, None | Some("Available" | "Pending")),
         csi: spec
             .and_then(|spec| spec.csi.as_ref())

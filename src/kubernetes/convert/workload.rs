@@ -26,10 +26,7 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-fn selecting(
-    controller: Controller,
-    selector: Option<&MetaSelector>,
-) -> Result<Controller, ConvertError> {
+fn selecting(controller: Controller, selector: Option<&MetaSelector>) -> Result<Controller, ConvertError> {
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
@@ -57,7 +54,8 @@ pub fn deployment(object: &apps::Deployment) -> Result<Controller, ConvertError>
 /// A ReplicationController.
 pub fn replication_controller(object: &core::ReplicationController) -> Controller {
     let spec = object.spec.as_ref();
-    let base = controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
+    let base =
+        controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
     let labels = spec.and_then(|spec| spec.selector.as_ref());
     let selector = labels.map(|labels| LabelSelector {
         requirements: labels.iter().map(|(key, value)| equals(key, value)).collect(),
@@ -89,11 +87,13 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
         namespace: text(object.metadata.namespace.as_ref()),
         name: text(object.metadata.name.as_ref()),
         selector: label_selector("spec.selector", spec.and_then(|spec| spec.selector.as_ref()))?,
-        disruptions_allowed: status.map_or(0, |status| i64::from(status.disruptions_allowed)),
+        disruptions_allowed: status.and_then(|status| status.disruptions_allowed).map_or(0, i64::from),
         always_allows_unhealthy: spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
             == Some("AlwaysAllow"),
-        healthy: status
-            .map_or((0, 0), |status| (i64::from(status.current_healthy), i64::from(status.desired_healthy))),
+        healthy: (
+            status.and_then(|status| status.current_healthy).map_or(0, i64::from),
+            status.and_then(|status| status.desired_healthy).map_or(0, i64::from),
+        ),
     })
 }
 
@@ -101,7 +101,7 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
 pub fn priority_class(object: &scheduling::PriorityClass) -> PriorityClass {
     PriorityClass {
         name: text(object.metadata.name.as_ref()),
-        value: object.value,
+        value: object.value.unwrap_or(0),
         global_default: object.global_default.unwrap_or(false),
         never_preempts: object.preemption_policy.as_deref() == Some("Never"),
     }

@@ -1,0 +1,52 @@
+//! What several commands read: the configuration and a snapshot.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::exit::Failure;
+use crate::config::{self, Config};
+use crate::model::Snapshot;
+use crate::snapshot;
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub(super) struct ConfigFile {
+    /// The configuration
+    #[arg(long, default_value = "/etc/pve-autoscaler/config.toml")]
+    pub config: PathBuf,
+}
+
+impl ConfigFile {
+    pub(super) fn load(&self) -> Result<Config, Failure> {
+        config::load(&self.config).map_err(Failure::Configuration)
+    }
+}
+
+/// Reads a snapshot from a file, or from standard input for `-`. Its time is `now`, else its own, else the clock's.
+pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
+    let text = if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.map_err(|error| Failure::File(path.display().to_string(), error))?;
+    let (mut snapshot, own) = snapshot::read(&text).map_err(Failure::Snapshot)?;
+    snapshot.time = now.or(own).unwrap_or_else(|| crate::clock::Clock::now(&crate::clock::SystemClock));
+    Ok(snapshot)
+}
+
+/// Writes JSON with a line's end.
+pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value).map_err(|error| Failure::Output(error.into()))?;
+    writeln!(out).map_err(Failure::Output)
+}
+
+/// Writes text.
+pub(super) fn text(text: &str) -> Result<(), Failure> {
+    anstream::stdout().write_all(text.as_bytes()).map_err(Failure::Output)
+}

@@ -1,0 +1,38 @@
+//! `plan`: what would be decided, and why.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::exit::{Failure, SUCCESS};
+use super::input::{self, ConfigFile};
+use super::{Output, plan_text};
+use crate::planning;
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input
+    #[arg(long)]
+    snapshot: PathBuf,
+    /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's
+    #[arg(long)]
+    now: Option<Timestamp>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let config = arguments.config.load()?;
+    let snapshot = input::snapshot(&arguments.snapshot, arguments.now)?;
+    let plan = planning::plan(&snapshot, &config);
+    match arguments.output {
+        Output::Json => input::json(&plan)?,
+        Output::Text => input::text(&plan_text::render(&plan))?,
+    }
+    Ok(SUCCESS)
+}

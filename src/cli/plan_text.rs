@@ -1,0 +1,170 @@
+//! A plan for a person.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::Plan;
+use crate::model::plan::{NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
+
+const GROWS: Style = AnsiColor::Green.on_default();
+const GOES: Style = AnsiColor::Yellow.on_default();
+const STUCK: Style = AnsiColor::Red.on_default();
+
+/// So many pods of a machine are named, so many kept nodes are listed.
+const NAMED: usize = 3;
+const LISTED: usize = 20;
+
+pub(super) fn render(plan: &Plan) -> String {
+    let mut out = String::new();
+    growth(plan, &mut out);
+    shrinkage(plan, &mut out);
+    kept(plan, &mut out);
+    out
+}
+
+/// `1 pod`, `2 pods`.
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn growth(plan: &Plan, out: &mut String) {
+    let waiting = plan.pods.len();
+    let machines: usize = plan.scale_up.iter().map(|pool| pool.machines.len()).sum();
+    if waiting == 0 && machines == 0 {
+        let _ = writeln!(out, "no pod waits");
+        return;
+    }
+    let waits = if waiting == 1 { "waits" } else { "wait" };
+    let _ = write!(out, "{} {waits}: ", count(waiting, "pod"));
+    let _ = match machines {
+        0 => writeln!(out, "no new machine"),
+        _ => writeln!(out, "{}", count(machines, "new machine")),
+    };
+    for pool in &plan.scale_up {
+        for machine in &pool.machines {
+            let name = machine.name.as_deref().unwrap_or(&pool.pool);
+            let _ = writeln!(
+                out,
+                "  {GROWS}+{GROWS:#} {name}  {} {}B  on {}  {}",
+                count(usize::try_from(machine.cores).unwrap_or(0), "core"),
+                machine.memory,
+                machine.host,
+                pods(&machine.pods),
+            );
+        }
+    }
+    let mut elsewhere: BTreeMap<String, usize> = BTreeMap::new();
+    let mut stuck: Vec<&PodVerdict> = Vec::new();
+    for pod in &plan.pods {
+        match pod.verdict {
+            PodOutcome::NewNode => {}
+            PodOutcome::ExistingNode => *elsewhere.entry("fit existing nodes".to_owned()).or_default() += 1,
+            PodOutcome::UpcomingNode => {
+                *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1;
+            }
+            PodOutcome::DaemonSet | PodOutcome::Gated | PodOutcome::TooYoung | PodOutcome::Expendable => {
+                *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;
+            }
+            _ => stuck.push(pod),
+        }
+    }
+    for (what, number) in elsewhere {
+        let _ = writeln!(out, "  = {number} {what}");
+    }
+    for pod in stuck {
+        let reasons: Vec<_> =
+            pod.reasons.iter().map(|reason| format!("{}: {}", reason.pool, reason.message)).collect();
+        let why = if reasons.is_empty() { "there is no pool".to_owned() } else { reasons.join("; ") };
+        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
+    }
+}
+
+fn pods(pods: &[String]) -> String {
+    match pods.len() {
+        0 => "to reach the pool's minimum".to_owned(),
+        more if more > NAMED => format!("for {} and {} more", pods[..NAMED].join(", "), more - NAMED),
+        _ => format!("for {}", pods.join(", ")),
+    }
+}
+
+fn shrinkage(plan: &Plan, out: &mut String) {
+    let _ = match plan.scale_down.len() {
+        0 => writeln!(out, "\nno node goes"),
+        1 => writeln!(out, "\n1 node goes"),
+        more => writeln!(out, "\n{more} nodes go"),
+    };
+    for removal in &plan.scale_down {
+        let why = match removal.reason {
+            RemovalReason::Empty => "empty".to_owned(),
+            RemovalReason::Unready => "not ready".to_owned(),
+            _ => format!("{:.0} % used", removal.utilization * 100.0),
+        };
+        let moves: Vec<_> =
+            removal.moves.iter().take(NAMED).map(|one| format!("{} → {}", one.pod, one.to)).collect();
+        let more = removal.moves.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let moves =
+            if moves.is_empty() { String::new() } else { format!("   moves {}{more}", moves.join(", ")) };
+        let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {why}{moves}", removal.node);
+    }
+}
+
+fn kept(plan: &Plan, out: &mut String) {
+    let kept: Vec<_> = plan.nodes.iter().filter(|node| node.verdict != NodeOutcome::Remove).collect();
+    if kept.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "keeps {}", kept.len());
+    let width = kept.iter().take(LISTED).map(|node| node.node.len()).max().unwrap_or(0);
+    for verdict in kept.iter().take(LISTED) {
+        let _ = writeln!(out, "  {:width$}   {}", verdict.node, node(verdict, plan.time));
+    }
+    if kept.len() > LISTED {
+        let _ = writeln!(out, "  … and {} more (`--output json` lists all)", kept.len() - LISTED);
+    }
+}
+
+/// What holds for a node, in a line.
+pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
+    let used = verdict.utilization.map(|used| format!("{:.0} % used, ", used * 100.0)).unwrap_or_default();
+    let what = match verdict.verdict {
+        NodeOutcome::NotManaged => "in no pool of ours".to_owned(),
+        NodeOutcome::Utilized => "in use".to_owned(),
+        NodeOutcome::Blocked => {
+            let reason = verdict.reason.unwrap_or("UnexpectedError");
+            let pod = verdict.pod.as_ref().map(|pod| format!(" ({pod})")).unwrap_or_default();
+            format!("kept: {reason}{pod}")
+        }
+        NodeOutcome::NoPlaceToMovePods => "kept: its pods fit nowhere else".to_owned(),
+        NodeOutcome::AtMinimum => "kept: its pool is at its minimum".to_owned(),
+        NodeOutcome::Unneeded | NodeOutcome::Unready => {
+            let what = if verdict.verdict == NodeOutcome::Unready { "not ready" } else { "unneeded" };
+            let since = verdict.since.map(|since| format!(" for {}", span(now.duration_since(since))));
+            let wait =
+                verdict.removable_at.map(|at| at.duration_since(now)).filter(SignedDuration::is_positive);
+            let wait = wait.map(|wait| format!(", may go in {}", span(wait)));
+            format!("{what}{}{}", since.unwrap_or_default(), wait.unwrap_or_default())
+        }
+        NodeOutcome::CoolingDown => "a cool-down runs".to_owned(),
+        NodeOutcome::PoolUnhealthy => "its pool is unhealthy".to_owned(),
+        NodeOutcome::Disabled => "must not be removed".to_owned(),
+        NodeOutcome::BeingDeleted => "on its way out".to_owned(),
+        NodeOutcome::Remove => "goes".to_owned(),
+    };
+    let message = verdict.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+    format!("{used}{what}{message}")
+}
+
+/// A duration in its largest unit that fits.
+fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}

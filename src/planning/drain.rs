@@ -1,0 +1,168 @@
+//! May the pods of a node be evicted? Cluster Autoscaler's drain rules, in its order, without three of its traps: an old
+//! kube-system pod does not skip the rules after it, `safe-to-evict` does not skip disruption budgets, and all pods of a
+//! node are counted against a budget together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::budgets::Budgets;
+use super::pending::{is_daemon, is_mirror};
+use super::utilization::overdue;
+use crate::config::ScaleDown;
+use crate::model::Snapshot;
+use crate::model::pod::{Owner, Pod, PodPhase, VolumeSource};
+
+/// What draining a node means.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// Pods that need another place.
+    pub moves: Vec<Arc<Pod>>,
+    /// Pods that are evicted and need no place (finished ones).
+    pub evicted: Vec<Arc<Pod>>,
+    /// A pod that is waited for before the node may go (`safe-to-evict: "on-completion"`).
+    pub awaited: Option<String>,
+}
+
+/// Why a node cannot be drained.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Blocker {
+    pub reason: &'static str,
+    pub pod: String,
+}
+
+/// What the rules read besides the pod.
+pub(super) struct Rules<'a> {
+    settings: &'a ScaleDown,
+    now: Timestamp,
+    controllers: BTreeSet<(&'a str, &'a str, &'a str)>,
+}
+
+enum Outcome {
+    Skip,
+    Finished,
+    Move,
+    Await,
+    Block(&'static str),
+}
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, settings: &'a ScaleDown) -> Self {
+        let controllers =
+            snapshot.controllers.iter().map(|one| (one.kind.as_str(), &*one.namespace, &*one.name));
+        let daemons = snapshot.daemon_sets.iter().map(|one| ("DaemonSet", &*one.namespace, &*one.name));
+        Self { settings, now: snapshot.time, controllers: controllers.chain(daemons).collect() }
+    }
+
+    /// What draining a node with these pods means.
+    pub(super) fn drain(&self, pods: &[Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
+        let mut drain = Drain::default();
+        for pod in pods {
+            match self.judge(pod, budgets) {
+                Outcome::Skip => {}
+                Outcome::Finished => drain.evicted.push(pod.clone()),
+                Outcome::Await => {
+                    drain.awaited.get_or_insert_with(|| pod.id());
+                }
+                Outcome::Move => drain.moves.push(pod.clone()),
+                Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
+            }
+        }
+        Ok(drain)
+    }
+
+    fn judge(&self, pod: &Pod, budgets: &Budgets) -> Outcome {
+        if is_mirror(pod) || overdue(pod, self.now) {
+            return Outcome::Skip;
+        }
+        let strict = self.settings.skip_nodes_with_custom_controller_pods;
+        if strict && pod.owner.as_ref().is_some_and(|owner| self.missing(&pod.namespace, owner)) {
+            return Outcome::Block("ControllerNotFound");
+        }
+        if is_daemon(pod) {
+            return Outcome::Skip;
+        }
+        let safe = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
+        let finished = match pod.phase {
+            PodPhase::Failed => true,
+            PodPhase::Succeeded => !pod.restarts_always,
+            _ => false,
+        };
+        if safe != Some("true") {
+            if finished {
+                return Outcome::Finished;
+            }
+            if safe == Some("on-completion") {
+                return Outcome::Await;
+            }
+            if let Some(reason) = self.held(pod, safe, strict, budgets) {
+                return Outcome::Block(reason);
+            }
+        }
+        if pod.deletion.is_some() {
+            // It ends by itself and is made again elsewhere already.
+            return Outcome::Skip;
+        }
+        match budgets.refusal(pod) {
+            Some(reason) => Outcome::Block(reason),
+            None => Outcome::Move,
+        }
+    }
+
+    /// The rules that `safe-to-evict: "true"` switches off.
+    fn held(&self, pod: &Pod, safe: Option<&str>, strict: bool, budgets: &Budgets) -> Option<&'static str> {
+        let replicated = pod.owner.as_ref().is_some_and(|owner| {
+            !strict
+                || ["ReplicationController", "Job", "ReplicaSet", "StatefulSet"]
+                    .contains(&owner.kind.as_str())
+        });
+        if !replicated {
+            return Some("NotReplicated");
+        }
+        let young = pod
+            .created
+            .is_none_or(|created| self.now.duration_since(created) < SignedDuration::from_hours(1));
+        if self.settings.skip_nodes_with_system_pods
+            && pod.namespace == "kube-system"
+            && young
+            && !budgets.covers(pod)
+        {
+            return Some("UnmovableKubeSystemPod");
+        }
+        let kept = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
+        if safe == Some("false") || kept.iter().any(|key| annotation(pod, key) == Some("true")) {
+            return Some("NotSafeToEvictAnnotation");
+        }
+        if self.settings.skip_nodes_with_local_storage && has_local_storage(pod) {
+            return Some("LocalStorageRequested");
+        }
+        None
+    }
+
+    /// Whether the controller should exist and does not. Kinds of other API groups are not looked for.
+    fn missing(&self, namespace: &str, owner: &Owner) -> bool {
+        let apps = owner.api_version.starts_with("apps/");
+        let known = match owner.kind.as_str() {
+            "ReplicationController" | "ReplicaSet" | "Job" => true,
+            "StatefulSet" | "DaemonSet" => apps,
+            _ => false,
+        };
+        known && !self.controllers.contains(&(owner.kind.as_str(), namespace, owner.name.as_str()))
+    }
+}
+
+fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    pod.annotations.get(key).map(String::as_str)
+}
+
+/// hostPath, or emptyDir on disk, that no annotation declares to be safe. Names are compared exactly.
+fn has_local_storage(pod: &Pod) -> bool {
+    let safe =
+        annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes").unwrap_or_default();
+    pod.volumes.iter().any(|volume| {
+        let local =
+            matches!(volume.source, VolumeSource::HostPath | VolumeSource::EmptyDir { memory: false });
+        local && !safe.split(',').any(|name| !name.is_empty() && name == volume.name)
+    })
+}

@@ -1,0 +1,176 @@
+//! Which nodes can go together: their pods find places on nodes that stay.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::pod::{Pod, Toleration};
+use crate::model::selector::Labels;
+use crate::scheduling::{NodeIndex, World};
+
+/// A node that could go, with what it holds.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub node: NodeIndex,
+    /// Pods that need another place, pending ones that were placed on it included.
+    pub pods: Vec<Arc<Pod>>,
+    /// Its time has come: it is looked at before those that still wait.
+    pub due: bool,
+    /// Nothing on it needs another place.
+    pub empty: bool,
+    /// How much of CPU and memory it offers, in parts of the largest node, summed.
+    pub size: f64,
+    /// How full it is.
+    pub utilization: f64,
+}
+
+/// Where pods go.
+pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
+
+/// Nodes that can go together, with where each pod goes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Together {
+    /// By node, in the order in which they were found to be able to go.
+    pub nodes: Vec<(NodeIndex, Moves)>,
+    freed: f64,
+    due: usize,
+}
+
+/// What sorts candidates, smallest first.
+type Order = fn(&Candidate) -> (f64, f64);
+
+/// The orders in which candidates are tried; each can be the luckiest.
+const ORDERS: [Order; 3] = [
+    |one| (-(one.size * (1.0 - one.utilization)), -one.size),
+    |one| (one.utilization, -one.size),
+    |one| (one.size, one.utilization),
+];
+
+/// Above so many candidates only the first order is tried.
+const MANY: usize = 200;
+
+/// The set of candidates that frees the most when it goes together. Due candidates come before others, empty ones before
+/// those with pods.
+pub(super) fn choose(world: &World, candidates: &[Candidate], destinations: &[NodeIndex]) -> Together {
+    let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
+    let mut best: Option<Together> = None;
+    for order in orders {
+        let mut sorted: Vec<&Candidate> = candidates.iter().collect();
+        sorted.sort_by(|a, b| {
+            let key = |one: &Candidate| (!one.due, !one.empty);
+            let (x, y) = (order(a), order(b));
+            key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
+        });
+        let found = try_in_order(world.clone(), &sorted, destinations);
+        let better = best.as_ref().is_none_or(|best| {
+            (found.due, found.freed) > (best.due, best.freed) && found.freed > best.freed + 1e-9
+                || found.due > best.due
+        });
+        if better {
+            best = Some(found);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+fn try_in_order(mut world: World, sorted: &[&Candidate], destinations: &[NodeIndex]) -> Together {
+    let mut found = Together::default();
+    // Nodes that stay anyway take pods first, then the candidates that will be tried last.
+    let order: Vec<NodeIndex> =
+        destinations.iter().copied().chain(sorted.iter().rev().map(|candidate| candidate.node)).collect();
+    let mut hints = Hints::default();
+    let mut arrived: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
+    for candidate in sorted {
+        let mut pods = candidate.pods.clone();
+        pods.extend(arrived.get(&candidate.node).into_iter().flatten().cloned());
+        let Some(moves) = replace(&mut world, candidate.node, &pods, &order, &mut hints) else { continue };
+        arrived.remove(&candidate.node);
+        for (pod, to) in &moves {
+            arrived.entry(*to).or_default().push(pod.clone());
+        }
+        found.freed += candidate.size;
+        found.due += usize::from(candidate.due);
+        found.nodes.push((candidate.node, moves));
+    }
+    settle(&mut found);
+    found
+}
+
+/// What distinguishes a plain pod: CPU, memory, tolerations, node selector.
+type Kind = (i64, i64, Vec<Toleration>, Labels);
+
+/// For equal plain pods: how far the destinations are known to be full.
+type Hints = BTreeMap<Kind, usize>;
+
+/// Moves pods of a node elsewhere and closes it, or leaves the world as it was.
+fn replace(
+    world: &mut World,
+    node: NodeIndex,
+    pods: &[Arc<Pod>],
+    order: &[NodeIndex],
+    hints: &mut Hints,
+) -> Option<Moves> {
+    world.close(node);
+    for pod in pods {
+        world.remove(pod, node);
+    }
+    let mut known = hints.clone();
+    let mut moves = Vec::with_capacity(pods.len());
+    let mut sorted: Vec<&Arc<Pod>> = pods.iter().collect();
+    sorted.sort_by_key(|pod| std::cmp::Reverse((pod.requests.cpu_milli, pod.requests.memory)));
+    for pod in sorted {
+        let prepared = world.prepare(pod);
+        let kind = prepared.is_plain().then(|| kind(pod)).flatten();
+        let from = kind.as_ref().and_then(|kind| known.get(kind)).copied().unwrap_or(0);
+        let fits = |at: &NodeIndex| world.node(*at).open && world.check(&prepared, *at).is_ok();
+        let Some(found) = order[from..].iter().position(fits) else {
+            undo(world, node, pods, &moves);
+            return None;
+        };
+        let to = order[from + found];
+        if let Some(kind) = kind {
+            known.insert(kind, from + found);
+        }
+        world.place(pod, to);
+        moves.push((pod.clone(), to));
+    }
+    *hints = known;
+    Some(moves)
+}
+
+/// The kind of a pod that nothing else distinguishes.
+fn kind(pod: &Pod) -> Option<Kind> {
+    let requests = &pod.requests;
+    let plain = pod.affinity.node.is_none()
+        && pod.host_ports.is_empty()
+        && requests.other.is_empty()
+        && requests.ephemeral_storage == 0
+        && !pod.resource_claims;
+    plain.then(|| (requests.cpu_milli, requests.memory, pod.tolerations.clone(), pod.node_selector.clone()))
+}
+
+fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod>, NodeIndex)]) {
+    for (pod, to) in moves {
+        world.remove(pod, *to);
+    }
+    for pod in pods {
+        world.place(pod, node);
+    }
+    world.open(node);
+}
+
+/// A pod that moved to a node which went later moved on with it: only its last place counts.
+fn settle(found: &mut Together) {
+    let mut last: BTreeMap<(String, String), NodeIndex> = BTreeMap::new();
+    for (_, moves) in &found.nodes {
+        for (pod, to) in moves {
+            last.insert((pod.namespace.clone(), pod.name.clone()), *to);
+        }
+    }
+    for (_, moves) in &mut found.nodes {
+        for (pod, to) in moves.iter_mut() {
+            if let Some(&place) = last.get(&(pod.namespace.clone(), pod.name.clone())) {
+                *to = place;
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Room for new machines: the pools' maxima, free slots, and the hosts' memory and cores.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{View, pool_of};
+use crate::config::Pool;
+use crate::model::machine::{Phase, Slot};
+
+/// Why a pool gets no further machine now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The pool, or the cluster, is at its maximum.
+    AtMax(u32),
+    /// No free slot is left.
+    NoSlot,
+    /// No host has room.
+    NoHost,
+    /// The pool or every host that has room backs off after failures.
+    BackingOff(String),
+}
+
+impl Full {
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::AtMax(_) => "PoolAtMax",
+            Self::NoSlot => "NoFreeSlot",
+            Self::NoHost => "NoHostCapacity",
+            Self::BackingOff(_) => "BackingOff",
+        }
+    }
+
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::AtMax(most) => format!("at its maximum of {most}"),
+            Self::NoSlot => "no free VMID and address is left".to_owned(),
+            Self::NoHost => "no host has room for another machine".to_owned(),
+            Self::BackingOff(why) => format!("left alone after a failure: {why}"),
+        }
+    }
+}
+
+/// Where the next machine of a pool goes.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub host: String,
+    pub slot: Option<Slot>,
+}
+
+#[derive(Clone, Debug)]
+struct HostRoom {
+    memory: i64,
+    threads: u32,
+    vcpus: u32,
+    usable: bool,
+    backoff: Option<String>,
+    by_pool: BTreeMap<String, u32>,
+}
+
+/// What is left, counted down while machines are planned.
+pub(super) struct Rooms {
+    hosts: Option<BTreeMap<String, HostRoom>>,
+    slots: Option<BTreeMap<String, VecDeque<Slot>>>,
+    counts: BTreeMap<String, u32>,
+    total: u32,
+    most_in_all: Option<u32>,
+    backoffs: BTreeMap<String, String>,
+}
+
+impl Rooms {
+    pub(super) fn new(view: &View) -> Self {
+        let snapshot = view.snapshot;
+        let now = snapshot.time;
+        let memory = &snapshot.memory;
+        let holds = |backoff: Option<&crate::model::workload::Backoff>| {
+            backoff.filter(|backoff| backoff.until > now).map(|backoff| backoff.reason.clone())
+        };
+        let mut rooms = Self {
+            hosts: hosts(view, &holds),
+            slots: memory.free_slots.as_ref().map(|all| {
+                all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
+            }),
+            counts: BTreeMap::new(),
+            total: u32::try_from(snapshot.nodes.len()).unwrap_or(u32::MAX),
+            most_in_all: view.config.scale_up.max_nodes_total,
+            backoffs: memory
+                .pools
+                .iter()
+                .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
+                .collect(),
+        };
+        for node in &snapshot.nodes {
+            if let Some(pool) = pool_of(node) {
+                *rooms.counts.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
+        for machine in snapshot.proxmox.machines.iter().flatten() {
+            let name = machine.node.as_ref().unwrap_or(&machine.name);
+            let counted = snapshot.nodes.iter().any(|node| node.name == *name);
+            if !counted && machine.phase != Phase::Gone {
+                *rooms.counts.entry(machine.pool.clone()).or_default() += 1;
+                rooms.total += 1;
+            }
+        }
+        rooms
+    }
+
+    /// Machines of the pool, those that are planned included.
+    pub(super) fn count(&self, pool: &str) -> u32 {
+        self.counts.get(pool).copied().unwrap_or(0)
+    }
+
+    /// Where the next machine of the pool would go.
+    pub(super) fn next(&self, pool: &Pool) -> Result<Place, Full> {
+        if self.count(&pool.name) >= pool.max {
+            return Err(Full::AtMax(pool.max));
+        }
+        if let Some(most) = self.most_in_all.filter(|most| self.total >= *most) {
+            return Err(Full::AtMax(most));
+        }
+        if let Some(why) = self.backoffs.get(&pool.name) {
+            return Err(Full::BackingOff(why.clone()));
+        }
+        let slot = match &self.slots {
+            None => None,
+            Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
+        };
+        Ok(Place { host: self.host(pool)?, slot })
+    }
+
+    /// Counts a machine of the pool as planned there.
+    pub(super) fn take(&mut self, pool: &Pool, place: &Place) {
+        *self.counts.entry(pool.name.clone()).or_default() += 1;
+        self.total += 1;
+        if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
+            slots.pop_front();
+        }
+        if let Some(host) = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&place.host)) {
+            host.memory -= pool.memory;
+            host.vcpus += pool.cores;
+            *host.by_pool.entry(pool.name.clone()).or_default() += 1;
+        }
+    }
+
+    /// The allowed host with the most free memory.
+    fn host(&self, pool: &Pool) -> Result<String, Full> {
+        let Some(hosts) = &self.hosts else {
+            return Ok(pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()));
+        };
+        let mut backing_off = None;
+        let mut best: Option<(&str, i64)> = None;
+        for (name, host) in hosts {
+            let allowed = pool.hosts.is_empty() || pool.hosts.contains(name);
+            if !allowed || !host.usable || !host.takes(pool) {
+                continue;
+            }
+            if let Some(why) = &host.backoff {
+                backing_off.get_or_insert_with(|| format!("{name}: {why}"));
+            } else if best.is_none_or(|(_, memory)| host.memory > memory) {
+                best = Some((name, host.memory));
+            }
+        }
+        match (best, backing_off) {
+            (Some((name, _)), _) => Ok(name.to_owned()),
+            (None, Some(why)) => Err(Full::BackingOff(why)),
+            (None, None) => Err(Full::NoHost),
+        }
+    }
+}
+
+impl HostRoom {
+    fn takes(&self, pool: &Pool) -> bool {
+        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
+        let here = self.by_pool.get(&pool.name).copied().unwrap_or(0);
+        self.memory - pool.memory_reserve >= pool.memory
+            && vcpus >= f64::from(pool.cores)
+            && pool.max_per_host.is_none_or(|most| here < most)
+    }
+}
+
+/// The hosts' room. Memory that is in use, or was promised to running guests if that is more, is gone; so is that of
+/// machines which do not run yet.
+fn hosts(
+    view: &View,
+    holds: &impl Fn(Option<&crate::model::workload::Backoff>) -> Option<String>,
+) -> Option<BTreeMap<String, HostRoom>> {
+    let snapshot = view.snapshot;
+    let mut rooms: BTreeMap<String, HostRoom> = snapshot
+        .proxmox
+        .hosts
+        .as_ref()?
+        .iter()
+        .map(|host| {
+            let memory = &snapshot.memory.hosts.get(&host.name);
+            let room = HostRoom {
+                memory: host.memory - host.memory_used.max(host.memory_assigned),
+                threads: host.cores,
+                vcpus: host.cores_assigned,
+                usable: host.online && !host.maintenance,
+                backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
+                by_pool: BTreeMap::new(),
+            };
+            (host.name.clone(), room)
+        })
+        .collect();
+    for machine in snapshot.proxmox.machines.iter().flatten() {
+        let Some(room) = rooms.get_mut(&machine.host) else { continue };
+        *room.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        if machine.phase <= Phase::Starting {
+            room.memory -= machine.memory;
+            room.vcpus += machine.cores;
+        }
+    }
+    Some(rooms)
+}

@@ -1,0 +1,360 @@
+//! Scaling down: a verdict for each node, and the nodes that go now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::budgets::Budgets;
+use super::drain::{Drain, Rules};
+use super::removal::{self, Candidate, Together};
+use super::scale_up::Growth;
+use super::utilization::{self, rounded};
+use super::{View, being_deleted, health, pool_of, ready};
+use crate::config::Pool;
+use crate::model::node::Node;
+use crate::model::plan::{Move, NodeOutcome, NodeVerdict, Removal, RemovalReason};
+use crate::model::pod::Pod;
+use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::scheduling::NodeIndex;
+
+/// What scaling down decided.
+pub(super) struct Shrinkage {
+    pub removals: Vec<Removal>,
+    pub verdicts: Vec<NodeVerdict>,
+}
+
+/// A node that could be drained.
+struct Drainable<'a> {
+    pool: &'a Pool,
+    drain: Drain,
+    utilization: f64,
+    removable_at: Timestamp,
+    ready: bool,
+}
+
+pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
+    let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
+    let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
+    let rules = Rules::new(view.snapshot, &view.config.scale_down);
+    let mut budgets = Budgets::new(view.snapshot);
+    for at in 0..view.existing {
+        let (verdict, found) = judge(view, at, &rules, &budgets);
+        verdicts.push(verdict);
+        if let Some(found) = found {
+            drainable.insert(at, found);
+        }
+    }
+    let together = simulate(view, &drainable, growth);
+    let mut round = Round::new(view, growth);
+    let mut removals = Vec::new();
+    for (at, moves) in &together.nodes {
+        let Some(node) = drainable.get(at) else { continue };
+        if let Err(outcome) = round.admit(view, *at, node, &mut budgets) {
+            outcome.apply(&mut verdicts[*at]);
+        } else {
+            verdicts[*at].verdict = NodeOutcome::Remove;
+            removals.push(removal(view, *at, node, moves));
+        }
+    }
+    let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();
+    for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
+        let pool_is_at_minimum = round.size(&node.pool.name) <= node.pool.min;
+        let verdict = &mut verdicts[*at];
+        verdict.verdict =
+            if pool_is_at_minimum { NodeOutcome::AtMinimum } else { NodeOutcome::NoPlaceToMovePods };
+        verdict.since = None;
+        verdict.removable_at = None;
+    }
+    removals.sort_by(|a, b| a.node.cmp(&b.node));
+    Shrinkage { removals, verdicts }
+}
+
+/// Everything about a node that does not depend on the others.
+fn judge<'a>(
+    view: &View<'a>,
+    at: NodeIndex,
+    rules: &Rules,
+    budgets: &Budgets,
+) -> (NodeVerdict, Option<Drainable<'a>>) {
+    let node = &view.snapshot.nodes[at];
+    let settings = &view.config.scale_down;
+    let mut verdict = NodeVerdict {
+        node: node.name.clone(),
+        pool: pool_of(node).map(ToOwned::to_owned),
+        utilization: None,
+        verdict: NodeOutcome::NotManaged,
+        reason: None,
+        pod: None,
+        message: None,
+        since: None,
+        removable_at: None,
+    };
+    let Some(name) = pool_of(node) else { return (verdict, None) };
+    let Some(pool) = view.config.pools.iter().find(|pool| pool.name == name) else {
+        verdict.message = Some(format!("the configuration has no pool `{name}`"));
+        return (verdict, None);
+    };
+    let now = view.snapshot.time;
+    let used = utilization::of(node, &view.bound[at], settings.ignore_daemonsets_utilization, now);
+    verdict.utilization = used.map(rounded);
+    if being_deleted(node) {
+        verdict.verdict = NodeOutcome::BeingDeleted;
+        return (verdict, None);
+    }
+    if let Some(key) = disabled(node) {
+        verdict.verdict = NodeOutcome::Disabled;
+        verdict.message = Some(format!("annotation {key}"));
+        return (verdict, None);
+    }
+    if !settings.enabled {
+        verdict.verdict = NodeOutcome::Disabled;
+        verdict.message = Some("removals are switched off (`scale_down.enabled`)".to_owned());
+        return (verdict, None);
+    }
+    let Some(used) = used else {
+        verdict.verdict = NodeOutcome::Blocked;
+        verdict.reason = Some("UnexpectedError");
+        verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
+        return (verdict, None);
+    };
+    if used > settings.utilization_threshold {
+        verdict.verdict = NodeOutcome::Utilized;
+        return (verdict, None);
+    }
+    let drain = match rules.drain(&view.bound[at], budgets) {
+        Ok(drain) => drain,
+        Err(blocker) => {
+            verdict.verdict = NodeOutcome::Blocked;
+            verdict.reason = Some(blocker.reason);
+            verdict.pod = Some(blocker.pod);
+            return (verdict, None);
+        }
+    };
+    let ready = ready(node);
+    let since = unneeded_since(view, node);
+    let wait = if ready { settings.unneeded_time } else { settings.unready_time };
+    let removable_at = after(since, wait);
+    verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
+    verdict.since = Some(since);
+    verdict.removable_at = Some(removable_at);
+    (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
+}
+
+fn disabled(node: &Node) -> Option<&'static str> {
+    const KEYS: [&str; 4] = [
+        "pve-autoscaler/scale-down-disabled",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "pve-autoscaler/do-not-disrupt",
+        "karpenter.sh/do-not-disrupt",
+    ];
+    KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
+}
+
+/// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan
+/// intervals the beginning moves forward by the gap.
+fn unneeded_since(view: &View, node: &Node) -> Timestamp {
+    let now = view.snapshot.time;
+    let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(since) = written.filter(|since| *since <= now) else { return now };
+    let Some(last) = view.snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
+    let gap = now.duration_since(last);
+    let usual = SignedDuration::try_from(view.config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
+    if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
+}
+
+fn after(time: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+/// Finds the nodes whose pods fit elsewhere, all together.
+fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Growth) -> Together {
+    let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
+    for (pod, at) in &growth.placed {
+        waiting.entry(*at).or_default().push(pod.clone());
+    }
+    let offered = |at: NodeIndex| &view.snapshot.nodes[at].allocatable;
+    let most_cpu = (0..view.existing).map(|at| offered(at).cpu_milli).max().unwrap_or(0).max(1);
+    let most_memory = (0..view.existing).map(|at| offered(at).memory).max().unwrap_or(0).max(1);
+    #[expect(clippy::cast_precision_loss, reason = "a ratio needs no exact bytes")]
+    let part = |amount: i64, most: i64| amount as f64 / most as f64;
+    let now = view.snapshot.time;
+    let candidates: Vec<Candidate> = drainable
+        .iter()
+        .map(|(&at, node)| {
+            let mut pods = node.drain.moves.clone();
+            pods.extend(waiting.get(&at).into_iter().flatten().cloned());
+            Candidate {
+                node: at,
+                empty: pods.is_empty(),
+                pods,
+                due: node.removable_at <= now && node.drain.awaited.is_none(),
+                size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
+                utilization: node.utilization,
+            }
+        })
+        .collect();
+    let mut stay: Vec<NodeIndex> = (0..view.existing).filter(|at| !drainable.contains_key(at)).collect();
+    stay.retain(|&at| view.world.node(at).open);
+    // The fullest first, so that the emptiest stay empty.
+    stay.sort_by_key(|&at| {
+        let used = &view.world.node(at).used;
+        let free = (offered(at).cpu_milli - used.cpu_milli, offered(at).memory - used.memory);
+        (free, at)
+    });
+    removal::choose(&view.world, &candidates, &stay)
+}
+
+/// Why a node that could go does not go now.
+struct NotNow {
+    verdict: Option<NodeOutcome>,
+    reason: Option<&'static str>,
+    pod: Option<String>,
+    message: Option<String>,
+}
+
+impl NotNow {
+    fn apply(self, to: &mut NodeVerdict) {
+        if let Some(verdict) = self.verdict {
+            to.verdict = verdict;
+        }
+        to.reason = self.reason;
+        to.pod = self.pod;
+        to.message = self.message;
+    }
+
+    fn because(verdict: NodeOutcome, message: String) -> Self {
+        Self { verdict: Some(verdict), reason: None, pod: None, message: Some(message) }
+    }
+
+    fn waits(message: Option<String>) -> Self {
+        Self { verdict: None, reason: None, pod: None, message }
+    }
+}
+
+/// The limits of one round, counted down.
+struct Round {
+    sizes: BTreeMap<String, u32>,
+    unhealthy: BTreeSet<String>,
+    cooling: BTreeMap<String, String>,
+    drains: usize,
+}
+
+impl Round {
+    fn new(view: &View, growth: &Growth) -> Self {
+        let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
+        let mut drains = 0;
+        for (at, node) in view.snapshot.nodes.iter().enumerate() {
+            let Some(pool) = pool_of(node) else { continue };
+            if being_deleted(node) {
+                let busy = view.bound[at]
+                    .iter()
+                    .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
+                drains += usize::from(busy);
+            } else {
+                *sizes.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
+        let cooling = view.config.pools.iter().filter_map(|pool| {
+            let grows = growth.pools.iter().any(|one| one.pool == pool.name);
+            Some((pool.name.clone(), cooling(view, &pool.name, grows)?))
+        });
+        Self { sizes, unhealthy: health::unhealthy(view), cooling: cooling.collect(), drains }
+    }
+
+    fn size(&self, pool: &str) -> u32 {
+        self.sizes.get(pool).copied().unwrap_or(0)
+    }
+
+    /// Lets a node go now, or says why not.
+    fn admit(
+        &mut self,
+        view: &View,
+        at: NodeIndex,
+        node: &Drainable,
+        budgets: &mut Budgets,
+    ) -> Result<(), NotNow> {
+        let pool = &node.pool.name;
+        if self.size(pool) <= node.pool.min {
+            return Err(NotNow::because(
+                NodeOutcome::AtMinimum,
+                format!("pool at its minimum of {}", node.pool.min),
+            ));
+        }
+        if let Some(pod) = &node.drain.awaited {
+            return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
+        }
+        if node.removable_at > view.snapshot.time {
+            return Err(NotNow::waits(None));
+        }
+        if self.unhealthy.contains(pool) {
+            let message = "too many nodes of the pool are not ready".to_owned();
+            return Err(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+        }
+        if let Some(why) = self.cooling.get(pool) {
+            return Err(NotNow::because(NodeOutcome::CoolingDown, why.clone()));
+        }
+        let drains = !node.drain.moves.is_empty();
+        let most = view.config.scale_down.max_parallel_drains;
+        if drains && self.drains >= most {
+            return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
+        }
+        debug_assert!(at < view.existing, "only existing nodes are removed");
+        if let Err(pod) = budgets.take(&node.drain.moves) {
+            return Err(NotNow {
+                verdict: Some(NodeOutcome::Blocked),
+                reason: Some("NotEnoughPdb"),
+                pod: Some(pod),
+                message: None,
+            });
+        }
+        self.drains += usize::from(drains);
+        if let Some(size) = self.sizes.get_mut(pool) {
+            *size -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// Which cool-down of the pool runs, if any.
+fn cooling(view: &View, pool: &str, grows: bool) -> Option<String> {
+    let settings = &view.config.scale_down;
+    let now = view.snapshot.time;
+    if grows && !settings.delay_after_add.is_zero() {
+        return Some("the pool grows in this round".to_owned());
+    }
+    let memory = view.snapshot.memory.pools.get(pool)?;
+    let runs = |since: Option<Timestamp>, wait: Duration| since.is_some_and(|since| after(since, wait) > now);
+    [
+        (memory.last_add, settings.delay_after_add, "the last addition"),
+        (memory.last_removal, settings.delay_after_delete, "the last removal"),
+        (memory.last_removal_failure, settings.delay_after_failure, "a removal that failed"),
+    ]
+    .into_iter()
+    .find(|(since, wait, _)| runs(*since, *wait))
+    .and_then(|(since, wait, what)| Some(format!("until {}, after {what}", after(since?, wait))))
+}
+
+fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, NodeIndex)]) -> Removal {
+    let mut moves: Vec<Move> = moves
+        .iter()
+        .filter(|(pod, _)| pod.node.as_deref() == Some(view.snapshot.nodes[at].name.as_str()))
+        .map(|(pod, to)| Move { pod: pod.id(), to: view.world.node(*to).node.name.clone() })
+        .collect();
+    moves.sort_by(|a, b| a.pod.cmp(&b.pod));
+    let reason = if !node.ready {
+        RemovalReason::Unready
+    } else if node.drain.moves.is_empty() {
+        RemovalReason::Empty
+    } else {
+        RemovalReason::Underutilized
+    };
+    Removal {
+        node: view.snapshot.nodes[at].name.clone(),
+        reason,
+        utilization: rounded(node.utilization),
+        moves,
+    }
+}

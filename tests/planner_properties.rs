@@ -1,0 +1,267 @@
+//! Properties of the planner over random small worlds.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use pve_autoscaler::config::{self, Config};
+use pve_autoscaler::model::node::Node;
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling};
+use pve_autoscaler::model::selector::{LabelSelector, Labels, Operator, Requirement};
+use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
+use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
+use pve_autoscaler::model::{Plan, Resources, Snapshot};
+use pve_autoscaler::planning::plan;
+
+const NOW: &str = "2026-01-15T12:00:00Z";
+const OFFERED: i64 = 4000;
+
+fn config(min: u32, max: u32) -> Config {
+    let text = format!(
+        "[scale_down]\ndelay_after_add = \"0s\"\nmax_parallel_drains = 100\n\
+         [[pool]]\nname = \"w\"\nmin = {min}\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
+         allocatable = {{ cpu = \"{OFFERED}m\", memory = \"8Gi\", pods = 10 }}\n"
+    );
+    config::parse("test", &text).unwrap()
+}
+
+fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
+    Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
+}
+
+fn node(number: usize, idle: bool) -> Node {
+    let name = format!("n{number}");
+    let mut annotations = Labels::new();
+    if idle {
+        annotations.insert(UNNEEDED_SINCE.to_owned(), "2026-01-15T11:00:00Z".to_owned());
+    }
+    Node {
+        labels: Labels::from([
+            (POOL_LABEL.to_owned(), "w".to_owned()),
+            ("kubernetes.io/hostname".to_owned(), name.clone()),
+        ]),
+        name,
+        annotations,
+        allocatable: resources(OFFERED, 8192, 10),
+        ..Node::default()
+    }
+}
+
+fn pod(number: usize, app: u8, cpu: i64, memory: i64, node: Option<String>) -> Pod {
+    Pod {
+        namespace: "d".to_owned(),
+        name: format!("p{number:03}"),
+        uid: format!("u{number}"),
+        labels: Labels::from([("app".to_owned(), app.to_string())]),
+        owner: Some(Owner {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            name: "rs".to_owned(),
+            uid: "rs".to_owned(),
+        }),
+        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unprocessed },
+        node,
+        requests: resources(cpu, memory, 1),
+        restarts_always: true,
+        grace_seconds: 30,
+        ..Pod::default()
+    }
+}
+
+/// Nodes that run pods which fit them, pending pods, and a disruption budget for each app.
+fn world() -> impl Strategy<Value = Snapshot> {
+    let running = prop::collection::vec((0_usize..6, 0_u8..3, 1_i64..1500, 1_i64..2000), 0..25);
+    let pending = prop::collection::vec((0_u8..3, 1_i64..5000, 1_i64..6000), 0..15);
+    let idle = prop::collection::vec(any::<bool>(), 0..6);
+    let allowed = prop::collection::vec(0_i64..4, 3);
+    (idle, running, pending, allowed).prop_map(|(idle, running, pending, allowed)| {
+        let nodes: Vec<_> =
+            idle.iter().enumerate().map(|(number, idle)| Arc::new(node(number, *idle))).collect();
+        let mut used: BTreeMap<usize, (i64, i64, i64)> = BTreeMap::new();
+        let mut pods = Vec::new();
+        for (at, app, cpu, memory) in running {
+            let (used_cpu, used_memory, count) = used.entry(at).or_default();
+            if at < nodes.len() && *used_cpu + cpu <= OFFERED && *used_memory + memory <= 8192 && *count < 10
+            {
+                (*used_cpu, *used_memory, *count) = (*used_cpu + cpu, *used_memory + memory, *count + 1);
+                pods.push(Arc::new(pod(pods.len(), app, cpu, memory, Some(format!("n{at}")))));
+            }
+        }
+        for (app, cpu, memory) in pending {
+            pods.push(Arc::new(pod(pods.len(), app, cpu, memory, None)));
+        }
+        let budgets = allowed.into_iter().enumerate().map(|(app, allowed)| {
+            Arc::new(DisruptionBudget {
+                namespace: "d".to_owned(),
+                name: format!("b{app}"),
+                selector: Some(LabelSelector {
+                    requirements: vec![Requirement {
+                        key: "app".to_owned(),
+                        operator: Operator::In,
+                        values: vec![app.to_string()],
+                    }],
+                }),
+                disruptions_allowed: allowed,
+                always_allows_unhealthy: false,
+                healthy: (9, 1),
+            })
+        });
+        let controller = Controller {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            namespace: "d".to_owned(),
+            name: "rs".to_owned(),
+            uid: "rs".to_owned(),
+            replicas: 100,
+            selector: None,
+            deleted: false,
+        };
+        Snapshot {
+            time: NOW.parse().unwrap(),
+            nodes,
+            pods,
+            budgets: budgets.collect(),
+            controllers: vec![Arc::new(controller)],
+            ..Snapshot::default()
+        }
+    })
+}
+
+fn requests(snapshot: &Snapshot) -> BTreeMap<String, Resources> {
+    snapshot.pods.iter().map(|pod| (pod.id(), pod.requests.clone())).collect()
+}
+
+fn fits(requests: &BTreeMap<String, Resources>, pods: impl Iterator<Item = String>) -> bool {
+    let mut sum = Resources::default();
+    for pod in pods {
+        sum.add(&requests[&pod]);
+    }
+    sum.cpu_milli <= OFFERED && sum.memory <= 8192 << 20 && sum.pods <= 10
+}
+
+fn removed(plan: &Plan) -> Vec<&str> {
+    plan.scale_down.iter().map(|removal| removal.node.as_str()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_machine_holds_the_pods_that_are_planned_on_it(snapshot in world()) {
+        let plan = plan(&snapshot, &config(0, 50));
+        let requests = requests(&snapshot);
+        for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
+            prop_assert!(!machine.pods.is_empty(), "a machine for nobody");
+            prop_assert!(fits(&requests, machine.pods.iter().cloned()), "{machine:?}");
+        }
+        for verdict in &plan.pods {
+            let small = requests[&verdict.pod].cpu_milli <= OFFERED;
+            prop_assert_eq!(verdict.verdict != PodOutcome::NoPoolFits, small, "{:?}", verdict);
+        }
+    }
+
+    #[test]
+    fn pods_that_are_said_to_fit_existing_nodes_fit_them_together(snapshot in world()) {
+        let plan = plan(&snapshot, &config(0, 50));
+        let requests = requests(&snapshot);
+        for node in &snapshot.nodes {
+            let running = snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.id());
+            let coming =
+                plan.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.pod.clone());
+            prop_assert!(fits(&requests, running.chain(coming)), "{}", node.name);
+        }
+    }
+
+    #[test]
+    fn a_pool_stays_between_its_limits(snapshot in world(), min in 0_u32..4, more in 0_u32..6) {
+        let max = min + more;
+        let plan = plan(&snapshot, &config(min, max));
+        let present = u32::try_from(snapshot.nodes.len()).unwrap();
+        let made: usize = plan.scale_up.iter().map(|pool| pool.machines.len()).sum();
+        let made = u32::try_from(made).unwrap();
+        let gone = u32::try_from(plan.scale_down.len()).unwrap();
+        prop_assert!(made == 0 || present + made <= max, "{present} + {made} > {max}");
+        prop_assert!(gone == 0 || present - gone >= min, "{present} - {gone} < {min}");
+        prop_assert!(present + made >= min);
+    }
+
+    #[test]
+    fn removed_nodes_pods_find_room_on_nodes_that_stay(snapshot in world()) {
+        let plan = plan(&snapshot, &config(0, 50));
+        let requests = requests(&snapshot);
+        let gone = removed(&plan);
+        for removal in &plan.scale_down {
+            let on: Vec<_> =
+                snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&removal.node)).map(|pod| pod.id()).collect();
+            let moved: Vec<_> = removal.moves.iter().map(|one| one.pod.clone()).collect();
+            prop_assert_eq!(on, moved, "every pod moves");
+        }
+        for node in snapshot.nodes.iter().filter(|node| !gone.contains(&node.name.as_str())) {
+            let running = snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.id());
+            let moves = plan.scale_down.iter().flat_map(|removal| &removal.moves);
+            let arriving = moves.filter(|one| one.to == node.name).map(|one| one.pod.clone());
+            prop_assert!(fits(&requests, running.chain(arriving)), "{}", node.name);
+        }
+        for one in plan.scale_down.iter().flat_map(|removal| &removal.moves) {
+            prop_assert!(!gone.contains(&one.to.as_str()), "{one:?} goes to a node that goes");
+        }
+    }
+
+    #[test]
+    fn no_budget_is_overspent(snapshot in world()) {
+        let plan = plan(&snapshot, &config(0, 50));
+        let app = |id: &str| snapshot.pods.iter().find(|pod| pod.id() == id).unwrap().labels["app"].clone();
+        let mut evicted: BTreeMap<String, i64> = BTreeMap::new();
+        for one in plan.scale_down.iter().flat_map(|removal| &removal.moves) {
+            *evicted.entry(app(&one.pod)).or_default() += 1;
+        }
+        for (app, count) in evicted {
+            let budget = snapshot.budgets.iter().find(|budget| budget.name == format!("b{app}")).unwrap();
+            prop_assert!(count <= budget.disruptions_allowed, "{count} evictions of app {app}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_arrival_changes_nothing(snapshot in world(), seed in any::<u64>()) {
+        let mut shuffled = snapshot.clone();
+        let mut random = proptest::test_runner::TestRng::from_seed(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+            &[seed.to_le_bytes(); 4].concat(),
+        );
+        for at in (1..shuffled.pods.len()).rev() {
+            let other = usize::try_from(random.next_u64() % (at as u64 + 1)).unwrap();
+            shuffled.pods.swap(at, other);
+        }
+        shuffled.nodes.reverse();
+        shuffled.budgets.reverse();
+        prop_assert_eq!(plan(&snapshot, &config(1, 9)), plan(&shuffled, &config(1, 9)));
+    }
+
+    #[test]
+    fn a_world_in_which_the_plan_was_carried_out_grows_no_further(snapshot in world()) {
+        let config = config(0, 50);
+        let first = plan(&snapshot, &config);
+        let mut after = snapshot.clone();
+        let mut place: BTreeMap<String, String> = BTreeMap::new();
+        for (made, machine) in (100..).zip(first.scale_up.iter().flat_map(|pool| &pool.machines)) {
+            after.nodes.push(Arc::new(node(made, false)));
+            place.extend(machine.pods.iter().map(|pod| (pod.clone(), format!("n{made}"))));
+        }
+        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.clone(), pod.node.clone()?))));
+        for pod in &mut after.pods {
+            if let Some(node) = place.get(&pod.id()) {
+                let bound = Pod { node: Some(node.clone()), phase: PodPhase::Running, ..pod.as_ref().clone() };
+                *pod = Arc::new(bound);
+            }
+        }
+        let second = plan(&after, &config);
+        prop_assert!(second.scale_up.is_empty(), "{:?}", second.scale_up);
+        prop_assert!(second.pods.iter().all(|pod| pod.verdict == PodOutcome::NoPoolFits));
+        let fresh_goes = second.nodes.iter().any(|node| node.node.len() == 4 && node.verdict == NodeOutcome::Remove);
+        prop_assert!(!fresh_goes, "a node that was just made goes again");
+    }
+}
