@@ -2,6 +2,12 @@
 //!
 //! Both runners are Python programs without dependencies; where there is no `python3` the tests say that they were skipped.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
 use std::path::Path;
 use std::process::Command;
 

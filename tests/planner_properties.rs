@@ -1,5 +1,7 @@
 //! Properties of the planner over random small worlds.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -245,11 +247,9 @@ proptest! {
         let first = plan(&snapshot, &config);
         let mut after = snapshot.clone();
         let mut place: BTreeMap<String, String> = BTreeMap::new();
-        let mut made = 100;
-        for machine in first.scale_up.iter().flat_map(|pool| &pool.machines) {
+        for (made, machine) in (100..).zip(first.scale_up.iter().flat_map(|pool| &pool.machines)) {
             after.nodes.push(Arc::new(node(made, false)));
             place.extend(machine.pods.iter().map(|pod| (pod.clone(), format!("n{made}"))));
-            made += 1;
         }
         place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.clone(), pod.node.clone()?))));
         for pod in &mut after.pods {

@@ -1,5 +1,7 @@
 //! The walls of the house: what is pure stays pure, and each client library is named in one place only.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -46,13 +46,12 @@ impl Failure {
         }
     }
 
-    #[expect(clippy::print_stderr, reason = "the command line's own last word")]
     pub(super) fn print(&self) {
         match self {
             Self::Configuration(report) => anstream::eprint!("{}", report.styled()),
             Self::Snapshot(error) => anstream::eprintln!("error: {}", chain(error)),
             Self::File(name, error) => {
-                anstream::eprintln!("error: cannot read the snapshot `{name}`: {error}")
+                anstream::eprintln!("error: cannot read the snapshot `{name}`: {error}");
             }
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Self::Output(error) => anstream::eprintln!("error: cannot write the output: {error}"),

@@ -63,7 +63,7 @@ fn growth(plan: &Plan, out: &mut String) {
             PodOutcome::NewNode => {}
             PodOutcome::ExistingNode => *elsewhere.entry("fit existing nodes".to_owned()).or_default() += 1,
             PodOutcome::UpcomingNode => {
-                *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1
+                *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1;
             }
             PodOutcome::DaemonSet | PodOutcome::Gated | PodOutcome::TooYoung | PodOutcome::Expendable => {
                 *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;

@@ -138,7 +138,7 @@ mod tests {
             .map(|line| line.strip_prefix("#: ").unwrap_or(line))
             .fold(String::new(), |all, line| all + line + "\n");
         let config = parse("uncommented", &all).unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.scale_down.unneeded_time, Duration::from_secs(600));
+        assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
         for keys in [scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS] {
             for key in keys {
                 let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));

@@ -62,7 +62,7 @@ impl Written {
             max_node_provision_time: checker.positive(
                 "max_node_provision_time",
                 self.max_node_provision_time.as_ref(),
-                Duration::from_secs(15 * 60),
+                Duration::from_mins(15),
             ),
             expander: self.expander,
             expendable_pods_priority_cutoff: self.expendable_pods_priority_cutoff.unwrap_or(-10),

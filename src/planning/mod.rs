@@ -50,7 +50,7 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
     sorted.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    for machines in sorted.proxmox.machines.iter_mut() {
+    if let Some(machines) = &mut sorted.proxmox.machines {
         machines.sort_by(|a, b| (&a.name, a.vmid).cmp(&(&b.name, b.vmid)));
     }
     sorted

@@ -23,17 +23,23 @@ pub(super) struct Candidate {
     pub utilization: f64,
 }
 
+/// Where pods go.
+pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
+
 /// Nodes that can go together, with where each pod goes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Together {
     /// By node, in the order in which they were found to be able to go.
-    pub nodes: Vec<(NodeIndex, Vec<(Arc<Pod>, NodeIndex)>)>,
+    pub nodes: Vec<(NodeIndex, Moves)>,
     freed: f64,
     due: usize,
 }
 
-/// The order in which candidates are tried; each can be the luckiest.
-const ORDERS: [fn(&Candidate) -> (f64, f64); 3] = [
+/// What sorts candidates, smallest first.
+type Order = fn(&Candidate) -> (f64, f64);
+
+/// The orders in which candidates are tried; each can be the luckiest.
+const ORDERS: [Order; 3] = [
     |one| (-(one.size * (1.0 - one.utilization)), -one.size),
     |one| (one.utilization, -one.size),
     |one| (one.size, one.utilization),
@@ -102,7 +108,7 @@ fn replace(
     pods: &[Arc<Pod>],
     order: &[NodeIndex],
     hints: &mut Hints,
-) -> Option<Vec<(Arc<Pod>, NodeIndex)>> {
+) -> Option<Moves> {
     world.close(node);
     for pod in pods {
         world.remove(pod, node);

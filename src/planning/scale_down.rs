@@ -51,12 +51,11 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
     let mut removals = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
-        match round.admit(view, *at, node, &mut budgets) {
-            Err(outcome) => outcome.apply(&mut verdicts[*at]),
-            Ok(()) => {
-                verdicts[*at].verdict = NodeOutcome::Remove;
-                removals.push(removal(view, *at, node, moves));
-            }
+        if let Err(outcome) = round.admit(view, *at, node, &mut budgets) {
+            outcome.apply(&mut verdicts[*at]);
+        } else {
+            verdicts[*at].verdict = NodeOutcome::Remove;
+            removals.push(removal(view, *at, node, moves));
         }
     }
     let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();

@@ -499,7 +499,7 @@ fn trial(world: &World, node: &SimNode, rest: &[(usize, Arc<Pod>)]) -> (usize, i
 /// The same node under another name.
 fn relabelled(node: &Node, name: &str) -> Node {
     let mut node = node.clone();
-    node.name = name.to_owned();
+    name.clone_into(&mut node.name);
     node.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
     node
 }

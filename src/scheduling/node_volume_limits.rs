@@ -30,7 +30,7 @@ pub(super) fn check<'a>(
         collect(other, volumes, &mut attached);
     }
     for attachment in volumes.attachments.iter().filter(|one| one.node == node) {
-        let volume = attachment.volume.as_ref().and_then(|name| volumes.volumes.get(name));
+        let volume = attachment.volume.as_ref().and_then(|name| volumes.persistent.get(name));
         if let Some(csi) = volume.and_then(|volume| volume.csi.clone()) {
             attached.insert(csi);
         }
@@ -56,12 +56,11 @@ fn collect(pod: &Pod, volumes: &Volumes, into: &mut Attached) {
     for name in claims(pod) {
         let key = (pod.namespace.clone(), name.to_owned());
         let Some(claim) = volumes.claims.get(&key) else { continue };
-        match claim.volume.as_ref().map(|name| volumes.volumes.get(name)) {
-            Some(Some(volume)) => into.extend(volume.csi.clone()),
-            _ => {
-                let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
-                into.extend(class.map(|class| (class.provisioner.clone(), format!("{}/{}", key.0, key.1))));
-            }
+        if let Some(Some(volume)) = claim.volume.as_ref().map(|name| volumes.persistent.get(name)) {
+            into.extend(volume.csi.clone());
+        } else {
+            let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
+            into.extend(class.map(|class| (class.provisioner.clone(), format!("{}/{}", key.0, key.1))));
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn check(state: &State, node: &Node, volumes: &Volumes) -> Result<(),
         return refuse(problem);
     }
     for name in &state.bound {
-        match volumes.volumes.get(name) {
+        match volumes.persistent.get(name) {
             None => return refuse(VolumeProblem::VolumeMissing),
             Some(volume) if !reachable(volume, node) => return refuse(VolumeProblem::NodeAffinity),
             Some(_) => {}
@@ -94,7 +94,7 @@ fn matching<'a>(
             && !volume.deleted
             && volume.capacity >= claim.request
     };
-    let all = || volumes.volumes.values().map(AsRef::as_ref).filter(suits);
+    let all = || volumes.persistent.values().map(AsRef::as_ref).filter(suits);
     // A volume that is reserved for the claim is the only one.
     if let Some(reserved) = all().find(|volume| volume.claim.as_ref() == Some(&own)) {
         return Some(reserved).filter(|volume| reachable(volume, node));

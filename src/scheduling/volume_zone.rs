@@ -21,7 +21,7 @@ pub(super) fn check(pod: &Pod, node: &Node, volumes: &Volumes) -> Result<(), Ref
     for name in claims(pod) {
         let claim = volumes.claims.get(&(pod.namespace.clone(), name.to_owned()));
         let Some(volume) =
-            claim.and_then(|claim| claim.volume.as_ref()).and_then(|name| volumes.volumes.get(name))
+            claim.and_then(|claim| claim.volume.as_ref()).and_then(|name| volumes.persistent.get(name))
         else {
             continue;
         };

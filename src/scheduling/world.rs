@@ -23,7 +23,7 @@ pub type NodeIndex = usize;
 #[derive(Debug, Default)]
 pub struct Volumes {
     pub(super) claims: BTreeMap<(String, String), Arc<VolumeClaim>>,
-    pub(super) volumes: BTreeMap<String, Arc<PersistentVolume>>,
+    pub(super) persistent: BTreeMap<String, Arc<PersistentVolume>>,
     pub(super) classes: BTreeMap<String, Arc<StorageClass>>,
     pub(super) csi_nodes: BTreeMap<String, Arc<CsiNode>>,
     pub(super) attachments: Vec<Arc<VolumeAttachment>>,
@@ -75,7 +75,7 @@ impl World {
                 .iter()
                 .map(|claim| ((claim.namespace.clone(), claim.name.clone()), claim.clone()))
                 .collect(),
-            volumes: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
+            persistent: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
             classes: snapshot
                 .storage_classes
                 .iter()

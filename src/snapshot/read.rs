@@ -178,26 +178,26 @@ impl Reader {
                 all.controllers.push(Arc::new(convert::replication_controller(&it.parse(value)?)));
             }
             ("apps", "ReplicaSet") => {
-                all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?)
+                all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?);
             }
             ("apps", "StatefulSet") => {
-                all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?)
+                all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?);
             }
             ("apps", "Deployment") => {
-                all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?)
+                all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?);
             }
             ("apps", "DaemonSet") => {
-                all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?)
+                all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?);
             }
             ("batch", "Job") => all.controllers.push(Arc::new(convert::job(&it.parse(value)?))),
             ("policy", "PodDisruptionBudget") => {
-                all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?)
+                all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?);
             }
             ("storage.k8s.io", "StorageClass") => {
                 all.storage_classes.push(Arc::new(convert::storage_class(&it.parse(value)?)));
             }
             ("storage.k8s.io", "CSINode") => {
-                all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?)))
+                all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?)));
             }
             ("storage.k8s.io", "VolumeAttachment") => {
                 all.attachments.push(Arc::new(convert::attachment(&it.parse(value)?)));
