@@ -1,1 +1,35 @@
-//! The Proxmox VE client: REST, tasks, clone, guest agent, inventory. The only place that names reqwest types.
+//! The Proxmox VE client: the only place that names reqwest's types.
+//!
+//! ```text
+//!  Client ── lanes (agent, lifecycle: one host's three protected workers are never all ours) ──> Transport ──> an endpoint
+//!     │                                                                                            (the next one where
+//!     └─ answers: data, or an Error that says what can be done about it                              nothing was sent)
+//! ```
+//!
+//! Rules that hold for every call: HTTP/1.1, idle connections are closed before the server does; values are
+//! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is never
+//! repeated here, its error says that the outcome is unknown, and the caller reads back.
+
+mod agent;
+mod answer;
+mod client;
+mod error;
+mod inventory;
+mod lifecycle;
+pub mod marker;
+mod task;
+mod tls;
+mod transport;
+mod upid;
+mod vm_config;
+
+pub use agent::ExecStatus;
+pub use client::{Client, Settings};
+pub use error::{Error, Kind};
+pub use inventory::{Guest, HostSeen, Seen, StorageSeen};
+pub use lifecycle::{CloneRequest, Power};
+pub use task::{Exit, TaskStatus, WaitError};
+pub use tls::Trust;
+pub use transport::{Transport, connect};
+pub use upid::Upid;
+pub use vm_config::VmConfig;

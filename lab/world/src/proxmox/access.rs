@@ -1,0 +1,104 @@
+//! Who is asking, and what they may do: API tokens, privilege separation, and the most specific path's roles.
+
+use std::collections::BTreeSet;
+
+use super::{answer::Refusal, spec::AccessSpec, state::State};
+
+/// The token behind a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `user@realm`.
+    pub user: String,
+    /// `user@realm!token`.
+    pub token: String,
+    privsep: bool,
+}
+
+/// Finds the token that an `Authorization` header names.
+pub fn authenticate(access: &AccessSpec, header: Option<&str>) -> Result<Identity, Refusal> {
+    let credential = header
+        .and_then(|header| header.strip_prefix("PVEAPIToken"))
+        .and_then(|rest| rest.strip_prefix(['=', ' ']))
+        .ok_or(Refusal::Unauthenticated("No ticket"))?;
+    let credential = percent_encoding::percent_decode_str(credential).decode_utf8_lossy();
+    let (id, secret) =
+        credential.split_once('=').ok_or(Refusal::Unauthenticated("Authentication failed!"))?;
+    let token = access.tokens.iter().find(|token| token.id == id && token.secret == secret && token.enabled);
+    let token = token.ok_or(Refusal::Unauthenticated("Authentication failed!"))?;
+    let user = token.id.split('!').next().unwrap_or_default().to_owned();
+    Ok(Identity { user, token: token.id.clone(), privsep: token.privsep })
+}
+
+impl Identity {
+    fn is_root(&self) -> bool {
+        self.user == "root@pam" && !self.privsep
+    }
+
+    /// Whether this identity has a privilege at a path.
+    pub fn has(&self, state: &State, path: &str, privilege: &str) -> bool {
+        if self.is_root() {
+            return true;
+        }
+        let held = |who: &str| privileges(state, who, path).contains(privilege);
+        held(&self.user) && (!self.privsep || held(&self.token))
+    }
+
+    /// All privileges at a path, for `/access/permissions`.
+    pub fn all(&self, state: &State, path: &str) -> BTreeSet<String> {
+        if self.is_root() {
+            return state.access.roles.values().flatten().cloned().collect();
+        }
+        let mut held = privileges(state, &self.user, path);
+        if self.privsep {
+            let token = privileges(state, &self.token, path);
+            held.retain(|privilege| token.contains(privilege));
+        }
+        held
+    }
+
+    /// Refuses with the text of the real server unless one of the privileges is held at the path.
+    pub fn need(&self, state: &State, path: &str, any_of: &[&str]) -> Result<(), Refusal> {
+        if any_of.iter().any(|privilege| self.has(state, path, privilege)) {
+            return Ok(());
+        }
+        Err(Refusal::privilege(path, &any_of.join("|")))
+    }
+
+    /// The privileges for an agent call, by the release.
+    pub fn need_agent(&self, state: &State, vmid: u32, any_of: &[&str]) -> Result<(), Refusal> {
+        let path = format!("/vms/{vmid}");
+        if state.is_release_8() {
+            self.need(state, &path, &["VM.Monitor"])
+        } else {
+            self.need(state, &path, any_of)
+        }
+    }
+}
+
+/// The roles of the most specific path replace inherited ones; a pool's roles come on top for its members.
+fn privileges(state: &State, who: &str, path: &str) -> BTreeSet<String> {
+    let mut found = path_privileges(&state.access, who, path);
+    if let Some(vmid) = path.strip_prefix("/vms/").and_then(|id| id.parse().ok())
+        && let Some(pool) = state.pool_of(vmid)
+    {
+        found.extend(path_privileges(&state.access, who, &format!("/pool/{pool}")));
+    }
+    found
+}
+
+fn path_privileges(access: &AccessSpec, who: &str, path: &str) -> BTreeSet<String> {
+    let mut roles: BTreeSet<&str> = BTreeSet::new();
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    for level in std::iter::once("/").chain(ends.map(|end| &path[..end])).filter(|level| !level.is_empty()) {
+        let here: BTreeSet<&str> = access
+            .grants
+            .iter()
+            .filter(|grant| grant.path == level && grant.who == who && (grant.propagate || level == path))
+            .map(|grant| grant.role.as_str())
+            .collect();
+        if !here.is_empty() {
+            roles = here;
+        }
+    }
+    roles.iter().filter_map(|role| access.roles.get(*role)).flatten().cloned().collect()
+}

@@ -1,0 +1,238 @@
+//! Calls about the cluster and its hosts, with the lag and the filters that they have.
+
+use serde_json::{Value, json};
+
+use super::{
+    ApiCall, Pve,
+    answer::{Answer, Refusal},
+    state::State,
+};
+
+impl Pve {
+    pub(super) fn version(&self) -> Answer {
+        let version = self.state().version.clone();
+        let release: Vec<&str> = version.split('.').take(2).collect();
+        json!({ "version": version, "release": release.join("."), "repoid": "14a22df35955d97d" }).into()
+    }
+
+    pub(super) fn permissions(&self, call: &ApiCall) -> Answer {
+        let state = self.state();
+        let paths: Vec<String> = match call.params.text("path") {
+            Some(path) => vec![path],
+            None => state.access.grants.iter().map(|grant| grant.path.clone()).collect(),
+        };
+        let mut answer = serde_json::Map::new();
+        for path in paths {
+            let held = call.who.all(&state, &path);
+            if !held.is_empty() {
+                let held: serde_json::Map<String, Value> = held.into_iter().map(|p| (p, 1.into())).collect();
+                answer.insert(path, held.into());
+            }
+        }
+        Value::Object(answer).into()
+    }
+
+    /// pvestatd speaks: what lists say about VMs is from now.
+    pub(super) fn beat(&self) {
+        let mut state = self.state();
+        let mut now = state.statistics[0].clone();
+        // A dead host's VMs keep their last numbers.
+        now.retain(|vmid, _| {
+            state.vms.get(vmid).is_some_and(|vm| state.hosts.get(&vm.node).is_some_and(|h| !h.online))
+        });
+        for vm in state.vms.values().filter(|vm| state.hosts.get(&vm.node).is_some_and(|host| host.online)) {
+            let row = vm.summary();
+            let mut kept = json!({
+                "template": i32::from(vm.is_template()), "maxcpu": row["cpus"], "diskread": 0, "diskwrite": 0,
+            });
+            for key in [
+                "name", "status", "cpu", "maxmem", "mem", "memhost", "disk", "maxdisk", "netin", "netout",
+                "uptime",
+            ] {
+                kept[key] = row[key].clone();
+            }
+            now.insert(vm.vmid, kept);
+        }
+        state.statistics.swap(0, 1);
+        state.statistics[0] = now;
+        state.beat_at = Some(tokio::time::Instant::now());
+    }
+
+    pub(super) fn resources(&self, call: &ApiCall) -> Answer {
+        let mut state = self.state();
+        // Another worker of the proxy may still hold the last beat's numbers for some seconds.
+        let fresh = state.beat_at.is_none_or(|at| at.elapsed().as_secs() >= 3);
+        let generation = usize::from(!fresh && state.random.bool());
+        let wanted = call.params.text("type");
+        let wants = |kind: &str| wanted.as_deref().is_none_or(|wanted| wanted == kind);
+        let mut rows = Vec::new();
+        if wanted.is_none() {
+            for pool in
+                state.pools.keys().filter(|pool| call.who.has(&state, &format!("/pool/{pool}"), "Pool.Audit"))
+            {
+                rows.push(json!({ "type": "pool", "pool": pool, "id": format!("/pool/{pool}") }));
+            }
+        }
+        if wants("vm") {
+            rows.extend(vm_rows(&state, call, generation));
+        }
+        if wants("node") {
+            rows.extend(state.hosts.keys().map(|name| node_row(&state, call, name)));
+        }
+        if wants("storage") {
+            for storage in state.storages.values() {
+                if !call.who.has(&state, &format!("/storage/{}", storage.id), "Datastore.Audit") {
+                    continue;
+                }
+                for node in state.hosts.keys().filter(|node| storage.is_on(node)) {
+                    rows.push(json!({
+                        "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
+                        "status": "available", "plugintype": storage.kind.plugin(), "content": storage.content,
+                        "shared": i32::from(storage.shared), "disk": state.storage_used(storage, node), "maxdisk": storage.size,
+                    }));
+                }
+            }
+        }
+        Value::Array(rows).into()
+    }
+
+    pub(super) fn next_id(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        match call.params.vmid("vmid") {
+            Some(vmid) if state.vms.contains_key(&vmid) => {
+                Err(Refusal::parameter("vmid", format!("VM {vmid} already exists")))
+            }
+            Some(vmid) => Ok(Value::from(vmid.to_string()).into()),
+            None => {
+                let free = (100u32..1_000_000).find(|id| !state.vms.contains_key(id));
+                free.map(|id| Value::from(id.to_string()).into())
+                    .ok_or_else(|| Refusal::failed("unable to get any free VMID"))
+            }
+        }
+    }
+
+    pub(super) fn cluster_status(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        call.who.need(&state, "/", &["Sys.Audit"])?;
+        let mut rows = Vec::new();
+        if let Some(name) = &state.name {
+            rows.push(json!({
+                "type": "cluster", "id": "cluster", "name": name, "nodes": state.hosts.len(), "version": state.hosts.len(),
+                "quorate": i32::from(state.quorate()),
+            }));
+        }
+        for (number, (name, host)) in state.hosts.iter().enumerate() {
+            rows.push(json!({
+                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number + 1, "ip": host.spec.address,
+                "local": i32::from(number == 0), "online": i32::from(host.online), "level": "",
+            }));
+        }
+        Ok(Value::Array(rows).into())
+    }
+
+    pub(super) fn cluster_options(&self, call: &ApiCall) -> Answer {
+        let state = self.state();
+        let visible =
+            state.vms.values().filter(|vm| call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
+        let tags: std::collections::BTreeSet<String> = visible
+            .filter_map(|vm| vm.get("tags"))
+            .flat_map(|tags| tags.split(';').map(String::from).collect::<Vec<_>>())
+            .collect();
+        let mut answer = json!({ "allowed-tags": tags });
+        if call.who.has(&state, "/", "Sys.Audit") {
+            answer["mac_prefix"] = "BC:24:11".into();
+        }
+        answer.into()
+    }
+
+    pub(super) fn nodes(&self, call: &ApiCall) -> Answer {
+        let state = self.state();
+        let rows = state.hosts.keys().map(|name| {
+            let mut row = node_row(&state, call, name);
+            row["ssl_fingerprint"] = vec!["6E"; 32].join(":").into();
+            row
+        });
+        Value::Array(rows.collect()).into()
+    }
+
+    pub(super) fn node_status(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        let node = call.node();
+        call.who.need(&state, &format!("/nodes/{node}"), &["Sys.Audit"])?;
+        let host = state.hosts.get(node).ok_or_else(|| Refusal::failed("no such cluster node"))?;
+        let used = memory_used(&state, node);
+        let total = host.spec.memory;
+        Ok(json!({
+            "uptime": 4672 + host.booted.elapsed().as_secs(), "idle": 0, "wait": 0, "cpu": 0.05, "loadavg": ["0.10", "0.20", "0.30"],
+            "cpuinfo": { "model": "AMD EPYC", "vendor": "AuthenticAMD", "family": "25", "mhz": "2596.142", "cpus": host.spec.cores,
+                "cores": host.spec.cores / 2, "sockets": 1, "flags": "fpu", "hvm": "1", "user_hz": 100 },
+            "memory": { "total": total, "used": used, "free": total.saturating_sub(used), "available": total.saturating_sub(used) },
+            "swap": { "total": 0, "used": 0, "free": 0 }, "ksm": { "shared": 0 },
+            "rootfs": { "total": 270_553_174_016_u64, "used": 34_335_944_704_u64, "avail": 63_236_804_608_u64, "free": 236_217_229_312_u64 },
+            "pveversion": format!("pve-manager/{}/14a22df35955d97d", state.version),
+            "kversion": "Linux 6.17.13-1-pve #1 SMP PREEMPT_DYNAMIC PMX 6.17.13-1 (2026-07-01T00:00Z)",
+            "current-kernel": { "sysname": "Linux", "release": "6.17.13-1-pve", "machine": "x86_64", "version": "#1 SMP" },
+            "boot-info": { "mode": "efi", "secureboot": 0 },
+        })
+        .into())
+    }
+
+    pub(super) fn node_vms(&self, call: &ApiCall) -> Answer {
+        let state = self.state();
+        let visible = state.vms.values().filter(|vm| {
+            vm.node == call.node() && call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit")
+        });
+        Value::Array(visible.map(super::state::Vm::summary).collect()).into()
+    }
+}
+
+fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
+    let visible =
+        state.vms.values().filter(|vm| call.who.has(state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
+    let rows = visible.map(|vm| {
+        let vmid = vm.vmid;
+        let mut row = json!({ "id": format!("qemu/{vmid}"), "type": "qemu", "vmid": vmid, "node": vm.node, "status": "unknown" });
+        if let Some(Value::Object(known)) = state.statistics[generation].get(&vmid) {
+            for (key, value) in known {
+                row[key] = value.clone();
+            }
+        }
+        for key in ["tags", "lock"] {
+            if let Some(value) = vm.get(key) {
+                row[key] = value.into();
+            }
+        }
+        if let Some(pool) = state.pool_of(vmid).filter(|pool| call.who.has(state, &format!("/pool/{pool}"), "Pool.Audit")) {
+            row["pool"] = pool.into();
+        }
+        row
+    });
+    rows.collect()
+}
+
+fn memory_used(state: &State, node: &str) -> u64 {
+    let host = state.hosts.get(node).map_or(0, |host| host.spec.memory_used);
+    let running = state.vms.values().filter(|vm| vm.node == node && vm.machine.is_some());
+    host + running.map(super::state::Vm::memory).sum::<u64>()
+}
+
+fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
+    let online = state.hosts.get(name).is_some_and(|host| host.online);
+    let mut row = json!({
+        "id": format!("node/{name}"), "type": "node", "node": name, "status": if online { "online" } else { "offline" }, "level": "",
+    });
+    if let (Some(host), true) =
+        (state.hosts.get(name), call.who.has(state, &format!("/nodes/{name}"), "Sys.Audit"))
+        && online
+    {
+        row["maxcpu"] = host.spec.cores.into();
+        row["cpu"] = 0.05.into();
+        row["maxmem"] = host.spec.memory.into();
+        row["mem"] = memory_used(state, name).into();
+        row["maxdisk"] = 270_553_174_016_u64.into();
+        row["disk"] = 34_331_557_888_u64.into();
+        row["uptime"] = (4672 + host.booted.elapsed().as_secs()).into();
+        row["cgroup-mode"] = 2.into();
+    }
+    row
+}

@@ -1,0 +1,390 @@
+//! Reading and writing a VM's configuration: privileges for each key, locks, digests, pending changes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    ApiCall, Pve,
+    access::Identity,
+    answer::{Answer, Refusal},
+    params::scalar,
+    state::{Pending, State, Vm, Volume, property, typed},
+};
+
+/// How long a config change waits for the VM's lock.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Keys that only `root@pam` itself may set, with no token.
+const ROOT_ONLY: &[&str] = &[
+    "affinity",
+    "args",
+    "hookscript",
+    "hugepages",
+    "keephugepages",
+    "arch",
+    "ivshmem",
+    "spice_enhancements",
+    "vmgenid",
+    "amd-sev",
+    "lock",
+];
+
+/// Keys that a running VM takes at once.
+const LIVE: &[&str] = &[
+    "name",
+    "description",
+    "tags",
+    "onboot",
+    "protection",
+    "startup",
+    "hookscript",
+    "nameserver",
+    "searchdomain",
+    "ciuser",
+    "cipassword",
+    "citype",
+    "ciupgrade",
+    "sshkeys",
+    "cicustom",
+    "template",
+    "lock",
+];
+
+/// Parameters that are no keys.
+const ORDERS: &[&str] =
+    &["digest", "delete", "revert", "force", "skiplock", "background_delay", "node", "vmid"];
+
+impl Pve {
+    pub(super) fn config(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
+        let vm = state.vm_on(call.node(), call.vmid())?;
+        let mut config = vm.config.clone();
+        if !call.params.flag("current") {
+            for (key, pending) in &vm.pending {
+                match pending {
+                    Pending::Set(value) => config.insert(key.clone(), value.clone()),
+                    Pending::Delete => config.remove(key),
+                };
+            }
+        }
+        let mut answer: serde_json::Map<String, Value> = config
+            .into_iter()
+            .map(|(key, value)| {
+                let shown = shown(&key, &value);
+                (key, shown)
+            })
+            .collect();
+        answer.insert("digest".into(), vm.digest().into());
+        Ok(Value::Object(answer).into())
+    }
+
+    pub(super) fn pending(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
+        let vm = state.vm_on(call.node(), call.vmid())?;
+        let keys: std::collections::BTreeSet<&String> = vm.config.keys().chain(vm.pending.keys()).collect();
+        let mut rows: Vec<Value> = Vec::new();
+        for key in keys {
+            let mut row = json!({ "key": key });
+            if let Some(value) = vm.config.get(key) {
+                row["value"] = shown(key, value);
+            }
+            match vm.pending.get(key) {
+                Some(Pending::Set(value)) => row["pending"] = shown(key, value),
+                Some(Pending::Delete) => row["delete"] = 1.into(),
+                None => {}
+            }
+            rows.push(row);
+        }
+        rows.push(json!({ "key": "digest", "value": vm.digest() }));
+        Ok(Value::Array(rows).into())
+    }
+
+    pub(super) async fn change_config(&self, call: &ApiCall, as_task: bool) -> Result<Answer, Refusal> {
+        let (node, vmid) = (call.node().to_owned(), call.vmid());
+        let change = {
+            let state = self.state();
+            let change = Change::read(call);
+            change.check(&state, &call.who, &node, vmid)?;
+            change
+        };
+        let digest = call.params.text("digest");
+        if !as_task {
+            let _lock = self.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            let mut state = self.state();
+            let pid = state.new_pid();
+            apply(&mut state, &node, vmid, &change, digest.as_deref(), pid)?;
+            return Ok(Value::Null.into());
+        }
+        let pve = self.clone();
+        let upid =
+            self.spawn_worker(&node.clone(), "qmconfig", &vmid.to_string(), &call.who, |worker| async move {
+                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                let time = {
+                    let mut state = pve.state();
+                    let time = state.timings.config;
+                    state.vary(time)
+                };
+                worker.work(time).await?;
+                for (key, value) in &change.set {
+                    let text = if key == "cipassword" { "<hidden>" } else { value };
+                    worker.log(format!("update VM {vmid}: -{key} {text}"));
+                }
+                let mut state = pve.state();
+                apply(&mut state, &node, vmid, &change, digest.as_deref(), worker.upid.pid)
+            });
+        let Some(delay) = call.params.number("background_delay") else { return Ok(Value::from(upid).into()) };
+        for _ in 0..delay * 10 {
+            let exit = self.state().tasks.get(&upid).and_then(|task| task.exit.clone());
+            match exit.as_deref() {
+                Some("OK") => return Ok(Value::Null.into()),
+                Some(text) => {
+                    return Err(Refusal::failed(format!("failed to update VM {}: {text}", call.vmid())));
+                }
+                None => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        Ok(Value::from(upid).into())
+    }
+
+    pub(super) fn cloud_init_dump(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
+        let vm = state.vm_on(call.node(), call.vmid())?;
+        let text = match call.params.text("type").as_deref() {
+            Some("user") => format!(
+                "#cloud-config\nhostname: {}\nmanage_etc_hosts: true\nchpasswd:\n  expire: False\nusers:\n  - default\npackage_upgrade: {}\n",
+                vm.name(),
+                vm.get("ciupgrade") != Some("0")
+            ),
+            Some("network") => format!("version: 1\nconfig: # {}\n", vm.get("ipconfig0").unwrap_or_default()),
+            _ => format!("instance-id: {}\n", vm.digest()),
+        };
+        Ok(Value::from(text).into())
+    }
+}
+
+/// A config value as answers show it.
+fn shown(key: &str, value: &str) -> Value {
+    if key == "cipassword" { "**********".into() } else { typed(key, value) }
+}
+
+/// A description as the config file keeps it: without white space at its end and without empty lines.
+pub(super) fn stored_description(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines.join("\n").trim_end().to_owned()
+}
+
+/// Tags as they are stored: lower case, each once, in order.
+fn stored_tags(text: &str) -> String {
+    let tags: std::collections::BTreeSet<String> =
+        text.split([',', ';', ' ']).filter(|tag| !tag.is_empty()).map(str::to_lowercase).collect();
+    let joined = tags.into_iter().collect::<Vec<_>>().join(";");
+    if joined.is_empty() { " ".to_owned() } else { joined }
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    set: BTreeMap<String, String>,
+    delete: Vec<String>,
+    revert: Vec<String>,
+    digest: Option<String>,
+}
+
+impl Change {
+    fn read(call: &ApiCall) -> Self {
+        let keys = call.params.0.iter().filter(|(key, _)| !ORDERS.contains(&key.as_str()));
+        let set = keys
+            .map(|(key, value)| {
+                let text = match value {
+                    Value::Array(items) => items.iter().filter_map(scalar).collect::<Vec<_>>().join(";"),
+                    value => scalar(value).unwrap_or_default(),
+                };
+                let text = match key.as_str() {
+                    "description" => stored_description(&text),
+                    "tags" => stored_tags(&text),
+                    _ if text.is_empty() => " ".to_owned(),
+                    _ => text,
+                };
+                (key.clone(), text)
+            })
+            .collect();
+        let (delete, revert) = (call.params.words("delete"), call.params.words("revert"));
+        Self { set, delete, revert, digest: call.params.text("digest") }
+    }
+
+    /// What is refused at once, before a task begins.
+    fn check(&self, state: &State, who: &Identity, node: &str, vmid: u32) -> Result<(), Refusal> {
+        let path = format!("/vms/{vmid}");
+        if self.set.is_empty() && self.delete.is_empty() && self.revert.is_empty() {
+            return Err(Refusal::failed("no options specified"));
+        }
+        for key in self.set.keys().chain(&self.delete).chain(&self.revert) {
+            if ROOT_ONLY.contains(&key.as_str()) {
+                return Err(Refusal::failed(format!("only root can set '{key}' config")));
+            }
+            let value = self.set.get(key).map_or("", String::as_str);
+            match needed(key, value) {
+                Needed::All(privileges) => {
+                    for privilege in privileges {
+                        who.need(state, &path, &[privilege])?;
+                    }
+                }
+                Needed::Any(privileges) => {
+                    who.need(state, &path, privileges)?;
+                }
+            }
+            if key == "startup" {
+                who.need(state, "/", &["Sys.Modify"])?;
+            }
+            if key.starts_with("net")
+                && !key.contains("nameserver")
+                && let Some(bridge) = property(value, "bridge")
+            {
+                who.need(state, &format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"])?;
+            }
+        }
+        let vm = state.vm_on(node, vmid)?;
+        vm.check_lock()?;
+        self.check_digest(vm)
+    }
+
+    fn check_digest(&self, vm: &Vm) -> Result<(), Refusal> {
+        match &self.digest {
+            Some(digest) if *digest != vm.digest() => {
+                Err(Refusal::failed("checksum mismatch (file change by other user?)"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+enum Needed {
+    All(&'static [&'static str]),
+    Any(&'static [&'static str]),
+}
+
+fn needed(key: &str, value: &str) -> Needed {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    match stem {
+        "cores" | "sockets" | "vcpus" | "cpulimit" | "cpuunits" | "cpu" | "numa" => {
+            Needed::All(&["VM.Config.CPU"])
+        }
+        "memory" | "balloon" | "shares" | "allow-ksm" => Needed::All(&["VM.Config.Memory"]),
+        "net" => Needed::All(&["VM.Config.Network"]),
+        "ipconfig" | "nameserver" | "searchdomain" | "ciuser" | "cipassword" | "citype" | "ciupgrade"
+        | "sshkeys" | "cicustom" => Needed::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
+        "scsi" | "virtio" | "sata" | "ide" if value.contains(":cloudinit") => {
+            Needed::All(&["VM.Config.Cloudinit", "VM.Config.CDROM"])
+        }
+        "scsi" | "virtio" | "sata" | "ide" if value.contains("media=cdrom") => {
+            Needed::All(&["VM.Config.CDROM"])
+        }
+        "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate" | "unused" | "boot" | "bootdisk" => {
+            Needed::All(&["VM.Config.Disk"])
+        }
+        "scsihw" | "vga" | "serial" | "machine" | "smbios" | "watchdog" | "rng" | "hotplug" | "tablet"
+        | "hostpci" | "usb" => Needed::All(&["VM.Config.HWType"]),
+        _ => Needed::All(&["VM.Config.Options"]),
+    }
+}
+
+fn apply(
+    state: &mut State,
+    node: &str,
+    vmid: u32,
+    change: &Change,
+    digest: Option<&str>,
+    pid: u32,
+) -> Result<(), Refusal> {
+    let vm = state.vm_on(node, vmid)?;
+    vm.check_lock()?;
+    if digest.is_some() {
+        change.check_digest(vm)?;
+    }
+    state.need_writable(vmid, node, pid)?;
+    let running = state.vm_on(node, vmid)?.machine.is_some();
+    for (key, value) in &change.set {
+        let value = prepared(state, node, vmid, key, value)?;
+        let vm = state.vm_on_mut(node, vmid)?;
+        vm.pending.remove(key);
+        let live = !running || LIVE.contains(&key.as_str()) || key.starts_with("ipconfig");
+        if key == "description" && value.is_empty() {
+            vm.config.remove(key);
+        } else if live {
+            vm.config.insert(key.clone(), value);
+        } else if vm.config.get(key) != Some(&value) {
+            vm.pending.insert(key.clone(), Pending::Set(value));
+        }
+    }
+    let vm = state.vm_on_mut(node, vmid)?;
+    for key in &change.delete {
+        let live = !running || LIVE.contains(&key.as_str()) || key.starts_with("ipconfig");
+        if live {
+            vm.config.remove(key);
+            vm.pending.remove(key);
+        } else if vm.config.contains_key(key) {
+            vm.pending.insert(key.clone(), Pending::Delete);
+        }
+    }
+    for key in &change.revert {
+        vm.pending.remove(key);
+    }
+    Ok(())
+}
+
+/// A value with what Proxmox VE fills in: a MAC address, an allocated volume.
+fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) -> Result<String, Refusal> {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    if stem == "net" {
+        let (model, rest) = value.split_once(',').unwrap_or((value, ""));
+        if model.contains('=') {
+            return Ok(value.to_owned());
+        }
+        return Ok(format!("{model}={},{rest}", state.new_mac()));
+    }
+    if !["scsi", "virtio", "sata", "ide"].contains(&stem) {
+        return Ok(value.to_owned());
+    }
+    let (volume, options) =
+        value.split_once(',').map_or((value, String::new()), |(v, rest)| (v, format!(",{rest}")));
+    let Some((storage, what)) = volume.split_once(':') else { return Ok(value.to_owned()) };
+    let cloud_init = what == "cloudinit";
+    let size = match what.parse::<u64>() {
+        Ok(gib) => gib << 30,
+        Err(_) if cloud_init => 4 << 20,
+        Err(_) => return Ok(value.to_owned()),
+    };
+    let spec = state.storages.get(storage).cloned();
+    let spec = spec.ok_or_else(|| Refusal::failed(format!("storage '{storage}' does not exist")))?;
+    if size > spec.size.saturating_sub(state.storage_used(&spec, node)) {
+        return Err(Refusal::failed(format!("unable to create image: no space left on storage '{storage}'")));
+    }
+    let (name, format) = state.volume_name(storage, vmid, node, None, cloud_init);
+    let place = state.place(storage, node);
+    let volume = Volume { storage: storage.to_owned(), size, vmid, parent: None, format };
+    state.volumes.insert((name.clone(), place), volume);
+    let media = if cloud_init { ",media=cdrom" } else { "" };
+    Ok(format!("{name}{media}{options},size={}", super::state::show_size(size)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{stored_description, stored_tags};
+
+    #[test]
+    fn descriptions_lose_white_space_at_the_end_and_empty_lines() {
+        for (sent, kept) in [("one line\n", "one line"), ("a\n\nb \n", "a\nb"), (" # x", " # x"), ("\n", "")]
+        {
+            assert_eq!(stored_description(sent), kept, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn tags_are_lower_case_and_sorted_once() {
+        assert_eq!(stored_tags("b;A,a b"), "a;b");
+        assert_eq!(stored_tags(";;"), " ");
+    }
+}

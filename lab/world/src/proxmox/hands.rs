@@ -1,0 +1,270 @@
+//! What a test or a live display does to the cluster from outside of its API.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::{sync::broadcast, time::Instant};
+
+use super::{
+    Event, Pve,
+    spec::VmSpec,
+    state::{State, Vm},
+};
+use crate::guest::GuestFaults;
+
+/// Calls that the log keeps.
+const LOG: usize = 100_000;
+
+/// One call of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// When it was answered.
+    pub time: Timestamp,
+    /// Method.
+    pub method: String,
+    /// Path below `/api2/json`.
+    pub path: String,
+    /// HTTP status, 0 without an answer.
+    pub status: u16,
+    /// The token that asked, empty for nobody.
+    pub token: String,
+}
+
+/// What happens to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// This answer, and nothing is done.
+    Answer {
+        /// HTTP status.
+        status: u16,
+        /// Reason phrase.
+        reason: String,
+        /// Body.
+        body: String,
+    },
+    /// The work is done, the client gets 596 after 30 seconds.
+    WorkThenTimeOut,
+    /// The work is done, the connection ends without an answer.
+    WorkThenLose,
+    /// Nothing is done, the connection ends without an answer.
+    Lose,
+    /// The answer comes so much later.
+    Delay(Duration),
+}
+
+/// A fault for the next calls that match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Method, or `*`.
+    pub method: String,
+    /// Path below `/api2/json`; `*` stands for any one segment.
+    pub path: String,
+    /// For how many calls.
+    pub times: usize,
+    /// What happens.
+    pub effect: Effect,
+}
+
+/// A VM as a test sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmView {
+    /// Its node.
+    pub node: String,
+    /// Its config.
+    pub config: std::collections::BTreeMap<String, String>,
+    /// Whether it runs.
+    pub running: bool,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// Whether its guest has joined a cluster.
+    pub joined: bool,
+}
+
+pub(super) fn take_fault(state: &mut State, method: &str, path: &str) -> Option<Effect> {
+    let at = state.faults.iter().position(|fault| {
+        (fault.method == "*" || fault.method == method)
+            && fault.path.split('/').count() == path.split('/').count()
+            && fault
+                .path
+                .split('/')
+                .zip(path.split('/'))
+                .all(|(pattern, found)| pattern == "*" || pattern == found)
+    })?;
+    let fault = state.faults.get_mut(at)?;
+    fault.times = fault.times.saturating_sub(1);
+    let effect = fault.effect.clone();
+    if fault.times == 0 {
+        state.faults.remove(at);
+    }
+    Some(effect)
+}
+
+impl State {
+    pub(super) fn record(&mut self, record: CallRecord) {
+        if self.calls.len() >= LOG {
+            self.calls.pop_front();
+        }
+        self.calls.push_back(record);
+    }
+}
+
+impl Pve {
+    /// Cuts a host's power: its VMs and workers are gone at once.
+    pub fn power_off_host(&self, node: &str) {
+        let (vms, tasks) = {
+            let mut state = self.state();
+            if let Some(host) = state.hosts.get_mut(node) {
+                host.online = false;
+                host.off_since = Some(Instant::now());
+                host.timed_out = false;
+            }
+            let vms: Vec<u32> = state.vms.values().filter(|vm| vm.node == node).map(|vm| vm.vmid).collect();
+            let tasks = state.tasks.values().filter(|task| task.running() && task.upid.node == node);
+            (vms, tasks.map(|task| task.upid.to_string()).collect::<Vec<_>>())
+        };
+        for upid in tasks {
+            self.kill_task(&upid);
+        }
+        for vmid in vms {
+            self.power_cut(vmid);
+        }
+    }
+
+    /// Gives a host its power back; its VMs with `onboot` start.
+    pub fn power_on_host(&self, node: &str) {
+        let starting: Vec<u32> = {
+            let mut state = self.state();
+            if let Some(host) = state.hosts.get_mut(node) {
+                host.online = true;
+                host.off_since = None;
+                host.booted = Instant::now();
+            }
+            let vms = state.vms.values().filter(|vm| vm.node == node && vm.get("onboot") == Some("1"));
+            vms.map(|vm| vm.vmid).collect()
+        };
+        for vmid in starting {
+            self.power_on(vmid);
+        }
+    }
+
+    /// Takes the quorum away or gives it back, whatever the hosts do.
+    pub fn set_quorum(&self, quorate: bool) {
+        self.state().quorum_forced_away = !quorate;
+    }
+
+    /// Makes every connection fail, or ends that.
+    pub fn set_away(&self, away: bool) {
+        self.state().away = away;
+    }
+
+    /// Adds a fault for the next matching calls.
+    pub fn inject(&self, fault: Fault) {
+        self.state().faults.push(fault);
+    }
+
+    /// Puts a VM there by hand. An id that is taken stays as it is; says whether it was free.
+    pub fn create_by_hand(&self, spec: VmSpec) -> bool {
+        let running = spec.running;
+        let vmid = spec.vmid;
+        {
+            let mut state = self.state();
+            if state.vms.contains_key(&vmid) {
+                return false;
+            }
+            if let Some(pool) = spec.pool.as_ref().and_then(|pool| state.pools.get_mut(pool)) {
+                pool.members.insert(vmid);
+            }
+            state.vms.insert(vmid, Vm::new(vmid, &spec.node, spec.config, spec.faults));
+        }
+        if running {
+            self.power_on(vmid);
+        }
+        true
+    }
+
+    /// Changes a VM's config by hand: a value, or none to remove the key (`lock`, `name`, `description` …).
+    pub fn set_config_by_hand(&self, vmid: u32, key: &str, value: Option<&str>) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            match value {
+                Some(value) => vm.config.insert(key.to_owned(), value.to_owned()),
+                None => vm.config.remove(key),
+            };
+        }
+    }
+
+    /// Moves a VM to another node by hand.
+    pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            node.clone_into(&mut vm.node);
+        }
+    }
+
+    /// Removes a VM with its volumes by hand, running or not.
+    pub fn delete_by_hand(&self, vmid: u32) {
+        self.power_cut(vmid);
+        let mut state = self.state();
+        state.vms.remove(&vmid);
+        state.volumes.retain(|_, volume| volume.vmid != vmid);
+        for pool in state.pools.values_mut() {
+            pool.members.remove(&vmid);
+        }
+    }
+
+    /// Sets what goes wrong inside a VM from its next start on, and inside its clones.
+    pub fn set_guest_faults(&self, vmid: u32, faults: GuestFaults) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            vm.faults = faults;
+        }
+    }
+
+    /// Makes a running guest's agent silent for a while.
+    pub fn silence_agent(&self, vmid: u32, time: Duration) {
+        if let Some(machine) = self.state().vms.get(&vmid).and_then(|vm| vm.machine.as_ref()) {
+            machine.guest.silence_agent(time);
+        }
+    }
+
+    /// The last calls, oldest first.
+    pub fn calls(&self) -> Vec<CallRecord> {
+        self.state().calls.iter().cloned().collect()
+    }
+
+    /// A VM as it is.
+    pub fn vm(&self, vmid: u32) -> Option<VmView> {
+        let state = self.state();
+        let vm = state.vms.get(&vmid)?;
+        Some(VmView {
+            node: vm.node.clone(),
+            config: vm.config.clone(),
+            running: vm.machine.is_some(),
+            pool: state.pool_of(vmid).map(String::from),
+            joined: vm.machine.as_ref().is_some_and(|machine| machine.guest.joined()),
+        })
+    }
+
+    /// The ids of all VMs.
+    pub fn vmids(&self) -> Vec<u32> {
+        self.state().vms.keys().copied().collect()
+    }
+
+    /// Every task's id with its exit status, oldest first.
+    pub fn task_exits(&self) -> Vec<(String, Option<String>)> {
+        let state = self.state();
+        let exit = |upid: &String| state.tasks.get(upid).and_then(|task| task.exit.clone());
+        state.task_order.iter().map(|upid| (upid.clone(), exit(upid))).collect()
+    }
+
+    /// Whether a TCP connection to this address (without port) would succeed: its guest's sshd is up.
+    pub fn guest_tcp_open(&self, address: &str) -> bool {
+        let state = self.state();
+        state.vms.values().filter_map(|vm| vm.machine.as_ref()).any(|machine| {
+            let own = &machine.guest.identity().addresses;
+            own.iter().any(|own| own.split('/').next() == Some(address)) && machine.guest.accepts_tcp()
+        })
+    }
+
+    /// What happens from now on.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.0.events.subscribe()
+    }
+}

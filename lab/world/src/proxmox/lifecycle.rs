@@ -1,0 +1,163 @@
+//! Resizing and destroying.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{
+    ApiCall, Pve,
+    answer::{Answer, Refusal},
+    config::LOCK_WAIT,
+    state::{State, parse_size, property, show_size},
+    task::Worker,
+};
+
+impl Pve {
+    pub(super) fn resize(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &["VM.Config.Disk"])?;
+        let (pve, call) = (self.clone(), call.clone());
+        let (node, id, who) = (call.node().to_owned(), call.vmid().to_string(), call.who.clone());
+        let upid = self.spawn_worker(&node, "resize", &id, &who, |worker| async move {
+            let _lock = pve.lock_vm(call.node(), call.vmid(), LOCK_WAIT).await?;
+            let time = {
+                let mut state = pve.state();
+                let time = state.timings.config;
+                state.vary(time)
+            };
+            worker.work(time).await?;
+            let mut state = pve.state();
+            grow(&mut state, &call, worker.upid.pid)
+        });
+        Ok(Value::from(upid).into())
+    }
+
+    pub(super) fn destroy(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let (node, vmid) = (call.node().to_owned(), call.vmid());
+        {
+            let state = self.state();
+            call.who.need(&state, &format!("/vms/{vmid}"), &["VM.Allocate"])?;
+            if call.params.flag("skiplock") {
+                return Err(Refusal::parameter("skiplock", "Only root may use this option."));
+            }
+            let vm = state.vm_on(&node, vmid)?;
+            if vm.get("protection") == Some("1") {
+                return Err(Refusal::failed(format!("can't remove VM {vmid} - protection mode enabled")));
+            }
+            if vm.machine.is_some() {
+                return Err(Refusal::failed(format!("VM {vmid} is running - destroy failed")));
+            }
+        }
+        let (pve, purge) = (self.clone(), call.params.flag("purge"));
+        let upid = self.spawn_worker(
+            &node.clone(),
+            "qmdestroy",
+            &vmid.to_string(),
+            &call.who,
+            |worker| async move {
+                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                pve.run_destroy(&worker, &node, vmid, purge).await
+            },
+        );
+        Ok(Value::from(upid).into())
+    }
+
+    async fn run_destroy(&self, worker: &Worker, node: &str, vmid: u32, purge: bool) -> Result<(), Refusal> {
+        let time = {
+            let mut state = self.state();
+            let vm = state.vm_on(node, vmid)?;
+            vm.check_lock()?;
+            if vm.machine.is_some() {
+                return Err(Refusal::failed(format!("VM {vmid} is running - destroy failed")));
+            }
+            let volumes: Vec<String> = vm.drives().into_iter().map(|(_, volid, _)| volid).collect();
+            if let Some(used) =
+                volumes.iter().find(|volid| state.volumes.values().any(|v| v.parent.as_ref() == Some(volid)))
+            {
+                return Err(Refusal::failed(format!(
+                    "base volume '{used}' is still in use by linked cloned"
+                )));
+            }
+            let time = state.timings.destroy;
+            state.vary(time)
+        };
+        worker.work(time).await?;
+        let kept = self.free_volumes(node, vmid);
+        if !kept.is_empty() {
+            // The lock of a shared storage is asked for in vain for ten seconds a volume.
+            tokio::time::sleep(Duration::from_secs(10) * u32::try_from(kept.len()).unwrap_or(1)).await;
+            for (volid, storage) in kept {
+                worker.log(format!("WARN: Could not remove disk '{volid}', check manually: cfs-lock 'storage-{storage}' error: no quorum!"));
+            }
+        }
+        if purge {
+            worker.log(format!("purging VM {vmid} from related configurations.."));
+        }
+        let mut state = self.state();
+        state.need_writable(vmid, node, worker.upid.pid)?;
+        state.vms.remove(&vmid);
+        for pool in state.pools.values_mut() {
+            pool.members.remove(&vmid);
+        }
+        state.access.grants.retain(|grant| grant.path != format!("/vms/{vmid}"));
+        Ok(())
+    }
+
+    /// Frees the volumes that the config names, and returns those that stay because their lock needs quorum.
+    fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
+        let mut state = self.state();
+        let quorate = state.quorate();
+        let named: Vec<String> = state
+            .vms
+            .get(&vmid)
+            .map(|vm| vm.drives().into_iter().map(|(_, volid, _)| volid).collect())
+            .unwrap_or_default();
+        let mut kept = Vec::new();
+        for volid in named {
+            let storage = volid.split(':').next().unwrap_or_default().to_owned();
+            let place = state.place(&storage, node);
+            let owned =
+                state.volumes.get(&(volid.clone(), place.clone())).is_some_and(|volume| volume.vmid == vmid);
+            if owned && !quorate && place.is_empty() {
+                kept.push((volid, storage));
+            } else if owned {
+                state.volumes.remove(&(volid, place));
+            }
+        }
+        kept
+    }
+}
+
+fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
+    let (node, vmid) = (call.node(), call.vmid());
+    let disk = call.params.text("disk").unwrap_or_default();
+    let wanted = call.params.text("size").unwrap_or_default();
+    let vm = state.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| {
+        Refusal::failed(format!("unable to find configuration file for VM {vmid} on node '{node}'"))
+    })?;
+    vm.check_lock()?;
+    if call.params.text("digest").is_some_and(|digest| digest != vm.digest()) {
+        return Err(Refusal::failed("checksum mismatch (file change by other user?)"));
+    }
+    let text =
+        vm.get(&disk).ok_or_else(|| Refusal::failed(format!("disk '{disk}' does not exist")))?.to_owned();
+    let volid = text.split(',').next().unwrap_or_default().to_owned();
+    let storage = volid.split(':').next().unwrap_or_default().to_owned();
+    call.who.need(state, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    let before = property(&text, "size").and_then(parse_size).unwrap_or(0);
+    let number = parse_size(wanted.trim_start_matches('+')).ok_or_else(|| Refusal::failed("invalid size"))?;
+    let after = if wanted.starts_with('+') { before + number } else { number };
+    if after < before {
+        return Err(Refusal::failed("shrinking disks is not supported"));
+    }
+    state.need_writable(vmid, node, pid)?;
+    let place = state.place(&storage, node);
+    if let Some(volume) = state.volumes.get_mut(&(volid, place)) {
+        volume.size = after;
+    }
+    let changed = text.replace(
+        &format!("size={}", property(&text, "size").unwrap_or_default()),
+        &format!("size={}", show_size(after)),
+    );
+    state.vm_on_mut(node, vmid)?.config.insert(disk, changed);
+    Ok(())
+}

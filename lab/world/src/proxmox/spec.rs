@@ -1,0 +1,390 @@
+//! What a simulated cluster is made of: plain data that a test writes down before it starts the cluster.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use crate::guest::GuestFaults;
+
+/// One gibibyte in bytes.
+pub const GIB: u64 = 1 << 30;
+
+/// A whole cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterSpec {
+    /// The cluster's name; `None` for a standalone host, which has no `cluster` row in `/cluster/status`.
+    pub name: Option<String>,
+    /// Version of `pve-manager`, such as `9.2.11` or `8.4.21`. Decides privilege names and parameters.
+    pub version: String,
+    /// The hosts in the order of their node ids.
+    pub hosts: Vec<HostSpec>,
+    /// The storages.
+    pub storages: Vec<StorageSpec>,
+    /// Resource pools: name and comment.
+    pub pools: Vec<(String, String)>,
+    /// Users, tokens, roles and their grants.
+    pub access: AccessSpec,
+    /// Templates and other VMs that exist at the start.
+    pub vms: Vec<VmSpec>,
+    /// How long things take.
+    pub timings: Timings,
+    /// The official API schema as JSON. Where it is absent a built-in table of the implemented calls is used.
+    pub schema: Option<PathBuf>,
+}
+
+/// One host.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// Node name.
+    pub name: String,
+    /// Its address in `/cluster/status`.
+    pub address: String,
+    /// Threads.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Memory in bytes that the host itself and everything outside of VMs uses.
+    pub memory_used: u64,
+    /// Bridges of the host.
+    pub bridges: Vec<String>,
+}
+
+/// How a storage keeps its volumes; decides formats, linked clones and speeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageKind {
+    /// A directory with image files.
+    Dir,
+    /// An NFS export, shared by nature.
+    Nfs,
+    /// LVM thin pool.
+    LvmThin,
+    /// Thick LVM: no linked clones.
+    Lvm,
+    /// ZFS pool.
+    ZfsPool,
+    /// Ceph RBD, shared by nature.
+    Rbd,
+}
+
+impl StorageKind {
+    /// The plugin's name in answers.
+    pub fn plugin(self) -> &'static str {
+        match self {
+            Self::Dir => "dir",
+            Self::Nfs => "nfs",
+            Self::LvmThin => "lvmthin",
+            Self::Lvm => "lvm",
+            Self::ZfsPool => "zfspool",
+            Self::Rbd => "rbd",
+        }
+    }
+
+    /// Whether volumes are files below a directory named after their VM.
+    pub fn is_file_based(self) -> bool {
+        matches!(self, Self::Dir | Self::Nfs)
+    }
+
+    /// Whether the storage can make linked clones.
+    pub fn links(self) -> bool {
+        self != Self::Lvm
+    }
+}
+
+/// One storage.
+#[derive(Clone, Debug)]
+pub struct StorageSpec {
+    /// Storage id.
+    pub id: String,
+    /// Its plugin.
+    pub kind: StorageKind,
+    /// Size in bytes; on each host for a storage that is not shared.
+    pub size: u64,
+    /// Bytes that other things use, on each host for a storage that is not shared.
+    pub used: u64,
+    /// Whether all hosts see the same volumes.
+    pub shared: bool,
+    /// The hosts that have it; empty means all.
+    pub hosts: Vec<String>,
+    /// Content types, such as `images,rootdir`.
+    pub content: String,
+    /// Bytes a second at which a full clone copies. `None`: `Timings::full_clone_rate`.
+    pub copy_rate: Option<u64>,
+}
+
+impl StorageSpec {
+    /// Whether a host has this storage.
+    pub fn is_on(&self, node: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|host| host == node)
+    }
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, Default)]
+pub struct AccessSpec {
+    /// Role name to privileges.
+    pub roles: BTreeMap<String, Vec<String>>,
+    /// API tokens.
+    pub tokens: Vec<TokenSpec>,
+    /// Grants.
+    pub grants: Vec<Grant>,
+}
+
+/// An API token.
+#[derive(Clone, Debug)]
+pub struct TokenSpec {
+    /// `user@realm!token`.
+    pub id: String,
+    /// Its secret.
+    pub secret: String,
+    /// Whether the token needs grants of its own.
+    pub privsep: bool,
+    /// False: a disabled or expired one, refused like a wrong secret.
+    pub enabled: bool,
+}
+
+/// A role for a user or a token at a path.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Such as `/pool/k8s-workers`.
+    pub path: String,
+    /// `user@realm` or `user@realm!token`.
+    pub who: String,
+    /// Role name.
+    pub role: String,
+    /// Whether paths below inherit it.
+    pub propagate: bool,
+}
+
+/// A VM that exists at the start.
+#[derive(Clone, Debug)]
+pub struct VmSpec {
+    /// VMID.
+    pub vmid: u32,
+    /// Its node.
+    pub node: String,
+    /// Pool membership.
+    pub pool: Option<String>,
+    /// Its configuration in the form of a config file: key to value. Volumes that drives name are created with the
+    /// `size=` of the drive.
+    pub config: BTreeMap<String, String>,
+    /// Whether it runs at the start, with a guest that has booted already.
+    pub running: bool,
+    /// What goes wrong inside of it and its clones.
+    pub faults: GuestFaults,
+}
+
+/// How long things take. Everything but the beat is stretched or shortened by up to `jitter`.
+#[derive(Clone, Debug)]
+pub struct Timings {
+    /// Time of a plain request.
+    pub request: Duration,
+    /// A linked clone.
+    pub linked_clone: Duration,
+    /// Bytes a second of a full clone.
+    pub full_clone_rate: u64,
+    /// A config or resize task.
+    pub config: Duration,
+    /// A start task.
+    pub start: Duration,
+    /// A stop task.
+    pub stop: Duration,
+    /// A guest's clean shutdown.
+    pub shutdown: Duration,
+    /// A destroy task.
+    pub destroy: Duration,
+    /// From power on to the guest agent's first answer.
+    pub boot_to_agent: Duration,
+    /// From the agent's first answer to the end of `starting`.
+    pub agent_to_running: Duration,
+    /// A `kubeadm join` without the control plane's own time.
+    pub join: Duration,
+    /// One agent call.
+    pub agent_call: Duration,
+    /// pvestatd's beat.
+    pub beat: Duration,
+    /// Share by which times vary, 0.0 to 1.0.
+    pub jitter: f64,
+}
+
+impl Default for Timings {
+    /// The times of recordings of a 9.2.11 cluster, with the boot times of a guest on real hardware.
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            request: ms(8),
+            linked_clone: ms(360),
+            full_clone_rate: 400 * 1024 * 1024,
+            config: ms(130),
+            start: ms(1300),
+            stop: ms(400),
+            shutdown: ms(4000),
+            destroy: ms(250),
+            boot_to_agent: ms(12_000),
+            agent_to_running: ms(5000),
+            join: ms(6100),
+            agent_call: ms(100),
+            beat: Duration::from_secs(10),
+            jitter: 0.1,
+        }
+    }
+}
+
+impl ClusterSpec {
+    /// Secret of the demo cluster's token.
+    pub const DEMO_SECRET: &str = "11111111-2222-3333-4444-555555555555";
+    /// Id of the demo cluster's token.
+    pub const DEMO_TOKEN: &str = "autoscaler@pve!agent";
+    /// Secret of the demo cluster's administrator token `root@pam!admin`.
+    pub const DEMO_ADMIN_SECRET: &str = "99999999-8888-7777-6666-555555555555";
+
+    /// Three hosts of 32 cores and 128 GiB, a template on shared storage and one on each host's own, and a token with
+    /// the least privileges that a node autoscaler needs.
+    pub fn demo() -> Self {
+        let hosts = (1..=3u8).map(|n| HostSpec {
+            name: format!("pve{n}"),
+            address: format!("10.10.0.{}", 10 + n),
+            cores: 32,
+            memory: 128 * GIB,
+            memory_used: 4 * GIB,
+            bridges: vec!["vmbr0".into()],
+        });
+        let storage = |id: &str, kind, shared, content: &str| StorageSpec {
+            id: id.into(),
+            kind,
+            size: 4096 * GIB,
+            used: 200 * GIB,
+            shared,
+            hosts: Vec::new(),
+            content: content.into(),
+            copy_rate: None,
+        };
+        let mut vms = vec![VmSpec::template(9000, "pve1", "k8s-worker", "shared")];
+        vms.extend(
+            (1..=3u32)
+                .map(|n| VmSpec::template(9000 + n, &format!("pve{n}"), "k8s-worker-local", "local-lvm")),
+        );
+        Self {
+            name: Some("demo".into()),
+            version: "9.2.11".into(),
+            hosts: hosts.collect(),
+            storages: vec![
+                storage("local", StorageKind::Dir, false, "iso,vztmpl,snippets,import"),
+                storage("local-lvm", StorageKind::LvmThin, false, "images,rootdir"),
+                storage("shared", StorageKind::Nfs, true, "images,iso,snippets,import"),
+            ],
+            pools: vec![
+                ("k8s-workers".into(), "Kubernetes workers".into()),
+                ("k8s-templates".into(), String::new()),
+            ],
+            access: AccessSpec::least_privilege("9.2.11", &["shared", "local-lvm"], &["vmbr0"]),
+            vms,
+            timings: Timings::default(),
+            schema: None,
+        }
+    }
+}
+
+impl AccessSpec {
+    /// The least-privilege roles of a node autoscaler: workers in the pool `k8s-workers`, templates in the pool
+    /// `k8s-templates`, `Sys.Audit` on the hosts and on `/`, plus an administrator token without privilege separation.
+    pub fn least_privilege(version: &str, storages: &[&str], bridges: &[&str]) -> Self {
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        let agent = if version.starts_with("8.") { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" };
+        let worker = format!(
+            "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
+             VM.Config.Options VM.Config.Cloudinit Pool.Audit {agent}"
+        );
+        let roles = [
+            ("KasWorker", worker.as_str()),
+            ("KasTemplate", "VM.Clone VM.Audit"),
+            ("KasStorage", "Datastore.AllocateSpace Datastore.Audit"),
+            ("KasNode", "Sys.Audit"),
+            ("KasNet", "SDN.Use"),
+        ];
+        let user = "autoscaler@pve";
+        let mut grants = Vec::new();
+        let mut grant = |path: String, role: &str, propagate| {
+            for who in [user, ClusterSpec::DEMO_TOKEN] {
+                grants.push(Grant { path: path.clone(), who: who.into(), role: role.into(), propagate });
+            }
+        };
+        grant("/pool/k8s-workers".into(), "KasWorker", false);
+        grant("/pool/k8s-templates".into(), "KasTemplate", false);
+        for storage in storages {
+            grant(format!("/storage/{storage}"), "KasStorage", false);
+        }
+        for bridge in bridges {
+            grant(format!("/sdn/zones/localnetwork/{bridge}"), "KasNet", false);
+        }
+        grant("/nodes".into(), "KasNode", true);
+        grant("/".into(), "KasNode", false);
+        let token = |id: &str, secret: &str, privsep| TokenSpec {
+            id: id.into(),
+            secret: secret.into(),
+            privsep,
+            enabled: true,
+        };
+        Self {
+            roles: roles.into_iter().map(|(name, privileges)| (name.to_owned(), words(privileges))).collect(),
+            tokens: vec![
+                token(ClusterSpec::DEMO_TOKEN, ClusterSpec::DEMO_SECRET, true),
+                token("root@pam!admin", ClusterSpec::DEMO_ADMIN_SECRET, false),
+            ],
+            grants,
+        }
+    }
+}
+
+impl VmSpec {
+    /// A Debian template in the pool `k8s-templates` with one disk of 10 GiB and a cloud-init drive on `storage`.
+    pub fn template(vmid: u32, node: &str, name: &str, storage: &str) -> Self {
+        let file_based = !storage.contains("lvm") && !storage.contains("zfs");
+        let (disk, cloud_init) = if file_based {
+            (
+                format!("{storage}:{vmid}/base-{vmid}-disk-0.qcow2"),
+                format!("{storage}:{vmid}/vm-{vmid}-cloudinit.qcow2"),
+            )
+        } else {
+            (format!("{storage}:base-{vmid}-disk-0"), format!("{storage}:vm-{vmid}-cloudinit"))
+        };
+        let mut vm = Self::machine(vmid, node, name);
+        vm.pool = Some("k8s-templates".into());
+        vm.config.extend(
+            [
+                ("template", "1".to_owned()),
+                ("scsi0", format!("{disk},size=10G")),
+                ("ide2", format!("{cloud_init},media=cdrom,size=4M")),
+                ("boot", "order=scsi0".to_owned()),
+                ("agent", "enabled=1".to_owned()),
+                ("ciupgrade", "0".to_owned()),
+                ("tags", "k8s;template".to_owned()),
+            ]
+            .map(|(key, value)| (key.to_owned(), value)),
+        );
+        vm
+    }
+
+    /// A stopped VM without disks: something foreign that stands in the way.
+    pub fn machine(vmid: u32, node: &str, name: &str) -> Self {
+        let config = [
+            ("name", name.to_owned()),
+            ("cores", "2".to_owned()),
+            ("memory", "2048".to_owned()),
+            ("ostype", "l26".to_owned()),
+            ("scsihw", "virtio-scsi-single".to_owned()),
+            (
+                "net0",
+                format!("virtio=BC:24:11:00:{:02X}:{:02X},bridge=vmbr0", (vmid >> 8) & 0xff, vmid & 0xff),
+            ),
+            ("serial0", "socket".to_owned()),
+            ("smbios1", format!("uuid=00000000-0000-4000-8000-{vmid:012}")),
+            ("meta", "creation-qemu=10.0.2,ctime=1795220293".to_owned()),
+        ];
+        Self {
+            vmid,
+            node: node.into(),
+            pool: None,
+            config: config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            running: false,
+            faults: GuestFaults::default(),
+        }
+    }
+}

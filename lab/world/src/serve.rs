@@ -1,1 +1,0 @@
-//! The embedded APIs over TLS on loopback, for real clients.

@@ -1,0 +1,228 @@
+//! One call: endpoint, encoding, authorization, lane, answer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tower::{Service, ServiceExt};
+
+use super::answer;
+use super::error::{Error, Kind};
+use super::transport::{NotSent, Transport};
+
+/// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Parameters of a call, in their order.
+pub(super) type Parameters<'a> = &'a [(&'a str, String)];
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Base URLs, e.g. `https://127.0.0.1:8006`; the first that answers is kept.
+    pub endpoints: Vec<String>,
+    /// The token's id, `user@realm!name`.
+    pub token_id: String,
+    /// Agent calls at a time for each host. A host has three workers for protected calls, and a call to a silent agent
+    /// holds one for 3 s.
+    pub agent_lane: usize,
+    /// Other protected calls at a time for each host.
+    pub lifecycle_lane: usize,
+}
+
+/// Which of a host's lanes a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane<'a> {
+    /// Unprotected reads: no limit.
+    Free,
+    /// Guest agent calls of this host.
+    Agent(&'a str),
+    /// Other protected calls of this host.
+    Lifecycle(&'a str),
+}
+
+/// A client of a Proxmox VE cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    transport: Transport,
+    settings: Settings,
+    authorization: HeaderValue,
+    current: AtomicUsize,
+    lanes: Mutex<BTreeMap<(String, bool), Arc<Semaphore>>>,
+    calls: AtomicU64,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client over a transport.
+    ///
+    /// # Errors
+    /// When the token holds a character that no header may hold.
+    pub fn new(transport: Transport, settings: Settings, token: &SecretString) -> Result<Self, http::Error> {
+        // The value is URL-decoded by the server.
+        let secret = utf8_percent_encode(token.expose_secret().trim(), ENCODED);
+        let mut authorization = HeaderValue::try_from(format!("PVEAPIToken={}={secret}", settings.token_id))?;
+        authorization.set_sensitive(true);
+        let shared = Shared {
+            transport,
+            settings,
+            authorization,
+            current: AtomicUsize::new(0),
+            lanes: Mutex::new(BTreeMap::new()),
+            calls: AtomicU64::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// How many calls were made.
+    pub fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn get(
+        &self,
+        lane: Lane<'_>,
+        path: &str,
+        query: Parameters<'_>,
+    ) -> Result<Value, Error> {
+        self.call(Method::GET, lane, path, query).await
+    }
+
+    pub(super) async fn post(
+        &self,
+        lane: Lane<'_>,
+        path: &str,
+        form: Parameters<'_>,
+    ) -> Result<Value, Error> {
+        self.call(Method::POST, lane, path, form).await
+    }
+
+    /// GET and DELETE send their parameters in the query, POST and PUT in a form.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        lane: Lane<'_>,
+        path: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Value, Error> {
+        let call = format!("{method} {path}");
+        let lane = self.lane(lane);
+        let _permit = match &lane {
+            Some(lane) => acquire(lane, &call).await?,
+            None => return self.over_endpoints(&method, path, parameters, &call).await,
+        };
+        self.over_endpoints(&method, path, parameters, &call).await
+    }
+
+    fn lane(&self, lane: Lane<'_>) -> Option<Arc<Semaphore>> {
+        let (host, agent, size) = match lane {
+            Lane::Free => return None,
+            Lane::Agent(host) => (host, true, self.shared.settings.agent_lane),
+            Lane::Lifecycle(host) => (host, false, self.shared.settings.lifecycle_lane),
+        };
+        let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane =
+            lanes.entry((host.to_owned(), agent)).or_insert_with(|| Arc::new(Semaphore::new(size.max(1))));
+        Some(lane.clone())
+    }
+
+    /// Tries the endpoints in turn while nothing could be sent.
+    async fn over_endpoints(
+        &self,
+        method: &Method,
+        path: &str,
+        parameters: Parameters<'_>,
+        call: &str,
+    ) -> Result<Value, Error> {
+        let endpoints = &self.shared.settings.endpoints;
+        let first = self.shared.current.load(Ordering::Relaxed);
+        let mut last =
+            Error::without_answer(call, Kind::HostUnreachable, "no endpoint is configured".to_owned());
+        for turn in 0..endpoints.len() {
+            let at = (first + turn) % endpoints.len();
+            let request = self.request(method, &endpoints[at], path, parameters).map_err(|error| {
+                Error::without_answer(call, Kind::BadRequest, format!("the request cannot be made: {error}"))
+            })?;
+            self.shared.calls.fetch_add(1, Ordering::Relaxed);
+            let mut transport = self.shared.transport.clone();
+            let sent = match transport.ready().await {
+                Ok(ready) => ready.call(request).await,
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(response) => {
+                    self.shared.current.store(at, Ordering::Relaxed);
+                    return answer::read(call, &response);
+                }
+                Err(error) if error.is::<NotSent>() => {
+                    let text = format!("no connection to {}: {}", endpoints[at], chain(error.as_ref()));
+                    last = Error::without_answer(call, Kind::HostUnreachable, text);
+                }
+                Err(error) => {
+                    // It may have arrived. A read can be repeated elsewhere, anything else cannot.
+                    let text = format!("no answer from {}: {}", endpoints[at], chain(error.as_ref()));
+                    last = Error::without_answer(call, Kind::OutcomeUnknown, text);
+                    if method != Method::GET {
+                        return Err(last);
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        endpoint: &str,
+        path: &str,
+        parameters: Parameters<'_>,
+    ) -> Result<Request<Bytes>, http::Error> {
+        let encoded: Vec<_> =
+            parameters.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let encoded = encoded.join("&");
+        let base = format!("{}/api2/json{path}", endpoint.trim_end_matches('/'));
+        let in_query = method == Method::GET || method == Method::DELETE;
+        let url = if in_query && !encoded.is_empty() { format!("{base}?{encoded}") } else { base };
+        let mut request = Request::builder()
+            .method(method.clone())
+            .uri(url)
+            .header(AUTHORIZATION, self.shared.authorization.clone());
+        if !in_query {
+            request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
+        request.body(if in_query { Bytes::new() } else { Bytes::from(encoded) })
+    }
+}
+
+async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<'s>, Error> {
+    lane.acquire()
+        .await
+        .map_err(|_| Error::without_answer(call, Kind::Other, "the client is being shut down".to_owned()))
+}
+
+/// Percent-encodes a value, or a part of a path.
+pub(super) fn encode(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

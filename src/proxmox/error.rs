@@ -1,0 +1,145 @@
+//! Errors of Proxmox VE, sorted by what a caller can do about them.
+//!
+//! There is no 404: a missing VM is a 500 with a text, or a 403 for a token that sees it only through its pool.
+
+use thiserror::Error;
+
+/// What went wrong, as far as a caller can act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The VM, template, pool or task is not there.
+    NotFound,
+    /// The VMID is taken.
+    Exists,
+    /// The token lacks a privilege.
+    Forbidden,
+    /// The token is not known, disabled or expired.
+    Unauthorized,
+    /// The VM carries a lock that only an operation under way, or an administrator, removes.
+    Locked,
+    /// A lock or a device did not answer in time; the call did nothing and can be repeated later.
+    Busy,
+    /// The cluster is not quorate: nothing can be written.
+    NoQuorum,
+    /// The guest agent does not answer (yet).
+    AgentSilent,
+    /// The call was wrong.
+    BadRequest,
+    /// Somebody changed the configuration since it was read.
+    Changed,
+    /// The host that should answer is not reachable; nothing was done.
+    HostUnreachable,
+    /// Nobody knows whether the call was carried out: read back before repeating it.
+    OutcomeUnknown,
+    /// Something else.
+    Other,
+}
+
+/// A call that failed.
+#[derive(Clone, Debug, Error)]
+#[error("Proxmox refused {call}: {text}")]
+pub struct Error {
+    /// What can be done about it.
+    pub kind: Kind,
+    /// The call, e.g. `POST /nodes/pve1/qemu/9000/clone`.
+    pub call: String,
+    /// The HTTP status, 0 where there was no answer.
+    pub status: u16,
+    /// What Proxmox said, in one line.
+    pub text: String,
+}
+
+impl Error {
+    pub(super) fn new(call: &str, status: u16, text: String) -> Self {
+        Self { kind: classify(status, &text), call: call.to_owned(), status, text }
+    }
+
+    pub(super) fn without_answer(call: &str, kind: Kind, text: String) -> Self {
+        Self { kind, call: call.to_owned(), status: 0, text }
+    }
+
+    pub(super) fn malformed(call: &str, text: impl std::fmt::Display) -> Self {
+        Self {
+            kind: Kind::Other,
+            call: call.to_owned(),
+            status: 200,
+            text: format!("unexpected answer: {text}"),
+        }
+    }
+}
+
+/// Sorts a status and a text (a message, a reason phrase, or a task's exit status with status 500).
+pub(super) fn classify(status: u16, text: &str) -> Kind {
+    let has = |part: &str| text.contains(part);
+    match status {
+        401 => return Kind::Unauthorized,
+        403 => return Kind::Forbidden,
+        400 if has("no such task") => return Kind::NotFound,
+        400 if has("already exists") => return Kind::Exists,
+        400 | 501 | 506 => return Kind::BadRequest,
+        595 => return Kind::HostUnreachable,
+        596..=599 => return Kind::OutcomeUnknown,
+        _ => {}
+    }
+    if has("no quorum") || (has("conf.tmp") && has("Permission denied")) {
+        Kind::NoQuorum
+    } else if has("already exists") || has("File exists") {
+        Kind::Exists
+    } else if has("VM is locked") {
+        Kind::Locked
+    } else if has("does not exist") || has("unable to find configuration file") {
+        Kind::NotFound
+    } else if has("agent is not running") || has("qga socket") || (has("qga command") && has("got timeout")) {
+        Kind::AgentSilent
+    } else if has("checksum mismatch") {
+        Kind::Changed
+    } else if has("got timeout") || has("can't lock file") || has("got no worker upid") || has("cfs-lock") {
+        Kind::Busy
+    } else if has("403 Permission check failed") {
+        Kind::Forbidden
+    } else {
+        Kind::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_real_cluster_are_sorted() {
+        let cases = [
+            (500, "Configuration file 'nodes/pve1/qemu-server/104.conf' does not exist", Kind::NotFound),
+            (500, "unable to find configuration file for VM 9010 on node 'pve2'", Kind::NotFound),
+            (403, "Permission check failed (/vms/100, VM.Clone)", Kind::Forbidden),
+            (401, "Authentication failed!", Kind::Unauthorized),
+            (500, "VM is locked (clone)", Kind::Locked),
+            (500, "can't lock file '/var/lock/qemu-server/lock-170.conf' - got timeout", Kind::Busy),
+            (500, "unable to create VM 147: config file already exists", Kind::Exists),
+            (
+                500,
+                "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/145.conf' failed: File exists",
+                Kind::Exists,
+            ),
+            (500, "cluster not ready - no quorum?", Kind::NoQuorum),
+            (500, "cfs-lock 'file-user_cfg' error: no quorum!", Kind::NoQuorum),
+            (
+                500,
+                "unable to open file '/etc/pve/nodes/pve1/qemu-server/212.conf.tmp.3253' - Permission denied",
+                Kind::NoQuorum,
+            ),
+            (500, "QEMU guest agent is not running", Kind::AgentSilent),
+            (500, "VM 104 qga command 'guest-exec' failed - got timeout", Kind::AgentSilent),
+            (500, "checksum mismatch (file change by other user?)", Kind::Changed),
+            (400, "Parameter verification failed. newid: VM 104 already exists", Kind::Exists),
+            (400, "Parameter verification failed. upid: no such task", Kind::NotFound),
+            (400, "Parameter verification failed. cores: type check failed", Kind::BadRequest),
+            (595, "No route to host", Kind::HostUnreachable),
+            (596, "Connection timed out", Kind::OutcomeUnknown),
+            (500, "start failed: QEMU exited with code 1", Kind::Other),
+        ];
+        for (status, text, expected) in cases {
+            assert_eq!(classify(status, text), expected, "{status} {text}");
+        }
+    }
+}

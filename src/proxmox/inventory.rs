@@ -1,0 +1,218 @@
+//! What there is: hosts, guests and storages, from the cluster's own list.
+//!
+//! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and forth; VMs of a dead
+//! host keep their last state. VMID, host, tags, pool and lock are immediate.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::answer::{flag_of, number_of, text_of};
+use super::client::{Client, Lane};
+use super::error::Error;
+use crate::model::machine::{Host, Storage};
+
+/// A VM or container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guest {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host it is on.
+    pub host: String,
+    /// Its name, once the statistics know it.
+    pub name: Option<String>,
+    /// It runs, as far as the statistics know, and its host is up.
+    pub running: bool,
+    /// It is a template.
+    pub template: bool,
+    /// It is a container.
+    pub container: bool,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its Proxmox pool.
+    pub pool: Option<String>,
+    /// The lock that an operation holds.
+    pub lock: Option<String>,
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: i64,
+}
+
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSeen {
+    /// Its name.
+    pub name: String,
+    /// It is up.
+    pub online: bool,
+    /// It is in HA maintenance.
+    pub maintenance: bool,
+    /// Its threads.
+    pub cores: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+}
+
+/// A storage as one host sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageSeen {
+    /// Its name.
+    pub name: String,
+    /// The host.
+    pub host: String,
+    /// Size and use in bytes.
+    pub size: Storage,
+    /// Its kind, e.g. `lvmthin`.
+    pub kind: String,
+}
+
+/// Everything that the list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Hosts by name.
+    pub hosts: BTreeMap<String, HostSeen>,
+    /// Guests by VMID.
+    pub guests: BTreeMap<u32, Guest>,
+    /// Storages that are available.
+    pub storages: Vec<StorageSeen>,
+}
+
+impl Client {
+    /// The cluster's list.
+    pub async fn resources(&self) -> Result<Seen, Error> {
+        let data = self.get(Lane::Free, "/cluster/resources", &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/resources", "no list"))?;
+        Ok(Seen::read(rows))
+    }
+}
+
+impl Seen {
+    fn read(rows: &[Value]) -> Self {
+        let mut seen = Self::default();
+        for row in rows {
+            match text_of(row, "type").as_deref() {
+                Some("node") => {
+                    let host = host(row);
+                    seen.hosts.insert(host.name.clone(), host);
+                }
+                Some("qemu" | "lxc") => {
+                    let guest = guest(row);
+                    seen.guests.insert(guest.vmid, guest);
+                }
+                Some("storage") if text_of(row, "status").as_deref() == Some("available") => {
+                    seen.storages.push(storage(row));
+                }
+                _ => {}
+            }
+        }
+        let online = |host: &str| seen.hosts.get(host).is_some_and(|host| host.online);
+        for guest in seen.guests.values_mut() {
+            guest.running &= online(&guest.host);
+        }
+        seen.storages.retain(|storage| online(&storage.host));
+        seen
+    }
+
+    /// The hosts as the planner wants them, with what running guests were given.
+    pub fn hosts(&self) -> Vec<Host> {
+        self.hosts
+            .values()
+            .map(|host| {
+                let running =
+                    || self.guests.values().filter(|guest| guest.host == host.name && guest.running);
+                let storages = self.storages.iter().filter(|storage| storage.host == host.name);
+                Host {
+                    name: host.name.clone(),
+                    online: host.online,
+                    maintenance: host.maintenance,
+                    cores: host.cores,
+                    memory: host.memory,
+                    memory_used: host.memory_used,
+                    cores_assigned: running().map(|guest| guest.cores).sum(),
+                    memory_assigned: running().map(|guest| guest.memory).sum(),
+                    storage: storages.map(|storage| (storage.name.clone(), storage.size)).collect(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn count(row: &Value, field: &str) -> u32 {
+    number_of(row, field).and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
+}
+
+fn bytes(row: &Value, field: &str) -> i64 {
+    number_of(row, field).unwrap_or(0)
+}
+
+fn host(row: &Value) -> HostSeen {
+    HostSeen {
+        name: text_of(row, "node").unwrap_or_default(),
+        online: text_of(row, "status").as_deref() == Some("online"),
+        maintenance: text_of(row, "hastate").as_deref() == Some("maintenance"),
+        cores: count(row, "maxcpu"),
+        memory: bytes(row, "maxmem"),
+        memory_used: bytes(row, "mem"),
+    }
+}
+
+fn guest(row: &Value) -> Guest {
+    let tags = text_of(row, "tags").unwrap_or_default();
+    Guest {
+        vmid: count(row, "vmid"),
+        host: text_of(row, "node").unwrap_or_default(),
+        name: text_of(row, "name"),
+        running: text_of(row, "status").as_deref() == Some("running"),
+        template: flag_of(row, "template"),
+        container: text_of(row, "type").as_deref() == Some("lxc"),
+        tags: tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty()).map(ToOwned::to_owned).collect(),
+        pool: text_of(row, "pool"),
+        lock: text_of(row, "lock"),
+        cores: count(row, "maxcpu"),
+        memory: bytes(row, "maxmem"),
+    }
+}
+
+fn storage(row: &Value) -> StorageSeen {
+    StorageSeen {
+        name: text_of(row, "storage").unwrap_or_default(),
+        host: text_of(row, "node").unwrap_or_default(),
+        size: Storage {
+            total: bytes(row, "maxdisk"),
+            used: bytes(row, "disk"),
+            shared: flag_of(row, "shared"),
+        },
+        kind: text_of(row, "plugintype").unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_dead_hosts_guests_do_not_run() {
+        let seen = Seen::read(&[
+            json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": "40"}),
+            json!({"type": "node", "node": "pve2", "status": "offline"}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "maxcpu": 4, "maxmem": 30}),
+            json!({"type": "qemu", "node": "pve1", "vmid": "102", "status": "unknown", "lock": "clone"}),
+            json!({"type": "qemu", "node": "pve2", "vmid": 103, "status": "running", "maxcpu": 2, "tags": "a;b"}),
+            json!({"type": "storage", "node": "pve2", "storage": "shared", "status": "available", "shared": 1}),
+            json!({"type": "sdn", "node": "pve1"}),
+        ]);
+        let running: Vec<_> =
+            seen.guests.values().filter(|guest| guest.running).map(|guest| guest.vmid).collect();
+        assert_eq!(running, [101]);
+        assert_eq!(seen.guests[&102].lock.as_deref(), Some("clone"));
+        assert_eq!(seen.guests[&103].tags, ["a", "b"]);
+        assert!(seen.storages.is_empty());
+        let hosts = seen.hosts();
+        assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
+        assert!(hosts[0].online && !hosts[1].online);
+    }
+}

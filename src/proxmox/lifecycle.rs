@@ -1,0 +1,185 @@
+//! A VM's life: clone, configure, resize, start, shut down, stop, destroy.
+//!
+//! Most calls return a task's id and say nothing of their success. A clone's id comes before the VMID is claimed: nothing
+//! is believed until the task has ended well and the marker was read back.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use serde_json::Value;
+
+use super::answer::{flag_of, text_of};
+use super::client::{Client, Lane, encode};
+use super::error::{Error, Kind};
+use super::upid::Upid;
+use super::vm_config::VmConfig;
+
+/// A clone to be made.
+#[derive(Clone, Debug)]
+pub struct CloneRequest {
+    /// The host that holds the template: only it can clone it.
+    pub template_host: String,
+    /// The template's VMID.
+    pub template: u32,
+    /// The new VMID.
+    pub vmid: u32,
+    /// The new VM's name.
+    pub name: String,
+    /// The new VM's description, with the marker.
+    pub description: String,
+    /// The Proxmox pool.
+    pub pool: Option<String>,
+    /// The host for the new VM, if another; needs shared storage.
+    pub target: Option<String>,
+    /// Copy the disks instead of linking them.
+    pub full: bool,
+    /// The storage for the copies; only with `full`.
+    pub storage: Option<String>,
+}
+
+/// A VM's power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    /// QEMU runs.
+    Running,
+    /// It does not.
+    Stopped,
+}
+
+fn vm(host: &str, vmid: u32) -> String {
+    format!("/nodes/{}/qemu/{vmid}", encode(host))
+}
+
+fn upid(call: &str, data: &Value) -> Result<Upid, Error> {
+    data.as_str().and_then(Upid::parse).ok_or_else(|| Error::malformed(call, "no task id"))
+}
+
+impl Client {
+    /// Starts a clone.
+    pub async fn clone_vm(&self, request: &CloneRequest) -> Result<Upid, Error> {
+        let path = format!("{}/clone", vm(&request.template_host, request.template));
+        let mut form = vec![
+            ("newid", request.vmid.to_string()),
+            ("name", request.name.clone()),
+            ("description", request.description.clone()),
+            ("full", u8::from(request.full).to_string()),
+        ];
+        form.extend(request.pool.clone().map(|pool| ("pool", pool)));
+        form.extend(request.target.clone().map(|target| ("target", target)));
+        // Refused for a linked clone.
+        form.extend(request.storage.clone().filter(|_| request.full).map(|storage| ("storage", storage)));
+        let data = self.post(Lane::Lifecycle(&request.template_host), &path, &form).await?;
+        upid("clone", &data)
+    }
+
+    /// A VM's configuration, pending changes included. Unprotected: cheap, and possible while the VM is locked.
+    pub async fn config(&self, host: &str, vmid: u32) -> Result<VmConfig, Error> {
+        let path = format!("{}/config", vm(host, vmid));
+        let data = self.get(Lane::Free, &path, &[]).await?;
+        VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
+    }
+
+    /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done at once
+    /// (within `wait` seconds, 1 to 30).
+    ///
+    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
+    pub async fn set_config(
+        &self,
+        host: &str,
+        vmid: u32,
+        set: &BTreeMap<String, String>,
+        delete: &[&str],
+        digest: &str,
+        wait: u8,
+    ) -> Result<Option<Upid>, Error> {
+        let path = format!("{}/config", vm(host, vmid));
+        let mut form: Vec<(&str, String)> = Vec::new();
+        for (key, value) in set {
+            let value = if key == "sshkeys" { encode(value.trim()) } else { value.clone() };
+            form.push((key, value));
+        }
+        if !delete.is_empty() {
+            form.push(("delete", delete.join(",")));
+        }
+        form.push(("digest", digest.to_owned()));
+        form.push(("background_delay", wait.clamp(1, 30).to_string()));
+        let data = self.post(Lane::Lifecycle(host), &path, &form).await?;
+        if data.is_null() { Ok(None) } else { upid("POST config", &data).map(Some) }
+    }
+
+    /// Grows a disk to a size in bytes; the same size again changes nothing. Everything is checked in the task.
+    pub async fn resize(&self, host: &str, vmid: u32, disk: &str, bytes: i64) -> Result<Upid, Error> {
+        let path = format!("{}/resize", vm(host, vmid));
+        let form = [("disk", disk.to_owned()), ("size", bytes.to_string())];
+        let data = self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await?;
+        upid("PUT resize", &data)
+    }
+
+    /// Starts a VM. Whether it started is in the task.
+    pub async fn start(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+        self.power_call(host, vmid, "start", &[]).await
+    }
+
+    /// Shuts a VM down, and pulls its plug after `timeout` seconds. Holds the VM's lock meanwhile.
+    pub async fn shutdown(&self, host: &str, vmid: u32, timeout: u32) -> Result<Upid, Error> {
+        let form = [("timeout", timeout.to_string()), ("forceStop", "1".to_owned())];
+        self.power_call(host, vmid, "shutdown", &form).await
+    }
+
+    /// Pulls a VM's plug, ending a shutdown of ours that is under way.
+    pub async fn stop(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+        self.power_call(host, vmid, "stop", &[("overrule-shutdown", "1".to_owned())]).await
+    }
+
+    async fn power_call(
+        &self,
+        host: &str,
+        vmid: u32,
+        what: &str,
+        form: &[(&str, String)],
+    ) -> Result<Upid, Error> {
+        let path = format!("{}/status/{what}", vm(host, vmid));
+        let data = self.post(Lane::Lifecycle(host), &path, form).await?;
+        upid(what, &data)
+    }
+
+    /// Destroys a stopped VM with its disks, and what refers to it. **Proxmox does this without quorum too, and then loses
+    /// the disks and keeps the VM**: ask [`Client::quorate`] first, and read the marker back before that.
+    pub async fn destroy(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+        // `destroy-unreferenced-disks` stays off: it deletes by VMID on all storages.
+        let query = [("purge", "1".to_owned()), ("destroy-unreferenced-disks", "0".to_owned())];
+        let data = self.call(Method::DELETE, Lane::Lifecycle(host), &vm(host, vmid), &query).await?;
+        upid("DELETE", &data)
+    }
+
+    /// Whether QEMU runs, asked of the VM itself: the cluster's list lags.
+    pub async fn power(&self, host: &str, vmid: u32) -> Result<Power, Error> {
+        let path = format!("{}/status/current", vm(host, vmid));
+        let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
+        match text_of(&data, "status").as_deref() {
+            Some("running") => Ok(Power::Running),
+            Some("stopped") => Ok(Power::Stopped),
+            other => Err(Error::malformed("GET status/current", format!("status {other:?}"))),
+        }
+    }
+
+    /// Whether linked clones of a template can be made (by its storage).
+    pub async fn can_clone(&self, host: &str, vmid: u32) -> Result<bool, Error> {
+        let path = format!("{}/feature", vm(host, vmid));
+        let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;
+        Ok(flag_of(&data, "hasFeature"))
+    }
+
+    /// Whether the cluster can be written to. A host alone always can: it has no cluster row.
+    pub async fn quorate(&self) -> Result<bool, Error> {
+        let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
+        let cluster = rows.iter().find(|row| text_of(row, "type").as_deref() == Some("cluster"));
+        Ok(cluster.is_none_or(|cluster| flag_of(cluster, "quorate")))
+    }
+
+    /// Whether a call's error means that the VMID is taken by somebody else: its VM must be left alone.
+    pub fn is_collision(error: &Error) -> bool {
+        error.kind == Kind::Exists
+    }
+}

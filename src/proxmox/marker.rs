@@ -1,0 +1,85 @@
+//! The mark of ownership: the first line of a VM's description.
+//!
+//! A clone carries it from its first moment (the clone call takes a description), so it proves that a VM is ours; a VMID
+//! or a name does not. While a clone runs, the description is Proxmox's placeholder.
+
+use std::collections::BTreeMap;
+
+/// Whose machine a VM is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Marker {
+    /// The Kubernetes cluster's id.
+    pub cluster: String,
+    /// The pool.
+    pub pool: String,
+    /// The machine's unique id.
+    pub machine: String,
+}
+
+/// What a description says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Description {
+    /// It is marked.
+    Ours(Marker),
+    /// A clone is being made; who owns it is not known yet.
+    BeingCloned,
+    /// Somebody else's.
+    Foreign,
+}
+
+const PREFIX: &str = "pve-autoscaler/v1";
+
+impl Marker {
+    /// A description with the mark, and a text for people below it.
+    pub fn describe(&self, text: &str) -> String {
+        let mark = format!("{PREFIX} cluster={} pool={} machine={}", self.cluster, self.pool, self.machine);
+        if text.is_empty() { mark } else { format!("{mark}\n\n{text}") }
+    }
+}
+
+/// Reads a description as Proxmox returns it: trailing white space is gone, what somebody wrote below the mark is ignored.
+pub fn read(description: Option<&str>) -> Description {
+    let first = description.unwrap_or_default().lines().next().unwrap_or_default().trim();
+    if first == "qmclone temporary file" {
+        return Description::BeingCloned;
+    }
+    let Some(fields) = first.strip_prefix(PREFIX) else { return Description::Foreign };
+    let fields: BTreeMap<_, _> =
+        fields.split_whitespace().filter_map(|field| field.split_once('=')).collect();
+    let field =
+        |name: &str| fields.get(name).filter(|value| !value.is_empty()).map(|value| (*value).to_owned());
+    match (field("cluster"), field("pool"), field("machine")) {
+        (Some(cluster), Some(pool), Some(machine)) => Description::Ours(Marker { cluster, pool, machine }),
+        _ => Description::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_survives_what_proxmox_does_to_it() {
+        let marker = Marker { cluster: "home".to_owned(), pool: "w".to_owned(), machine: "1-2".to_owned() };
+        for text in ["", "made for shop/web-1\n\n", "edited by hand"] {
+            let stored = marker.describe(text).trim_end().to_owned();
+            assert_eq!(read(Some(&stored)), Description::Ours(marker.clone()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_marked_is_not_ours() {
+        let cases = [
+            (None, Description::Foreign),
+            (Some(""), Description::Foreign),
+            (Some(" qmclone temporary file"), Description::BeingCloned),
+            (Some("pve-autoscaler/v1 cluster=home pool=w"), Description::Foreign),
+            (Some("pve-autoscaler/v1 cluster= pool=w machine=1"), Description::Foreign),
+            (Some("text\npve-autoscaler/v1 cluster=a pool=b machine=c"), Description::Foreign),
+            (Some("pve-autoscaler/v2 cluster=a pool=b machine=c"), Description::Foreign),
+        ];
+        for (description, expected) in cases {
+            assert_eq!(read(description), expected, "{description:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tasks: started by a call, looked at by their id on the host that runs them.
+
+use std::time::Duration;
+
+use thiserror::Error as ThisError;
+use tokio::time::Instant;
+
+use super::answer::text_of;
+use super::client::{Client, Lane, encode};
+use super::error::{self, Error, Kind};
+use super::upid::Upid;
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Well.
+    Ok,
+    /// Well, with so many warnings: the log has them.
+    Warnings(u32),
+    /// Its worker vanished (killed, host rebooted): what it did is not known.
+    Unknown,
+    /// Badly, with this text.
+    Failed(String),
+}
+
+impl Exit {
+    fn read(text: &str) -> Self {
+        let warnings = text.strip_prefix("WARNINGS: ").and_then(|count| count.parse().ok());
+        match (text, warnings) {
+            ("OK", _) => Self::Ok,
+            (_, Some(count)) => Self::Warnings(count),
+            ("unexpected status", _) => Self::Unknown,
+            (text, _) if text.starts_with("unable to get last line") || text.is_empty() => Self::Unknown,
+            (text, _) => Self::Failed(text.to_owned()),
+        }
+    }
+
+    /// Whether the work was done.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Ok | Self::Warnings(_))
+    }
+
+    /// What can be done about a failure; `None` where the work was done.
+    pub fn problem(&self) -> Option<Kind> {
+        match self {
+            Self::Ok | Self::Warnings(_) => None,
+            Self::Unknown => Some(Kind::OutcomeUnknown),
+            Self::Failed(text) => Some(error::classify(500, text)),
+        }
+    }
+}
+
+/// Where a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskStatus {
+    /// It runs.
+    Running,
+    /// It ended.
+    Ended(Exit),
+}
+
+/// Why waiting for a task ended without its end.
+#[derive(Debug, ThisError)]
+pub enum WaitError {
+    /// The limit was reached; the task may go on.
+    #[error("task {0} still runs after {1:?}")]
+    Limit(Upid, Duration),
+    /// The task cannot be looked at.
+    #[error("task {0} cannot be looked at")]
+    Call(Upid, #[source] Error),
+}
+
+impl Client {
+    /// Where a task is.
+    pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
+        let path = format!("/nodes/{}/tasks/{}/status", encode(upid.node()), encode(upid.as_str()));
+        let data = self.get(Lane::Lifecycle(upid.node()), &path, &[]).await?;
+        Ok(match text_of(&data, "status").as_deref() {
+            Some("stopped") => {
+                TaskStatus::Ended(Exit::read(&text_of(&data, "exitstatus").unwrap_or_default()))
+            }
+            _ => TaskStatus::Running,
+        })
+    }
+
+    /// The last lines of a task's log, at most `lines`.
+    pub async fn task_log_tail(&self, upid: &Upid, lines: usize) -> Result<Vec<String>, Error> {
+        let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
+        let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "0".to_owned())]).await?;
+        let all: Vec<_> =
+            data.as_array().into_iter().flatten().filter_map(|line| text_of(line, "t")).collect();
+        Ok(all[all.len().saturating_sub(lines)..].to_vec())
+    }
+
+    /// Waits for a task's end, looking every `poll`. A host that does not answer for a while does not end the wait.
+    pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
+        let started = Instant::now();
+        loop {
+            match self.task_status(upid).await {
+                Ok(TaskStatus::Ended(exit)) => return Ok(exit),
+                Ok(TaskStatus::Running) => {}
+                Err(error) if passes(error.kind) => {}
+                Err(error) => return Err(WaitError::Call(upid.clone(), error)),
+            }
+            if started.elapsed() + poll > limit {
+                return Err(WaitError::Limit(upid.clone(), limit));
+            }
+            tokio::time::sleep(poll).await;
+        }
+    }
+}
+
+/// Whether a failure to look may pass by itself.
+fn passes(kind: Kind) -> bool {
+    matches!(kind, Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy | Kind::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_apart() {
+        let cases = [
+            ("OK", Exit::Ok, None),
+            ("WARNINGS: 2", Exit::Warnings(2), None),
+            ("unexpected status", Exit::Unknown, Some(Kind::OutcomeUnknown)),
+            ("", Exit::Unknown, Some(Kind::OutcomeUnknown)),
+            ("VM 112 already running", Exit::Failed("VM 112 already running".to_owned()), Some(Kind::Other)),
+            (
+                "can't lock file '/var/lock/x' - got timeout",
+                Exit::Failed("can't lock file '/var/lock/x' - got timeout".to_owned()),
+                Some(Kind::Busy),
+            ),
+        ];
+        for (text, exit, problem) in cases {
+            assert_eq!(Exit::read(text), exit);
+            assert_eq!(exit.problem(), problem, "{text}");
+            assert_eq!(exit.is_success(), problem.is_none());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A VM's configuration as the API returns it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::marker::{self, Description};
+
+/// A VM's configuration: every key as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VmConfig {
+    values: BTreeMap<String, String>,
+}
+
+impl VmConfig {
+    pub(super) fn read(data: &Value) -> Option<Self> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(set) => Some(u8::from(*set).to_string()),
+            _ => None,
+        };
+        let values =
+            data.as_object()?.iter().filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect();
+        Some(Self { values })
+    }
+
+    /// A key's value.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    /// What a write must name so that it only happens to this state of the file.
+    pub fn digest(&self) -> Option<&str> {
+        self.get("digest")
+    }
+
+    /// The lock that an operation holds, e.g. `clone`.
+    pub fn lock(&self) -> Option<&str> {
+        self.get("lock")
+    }
+
+    /// Whose machine the VM is.
+    pub fn owner(&self) -> Description {
+        marker::read(self.get("description"))
+    }
+
+    /// Whether it is a template.
+    pub fn is_template(&self) -> bool {
+        self.get("template") == Some("1")
+    }
+
+    /// Whether the guest agent's device is there.
+    pub fn agent_enabled(&self) -> bool {
+        let agent = self.get("agent").unwrap_or_default();
+        match property(agent, "enabled") {
+            Some(enabled) => enabled == "1",
+            None => agent.split(',').next() == Some("1"),
+        }
+    }
+
+    /// The drive that holds the cloud-init data, e.g. `ide2`.
+    pub fn cloudinit_drive(&self) -> Option<&str> {
+        let drive = |key: &str| ["ide", "sata", "scsi", "virtio"].iter().any(|bus| key.starts_with(bus));
+        let found = self.values.iter().find(|(key, value)| {
+            let volume = value.split(',').next().unwrap_or_default();
+            drive(key) && (volume.ends_with(":cloudinit") || volume.contains("-cloudinit"))
+        });
+        found.map(|(key, _)| key.as_str())
+    }
+
+    /// The SMBIOS uuid in lower case: the guest's, and so the Node's `systemUUID`.
+    pub fn smbios_uuid(&self) -> Option<String> {
+        property(self.get("smbios1")?, "uuid").map(str::to_lowercase)
+    }
+
+    /// A network device with its MAC kept and its bridge and VLAN changed: a device that is written without its MAC gets
+    /// a new one.
+    pub fn net_with(&self, device: &str, bridge: Option<&str>, vlan: Option<u16>) -> Option<String> {
+        let mut parts: Vec<String> = self.get(device)?.split(',').map(ToOwned::to_owned).collect();
+        let mut set = |name: &str, value: String| {
+            parts.retain(|part| part.split_once('=').is_none_or(|(key, _)| key != name));
+            parts.push(format!("{name}={value}"));
+        };
+        if let Some(bridge) = bridge {
+            set("bridge", bridge.to_owned());
+        }
+        if let Some(vlan) = vlan {
+            set("tag", vlan.to_string());
+        }
+        Some(parts.join(","))
+    }
+
+    /// A drive's size in bytes.
+    pub fn drive_size(&self, drive: &str) -> Option<i64> {
+        let size = property(self.get(drive)?, "size")?;
+        let (number, unit) =
+            size.split_at(size.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(size.len()));
+        let shift = match unit {
+            "" => 0,
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return None,
+        };
+        number.parse::<i64>().ok()?.checked_shl(shift)
+    }
+}
+
+/// A named part of a property string (`a=1,b=2`).
+fn property<'v>(text: &'v str, name: &str) -> Option<&'v str> {
+    text.split(',')
+        .filter_map(|part| part.split_once('='))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_configuration_is_read() {
+        let config = VmConfig::read(&json!({
+            "digest": "d1", "memory": "4096", "cores": 2, "template": 1, "agent": "enabled=1,fstrim_cloned_disks=1",
+            "ide2": "shared:9010/vm-9010-cloudinit.qcow2,media=cdrom", "smbios1": "uuid=AB-CD,base64=1",
+            "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0,firewall=1", "scsi0": "local-lvm:base-9010-disk-0,size=8G",
+        }))
+        .unwrap();
+        assert!(config.is_template() && config.agent_enabled());
+        assert_eq!(config.cloudinit_drive(), Some("ide2"));
+        assert_eq!(config.smbios_uuid().as_deref(), Some("ab-cd"));
+        assert_eq!(config.drive_size("scsi0"), Some(8 << 30));
+        assert_eq!((config.get("cores"), config.get("memory")), (Some("2"), Some("4096")));
+        assert_eq!(
+            config.net_with("net0", Some("vmbr1"), Some(20)).as_deref(),
+            Some("virtio=BC:24:11:00:00:01,firewall=1,bridge=vmbr1,tag=20")
+        );
+        assert_eq!(config.owner(), Description::Foreign);
+    }
+
+    #[test]
+    fn the_agent_has_two_ways_of_being_enabled() {
+        for (text, enabled) in [
+            ("1", true),
+            ("1,fstrim_cloned_disks=1", true),
+            ("enabled=1", true),
+            ("0", false),
+            ("enabled=0", false),
+        ] {
+            let config = VmConfig::read(&json!({"agent": text})).unwrap();
+            assert_eq!(config.agent_enabled(), enabled, "{text}");
+        }
+        assert!(!VmConfig::read(&json!({})).unwrap().agent_enabled());
+    }
+}
