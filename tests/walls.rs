@@ -54,7 +54,7 @@ fn names(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
-        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
         !part(before) && !part(after)
     })
 }
@@ -125,6 +125,7 @@ fn the_search_finds_whole_words_only() {
         ("let tokio_like = 1;", "tokio", false),
         ("use kube::Client;", "kube", true),
         ("kubernetes::Cluster", "kube", false),
+        ("namespace == \"kube-system\"", "kube", false),
     ];
     for (line, word, expected) in cases {
         assert_eq!(names(line, word), expected, "{line}");

@@ -62,11 +62,10 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 values: vec![value],
             };
             let (selector, replicas) = match (kind, selector) {
-                ("Job", _) => (None, replicas),
                 ("ReplicationController", Some(_)) if !labels.is_empty() => {
                     (Some(LabelSelector { requirements: labels.into_iter().map(equal).collect() }), replicas)
                 }
-                ("ReplicationController", _) => (None, replicas),
+                ("Job" | "ReplicationController", _) => (None, replicas),
                 // Without a selector there was no `spec`.
                 (_, None) => (None, 1),
                 (_, selector) => (selector, replicas),
