@@ -110,7 +110,7 @@ pub struct Inventory {
 }
 
 /// Everything that one decision reads. Objects are shared with the caches that they come from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The time of the decision.
     pub time: Timestamp,

@@ -22,7 +22,7 @@ pub fn pod(object: &core::Pod) -> Result<Pod, ConvertError> {
 }
 
 /// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that the
-/// DaemonSet controller adds (`AddOrUpdateDaemonPodTolerations`).
+/// controller adds.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
     let template = object.spec.as_ref().map(|spec| &spec.template);
     let meta = ObjectMeta {
@@ -39,6 +39,12 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
         name: text(object.metadata.name.as_ref()),
         uid: text(object.metadata.uid.as_ref()),
     });
+    pod.tolerations.extend(daemon_tolerations(spec.host_network == Some(true)));
+    Ok(pod)
+}
+
+/// The tolerations that the DaemonSet controller adds to each of its pods (`AddOrUpdateDaemonPodTolerations`).
+pub fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
     let mut added = vec![
         ("node.kubernetes.io/not-ready", TaintEffect::NoExecute),
         ("node.kubernetes.io/unreachable", TaintEffect::NoExecute),
@@ -47,16 +53,16 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
         ("node.kubernetes.io/pid-pressure", TaintEffect::NoSchedule),
         ("node.kubernetes.io/unschedulable", TaintEffect::NoSchedule),
     ];
-    if spec.host_network == Some(true) {
+    if host_network {
         added.push(("node.kubernetes.io/network-unavailable", TaintEffect::NoSchedule));
     }
-    pod.tolerations.extend(added.into_iter().map(|(key, effect)| Toleration {
+    let tolerated = |(key, effect): (&str, _)| Toleration {
         key: key.to_owned(),
         exists: true,
         value: String::new(),
         effect: Some(effect),
-    }));
-    Ok(pod)
+    };
+    added.into_iter().map(tolerated).collect()
 }
 
 fn from_parts(

@@ -1,0 +1,106 @@
+//! The two documents of our own.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::fields::{Fields, amounts};
+use crate::model::machine::{Host, Machine, Slot, Storage};
+use crate::model::quantity;
+use crate::model::snapshot::{Inventory, Memory, PoolMemory};
+use crate::model::workload::Backoff;
+
+const VERSION: &str = "pve-autoscaler/v1";
+
+fn collected<'a, T: 'a>(
+    map: impl IntoIterator<Item = (&'a String, &'a T)>,
+    write: impl Fn(&T) -> Fields,
+) -> Fields {
+    map.into_iter().fold(Fields::default(), |all, (key, value)| all.with(key, write(value)))
+}
+
+/// `kind: ProxmoxInventory`. Unknown hosts or machines are left out; known to be none, they are empty lists.
+pub(super) fn inventory(inventory: &Inventory, time: Timestamp) -> Value {
+    let hosts = |hosts: &Vec<Host>| hosts.iter().map(|one| host(one).into()).collect::<Vec<Value>>();
+    let machines =
+        |machines: &Vec<Machine>| machines.iter().map(|one| machine(one).into()).collect::<Vec<Value>>();
+    Fields::object(VERSION, "ProxmoxInventory")
+        .time("time", Some(time))
+        .some("hosts", inventory.hosts.as_ref().map(hosts))
+        .some("machines", inventory.machines.as_ref().map(machines))
+        .into()
+}
+
+fn host(host: &Host) -> Fields {
+    Fields::default()
+        .with("name", host.name.as_str())
+        .with("online", host.online)
+        .when(host.maintenance, "maintenance", true)
+        .with("cores", host.cores)
+        .with("memory", quantity::binary(host.memory))
+        .with("memoryUsed", quantity::binary(host.memory_used))
+        .when(host.cores_assigned != 0, "coresAssigned", host.cores_assigned)
+        .when(host.memory_assigned != 0, "memoryAssigned", quantity::binary(host.memory_assigned))
+        .part("storage", collected(&host.storage, storage))
+}
+
+fn storage(storage: &Storage) -> Fields {
+    Fields::default()
+        .with("total", quantity::binary(storage.total))
+        .with("used", quantity::binary(storage.used))
+        .when(storage.shared, "shared", true)
+}
+
+fn machine(machine: &Machine) -> Fields {
+    Fields::default()
+        .with("name", machine.name.as_str())
+        .with("pool", machine.pool.as_str())
+        .with("vmid", machine.vmid)
+        .with("host", machine.host.as_str())
+        .with("cores", machine.cores)
+        .with("memory", quantity::binary(machine.memory))
+        .with("phase", format!("{:?}", machine.phase))
+        .time("since", machine.since)
+        .some("node", machine.node.as_deref())
+        .list("pods", machine.pods.iter().map(String::as_str))
+}
+
+/// `kind: AutoscalerState`.
+pub(super) fn state(memory: &Memory) -> Value {
+    let slots = |pools: &std::collections::BTreeMap<String, Vec<Slot>>| {
+        pools.iter().fold(Fields::default(), |all, (pool, slots)| {
+            all.with(pool, slots.iter().map(|one| slot(one).into()).collect::<Vec<Value>>())
+        })
+    };
+    let hosts = collected(&memory.hosts, |host| {
+        Fields::default().some("backoff", host.backoff.as_ref().map(backoff))
+    });
+    Fields::object(VERSION, "AutoscalerState")
+        .time("lastRound", memory.last_round)
+        .part("pools", collected(&memory.pools, pool))
+        .part("hosts", hosts)
+        .some("freeSlots", memory.free_slots.as_ref().map(slots))
+        .with("nameSeed", memory.name_seed)
+        .list("removals", memory.removals.iter().map(ToString::to_string))
+        .into()
+}
+
+fn pool(pool: &PoolMemory) -> Fields {
+    Fields::default()
+        .time("lastAdd", pool.last_add)
+        .time("lastRemoval", pool.last_removal)
+        .time("lastRemovalFailure", pool.last_removal_failure)
+        .some("backoff", pool.backoff.as_ref().map(backoff))
+        .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
+}
+
+fn backoff(backoff: &Backoff) -> Fields {
+    Fields::default().time("until", Some(backoff.until)).with("reason", backoff.reason.as_str()).when(
+        backoff.seconds != 0,
+        "seconds",
+        backoff.seconds,
+    )
+}
+
+fn slot(slot: &Slot) -> Fields {
+    Fields::default().with("vmid", slot.vmid).some("address", slot.address.map(|address| address.to_string()))
+}

@@ -1,0 +1,161 @@
+//! What `snapshot` writes is what `plan` reads: nothing that a decision reads is lost or changed on the way.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail so")]
+
+mod objects;
+mod own;
+mod parts;
+mod pods;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use pve_autoscaler::model::Snapshot;
+use pve_autoscaler::model::node::Node;
+use pve_autoscaler::model::snapshot::Inventory;
+use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeAttachment};
+use pve_autoscaler::snapshot;
+
+use objects::{budget, claim, controller, node, persistent_volume, storage_class};
+use own::{host, machine, memory};
+use parts::{labels, name, text, time};
+use pods::{daemon_set, pod};
+
+/// Written and read back.
+fn returned(written: &Snapshot) -> Snapshot {
+    let text = snapshot::write(written).unwrap();
+    match snapshot::read(&text) {
+        Ok((read, time)) => Snapshot { time: time.unwrap(), ..read },
+        Err(error) => {
+            panic!("{error}: {:?}\n{text}", std::error::Error::source(&error).map(ToString::to_string))
+        }
+    }
+}
+
+fn some<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<Arc<T>>> {
+    vec(one.prop_map(Arc::new), 0..3)
+}
+
+fn world() -> impl Strategy<Value = Snapshot> {
+    let csi_node = (name(), btree_map(text(), option::of(0..100_i64), 0..3))
+        .prop_map(|(name, limits)| CsiNode { name, limits });
+    let attachment = (name(), text(), name(), option::of(name()), any::<bool>()).prop_map(
+        |(name, attacher, node, volume, attached)| VolumeAttachment {
+            name,
+            attacher,
+            node,
+            volume,
+            attached,
+        },
+    );
+    let class = (name(), any::<i32>(), any::<[bool; 2]>()).prop_map(
+        |(name, value, [global_default, never_preempts])| PriorityClass {
+            name,
+            value,
+            global_default,
+            never_preempts,
+        },
+    );
+    let namespace = (name(), labels()).prop_map(|(name, mut labels)| {
+        labels.insert("kubernetes.io/metadata.name".to_owned(), name.clone());
+        Namespace { name, labels }
+    });
+    let inventory = (option::of(vec(host(), 0..3)), option::of(vec(machine(), 0..3)))
+        .prop_map(|(hosts, machines)| Inventory { hosts, machines, templates: Vec::new() });
+    let workloads = (some(pod()), some(controller()), some(daemon_set()), some(budget()), some(class));
+    let storage = (some(persistent_volume()), some(claim()), some(storage_class()), some(attachment));
+    (time(), (some(node()), some(csi_node), some(namespace)), workloads, storage, (inventory, memory()))
+        .prop_map(
+            |(
+                time,
+                (mut nodes, csi_nodes, namespaces),
+                (mut pods, controllers, daemon_sets, budgets, priority_classes),
+                (volumes, claims, storage_classes, attachments),
+                (proxmox, memory),
+            )| {
+                nodes.sort_by(|a, b| a.name.cmp(&b.name));
+                pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+                Snapshot {
+                    time,
+                    nodes,
+                    pods,
+                    namespaces,
+                    controllers,
+                    daemon_sets,
+                    budgets,
+                    volumes,
+                    claims,
+                    storage_classes,
+                    csi_nodes,
+                    attachments,
+                    priority_classes,
+                    proxmox,
+                    memory,
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_snapshot_comes_back_as_it_was(written in world()) {
+        prop_assert_eq!(returned(&written), written);
+    }
+}
+
+/// A Node without what no decision reads.
+fn essential(node: &Node) -> Arc<Node> {
+    Arc::new(Node {
+        uid: String::new(),
+        resource_version: String::new(),
+        provider_id: None,
+        system_uuid: String::new(),
+        internal_ips: Vec::new(),
+        volumes_attached: Vec::new(),
+        ..node.clone()
+    })
+}
+
+fn fixtures() -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.ends_with("cluster.yaml") {
+            found.insert(path.clone(), std::fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_fixture_comes_back_as_it_was() {
+    let fixtures = fixtures();
+    assert!(fixtures.len() > 100, "only {} fixtures", fixtures.len());
+    for (path, text) in fixtures {
+        // A case may be about a snapshot that cannot be read.
+        let Ok((mut read, time)) = snapshot::read(&text) else { continue };
+        read.time = time.unwrap_or_default();
+        read.nodes = read.nodes.iter().map(|node| essential(node)).collect();
+        assert_eq!(returned(&read), read, "{}", path.display());
+    }
+}
+
+#[test]
+fn what_no_decision_reads_is_not_written() {
+    let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: d, annotations: {note: private-a}}\n\
+        spec:\n  containers:\n  - {name: private-b, image: private-c, command: [private-d], env: [{name: A, value: private-e}]}\n\
+        ---\napiVersion: v1\nkind: Node\nmetadata: {name: n, resourceVersion: private-1, uid: private-2}\n\
+        spec: {providerID: private-3}\nstatus: {addresses: [{type: InternalIP, address: private-4}]}\n";
+    let (read, _) = snapshot::read(text).unwrap();
+    let written = snapshot::write(&read).unwrap();
+    assert!(written.contains("name: p") && written.contains("kind: Node"), "{written}");
+    assert!(!written.contains("private"), "{written}");
+}

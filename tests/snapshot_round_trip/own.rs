@@ -1,0 +1,103 @@
+//! Random contents of the two documents of our own.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use pve_autoscaler::model::machine::{Host, Machine, Phase, Slot, Storage};
+use pve_autoscaler::model::snapshot::{HostMemory, Memory, PoolMemory};
+use pve_autoscaler::model::workload::Backoff;
+
+use crate::parts::{bytes, name, resources, text, time};
+
+pub fn host() -> impl Strategy<Value = Host> {
+    let store =
+        (bytes(), bytes(), any::<bool>()).prop_map(|(total, used, shared)| Storage { total, used, shared });
+    let amounts = (any::<u32>(), bytes(), bytes(), any::<u32>(), bytes());
+    (name(), any::<[bool; 2]>(), amounts, btree_map(text(), store, 0..3)).prop_map(
+        |(
+            name,
+            [online, maintenance],
+            (cores, memory, memory_used, cores_assigned, memory_assigned),
+            storage,
+        )| Host {
+            name,
+            online,
+            maintenance,
+            cores,
+            memory,
+            memory_used,
+            cores_assigned,
+            memory_assigned,
+            storage,
+        },
+    )
+}
+
+pub fn machine() -> impl Strategy<Value = Machine> {
+    use Phase::{
+        Booting, Cloning, Configuring, Deleting, Draining, Failed, Gone, Joining, Ready, Registered,
+        Requested, Starting, Stopping,
+    };
+    let phase = prop::sample::select(vec![
+        Booting,
+        Cloning,
+        Configuring,
+        Deleting,
+        Draining,
+        Failed,
+        Gone,
+        Joining,
+        Ready,
+        Registered,
+        Requested,
+        Starting,
+        Stopping,
+    ]);
+    let texts = (name(), name(), option::of(name()), option::of(name()), vec(text(), 0..3));
+    (texts, (any::<u32>(), any::<u32>(), bytes()), phase, option::of(time())).prop_map(
+        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since)| Machine {
+            name,
+            pool,
+            vmid,
+            host: host.unwrap_or_default(),
+            cores,
+            memory,
+            phase,
+            since,
+            node,
+            pods,
+        },
+    )
+}
+
+fn backoff() -> impl Strategy<Value = Backoff> {
+    (time(), text(), 0..10_000_i64).prop_map(|(until, reason, seconds)| Backoff { until, reason, seconds })
+}
+
+pub fn memory() -> impl Strategy<Value = Memory> {
+    let times = (option::of(time()), option::of(time()), option::of(time()));
+    let pool = (times, option::of(backoff()), option::of(resources(0..200_i64, 0))).prop_map(
+        |((last_add, last_removal, last_removal_failure), backoff, learnt_allocatable)| PoolMemory {
+            last_add,
+            last_removal,
+            last_removal_failure,
+            backoff,
+            learnt_allocatable,
+        },
+    );
+    let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });
+    let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()))
+        .prop_map(|(vmid, address)| Slot { vmid, address });
+    let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
+    let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
+    (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(
+        |(last_round, (pools, hosts, free_slots), name_seed, removals)| Memory {
+            last_round,
+            pools,
+            hosts,
+            free_slots,
+            name_seed,
+            removals,
+        },
+    )
+}
