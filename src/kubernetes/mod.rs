@@ -1,3 +1,46 @@
 //! Kubernetes: the only place that names kube's and k8s-openapi's types.
+//!
+//! ```text
+//!  Cluster ──┬─ Watches: watch streams ─> convert ─> caches of plain data ─> model::Snapshot, `changed`
+//!            ├─ records, memory: what the daemon remembers, as ConfigMaps of its own namespace
+//!            ├─ nodes, evictions: conditional writes, each refusal told apart
+//!            ├─ tokens, cluster-info: what a machine needs to join
+//!            └─ events, rights: what operators see
+//! ```
+//!
+//! * Every call has a limit, and none is repeated behind the caller's back: a 429 of a disruption budget is an answer.
+//! * Every write is conditional (resourceVersion or uid) or has the same effect twice.
+//! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not the watch.
 
+mod board;
+mod cluster;
+mod cluster_info;
 pub mod convert;
+mod error;
+mod events;
+mod evictions;
+mod feed;
+mod memory;
+mod nodes;
+mod records;
+mod rights;
+mod signals;
+mod store;
+mod tokens;
+mod watches;
+
+pub use board::Problem;
+pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError};
+pub use cluster_info::ClusterInfo;
+pub use error::{Error, ErrorKind};
+pub use events::{EventKind, Recorder};
+pub use evictions::Eviction;
+pub use records::{RecordError, Records, UnreadableRecord, Versioned};
+pub use rights::Right;
+pub use tokens::BootstrapToken;
+pub use watches::Watches;
+
+/// What marks an object as ours: the value of the label `app.kubernetes.io/managed-by`.
+pub const MANAGED_BY: &str = "pve-autoscaler";
+/// The label that says who looks after an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";

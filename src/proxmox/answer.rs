@@ -26,7 +26,7 @@ fn text(response: &Response<bytes::Bytes>, body: &Value) -> String {
     let message = body.get("message").and_then(Value::as_str).map(ToOwned::to_owned);
     let mut text = message.or(reason).unwrap_or_else(canonical).trim().replace('\n', " ");
     for (name, wrong) in body.get("errors").and_then(Value::as_object).into_iter().flatten() {
-        text.push_str(&format!(" {name}: {}", wrong.as_str().unwrap_or_default().trim()));
+        text.extend([" ", name, ": ", wrong.as_str().unwrap_or_default().trim()]);
     }
     text
 }

@@ -92,9 +92,10 @@ impl Client {
         Ok(all[all.len().saturating_sub(lines)..].to_vec())
     }
 
-    /// Waits for a task's end, looking every `poll`. A host that does not answer for a while does not end the wait.
+    /// Waits for a task's end, looking after `poll` first, then half as long again each time, at most five times as long. A host that does not answer for a while does not end the wait.
     pub async fn wait_task(&self, upid: &Upid, limit: Duration, poll: Duration) -> Result<Exit, WaitError> {
         let started = Instant::now();
+        let mut pause = poll;
         loop {
             match self.task_status(upid).await {
                 Ok(TaskStatus::Ended(exit)) => return Ok(exit),
@@ -102,10 +103,12 @@ impl Client {
                 Err(error) if passes(error.kind) => {}
                 Err(error) => return Err(WaitError::Call(upid.clone(), error)),
             }
-            if started.elapsed() + poll > limit {
+            let left = limit.saturating_sub(started.elapsed());
+            if left.is_zero() {
                 return Err(WaitError::Limit(upid.clone(), limit));
             }
-            tokio::time::sleep(poll).await;
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (pause * 3 / 2).min(poll * 5);
         }
     }
 }

@@ -1,0 +1,187 @@
+//! The client: how the cluster is reached, and the limit that every call has.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use secrecy::{ExposeSecret, SecretString};
+use thiserror::Error;
+use tower::{BoxError, Service, ServiceExt, service_fn};
+
+use super::error::Error;
+use super::feed::WATCH_SECONDS;
+use crate::clock::{SharedClock, SystemClock};
+
+/// How long a call may take where nothing else is said.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
+/// How long a connection may take to come up, at most.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// No random bytes could be had.
+#[derive(Debug, Error)]
+#[error("the source of random bytes failed")]
+pub struct EntropyError;
+
+/// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
+pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
+
+/// How a cluster is reached, besides the kubeconfig.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// The kubeconfig's context; `None` takes the current one.
+    pub context: Option<String>,
+    /// Our own namespace, where records are kept.
+    pub namespace: String,
+    /// How long one call may take.
+    pub request_timeout: Duration,
+}
+
+/// A Kubernetes cluster, as this daemon reaches it. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(super) client: Client,
+    pub(super) namespace: Arc<str>,
+    pub(super) clock: SharedClock,
+    pub(super) entropy: Entropy,
+    limit: Duration,
+    server: Arc<str>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("server", &self.server)
+            .field("namespace", &self.namespace)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the process's rustls
+    /// provider was installed.
+    ///
+    /// Only a proxy that the kubeconfig names is used, none of the environment.
+    ///
+    /// # Errors
+    /// The text is no kubeconfig, lacks the context, or names unusable certificates.
+    pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
+        let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
+        let proxied = kubeconfig
+            .clusters
+            .iter()
+            .any(|one| one.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some()));
+        let choice = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+        let mut config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(Error::Kubeconfig)?;
+        // kube repeats 429, 503 and 504 for minutes by default, and a disruption budget's refusal is a 429.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));
+        config.write_timeout = Some(options.request_timeout);
+        // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
+        config.read_timeout =
+            Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
+        if !proxied {
+            config.proxy_url = None;
+        }
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).map_err(|source| Error::Client(Box::new(source)))?;
+        let mut cluster = Self::with_client(client, &options.namespace);
+        cluster.limit = options.request_timeout;
+        cluster.server = server.into();
+        Ok(cluster)
+    }
+
+    /// A cluster behind a client that is already there, whose retries must be off.
+    pub fn with_client(client: Client, namespace: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.into(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(operating_system),
+            limit: DEFAULT_LIMIT,
+            server: "".into(),
+        }
+    }
+
+    /// A cluster behind an in-process service, for tests and simulations. Must be called inside a tokio runtime.
+    pub fn with_service<S, B>(service: S, namespace: &str) -> Self
+    where
+        S: Service<http::Request<Bytes>, Response = http::Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let adapted = service_fn(move |request: http::Request<Body>| {
+            let service = service.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map_err(BoxError::from)?.to_bytes();
+                service.oneshot(http::Request::from_parts(parts, body)).await.map_err(Into::into)
+            }
+        });
+        Self::with_client(Client::new(adapted, namespace), namespace)
+    }
+
+    /// The same cluster, with another source of time (expirations of tokens, times of events).
+    pub fn with_clock(mut self, clock: SharedClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The same cluster, with another source of random bytes.
+    pub fn with_entropy(mut self, entropy: Entropy) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// The same cluster, with another limit for each call.
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Our own namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The API server's address, empty for an in-process one.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The API server's version, e.g. `v1.36.2`.
+    ///
+    /// # Errors
+    /// There was no answer, or it was a refusal.
+    pub async fn version(&self) -> Result<String, Error> {
+        let info = self.call("ask the API server for its version", self.client.apiserver_version()).await?;
+        Ok(info.git_version)
+    }
+
+    /// Awaits a call, but not for longer than the limit.
+    pub(super) async fn call<T>(
+        &self,
+        action: impl Into<String>,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(self.limit, call).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(Error::Call { action: action.into(), source: Box::new(source) }),
+            Err(_) => Err(Error::Timeout { action: action.into(), limit: self.limit }),
+        }
+    }
+}
+
+fn operating_system(bytes: &mut [u8]) -> Result<(), EntropyError> {
+    rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(bytes).map_err(|_| EntropyError)
+}

@@ -1,0 +1,163 @@
+//! Events on pods and nodes: what this daemon decided about them, where `kubectl describe` shows it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use super::MANAGED_BY;
+use super::cluster::Cluster;
+use super::error::Error;
+use crate::model::{Node, Pod};
+
+/// The same thing is not said again before this has passed.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// How many sayings are remembered at most; past it, all are forgotten.
+const REMEMBERED: usize = 4096;
+/// The API server's limit for a note, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// How an event is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventKind {
+    /// Nothing to worry about.
+    Normal,
+    /// Something that somebody should look at.
+    Warning,
+}
+
+/// Says things about pods and nodes, each only once in a while. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    cluster: Cluster,
+    instance: Arc<str>,
+    said: Arc<Mutex<Said>>,
+}
+
+#[derive(Debug, Default)]
+struct Said {
+    /// uid, reason and note → when.
+    last: BTreeMap<(String, String, String), Timestamp>,
+    count: u64,
+}
+
+impl Recorder {
+    /// A recorder that signs with the name of this instance, e.g. the host's.
+    pub fn new(cluster: Cluster, instance: &str) -> Self {
+        Self { cluster, instance: instance.into(), said: Arc::default() }
+    }
+
+    /// Says something about a pod. `reason` is a word in CamelCase, `action` what was done or decided about it.
+    ///
+    /// # Errors
+    /// The call failed. Nothing depends on an event: log it and go on.
+    pub async fn event_on_pod(
+        &self,
+        pod: &Pod,
+        kind: EventKind,
+        reason: &str,
+        action: &str,
+        note: &str,
+    ) -> Result<(), Error> {
+        let about = reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid);
+        self.say(about, kind, reason, action, note).await
+    }
+
+    /// Says something about a node, in namespace `default` as the kubelet does.
+    ///
+    /// # Errors
+    /// The call failed. Nothing depends on an event: log it and go on.
+    pub async fn event_on_node(
+        &self,
+        node: &Node,
+        kind: EventKind,
+        reason: &str,
+        action: &str,
+        note: &str,
+    ) -> Result<(), Error> {
+        self.say(reference("Node", None, &node.name, &node.uid), kind, reason, action, note).await
+    }
+
+    async fn say(
+        &self,
+        about: ObjectReference,
+        kind: EventKind,
+        reason: &str,
+        action: &str,
+        note: &str,
+    ) -> Result<(), Error> {
+        let now = self.cluster.clock.now();
+        let uid = about.uid.clone().unwrap_or_default();
+        let Some(number) = self.remember(&uid, reason, note, now) else { return Ok(()) };
+        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = about.name.clone().unwrap_or_default();
+        let word = match kind {
+            EventKind::Normal => "Normal",
+            EventKind::Warning => "Warning",
+        };
+        let event = Event {
+            metadata: ObjectMeta {
+                // As client-go does: the object's name and the time in hex; the number keeps two of one instant apart.
+                name: Some(format!("{name}.{:x}.{number:x}", now.as_nanosecond())),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            regarding: Some(about),
+            reporting_controller: Some(MANAGED_BY.to_owned()),
+            reporting_instance: Some(self.instance.to_string()),
+            type_: Some(word.to_owned()),
+            reason: Some(reason.to_owned()),
+            action: Some(action.to_owned()),
+            note: Some(shortened(note)),
+            ..Event::default()
+        };
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
+        self.cluster
+            .call(format!("say something about `{name}`"), events.create(&PostParams::default(), &event))
+            .await?;
+        Ok(())
+    }
+
+    /// `None` where the same was said a moment ago.
+    fn remember(&self, uid: &str, reason: &str, note: &str, now: Timestamp) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (uid.to_owned(), reason.to_owned(), note.to_owned());
+        if said.last.get(&key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER) {
+            return None;
+        }
+        if said.last.len() >= REMEMBERED {
+            said.last.clear();
+        }
+        said.last.insert(key, now);
+        said.count += 1;
+        Some(said.count)
+    }
+}
+
+fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(ToOwned::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+fn shortened(note: &str) -> String {
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let mut end = LONGEST_NOTE - '…'.len_utf8();
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &note[..end])
+}

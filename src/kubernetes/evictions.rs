@@ -1,0 +1,95 @@
+//! Evictions: the only way in which this daemon removes pods, and what each answer means.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use serde_json::json;
+
+use super::cluster::Cluster;
+use super::error::{Error, ErrorKind};
+
+/// What came of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// The pod is being deleted.
+    Evicted,
+    /// A disruption budget, or an API server with too much to do, says not now.
+    Refused {
+        /// Why, in the API server's words.
+        message: String,
+        /// When it may be tried again, where the API server says so. A budget that merely has no room says nothing.
+        retry_after: Option<Duration>,
+    },
+    /// It cannot be evicted at all as things are, e.g. because two budgets select it.
+    Blocked {
+        /// Why, in the API server's words.
+        message: String,
+    },
+    /// The pod is gone, or another one has its name.
+    Gone,
+}
+
+impl Cluster {
+    /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.
+    ///
+    /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its uid uses up
+    /// the budget all the same.
+    ///
+    /// # Errors
+    /// The call failed in a way that says nothing about the pod.
+    pub async fn evict(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        grace: Option<Duration>,
+    ) -> Result<Eviction, Error> {
+        let action = format!("evict pod `{namespace}/{name}`");
+        // kube's own call names the field `delete_options`, which the API server ignores.
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": { "name": name, "namespace": namespace },
+            "deleteOptions": {
+                "preconditions": { "uid": uid },
+                "gracePeriodSeconds": grace.map(|grace| grace.as_secs()),
+            },
+        });
+        let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body.to_string().into_bytes())
+            .map_err(|source| Error::Malformed { action: action.clone(), source: Box::new(source) })?;
+        match self.call(action, self.client.request::<Status>(request)).await {
+            Ok(_) => Ok(Eviction::Evicted),
+            Err(error) => outcome(error),
+        }
+    }
+}
+
+fn outcome(error: Error) -> Result<Eviction, Error> {
+    let Some(status) = error.status() else { return Err(error) };
+    match error.kind() {
+        ErrorKind::NotFound => Ok(Eviction::Gone),
+        ErrorKind::TooManyRequests => {
+            Ok(Eviction::Refused { message: words(status), retry_after: retry_after(status) })
+        }
+        ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
+        ErrorKind::Conflict => Ok(Eviction::Refused { message: words(status), retry_after: None }),
+        // The only 500 of this call that is about the pod; it carries no reason.
+        ErrorKind::Unavailable if status.message.contains("more than one PodDisruptionBudget") => {
+            Ok(Eviction::Blocked { message: words(status) })
+        }
+        _ => Err(error),
+    }
+}
+
+/// The cause names the budget, the message doesn't.
+fn words(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.map(|cause| &cause.message).find(|text| !text.is_empty()).unwrap_or(&status.message).clone()
+}
+
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}

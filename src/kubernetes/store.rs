@@ -1,0 +1,53 @@
+//! A cache of one kind of object: what the API server last said, as plain data.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Objects by `namespace/name` (or name), shared with the snapshots that are made of them.
+#[derive(Debug)]
+pub(super) struct Store<T> {
+    objects: Arc<Mutex<BTreeMap<String, Arc<T>>>>,
+}
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self { objects: self.objects.clone() }
+    }
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Self { objects: Arc::default() }
+    }
+}
+
+impl<T> Store<T> {
+    /// All objects, in the order of their names.
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// One object.
+    pub(super) fn get(&self, key: &str) -> Option<Arc<T>> {
+        self.lock().get(key).cloned()
+    }
+
+    /// Puts an object in and returns what was there.
+    pub(super) fn put(&self, key: String, object: Arc<T>) -> Option<Arc<T>> {
+        self.lock().insert(key, object)
+    }
+
+    /// Takes an object out.
+    pub(super) fn take(&self, key: &str) -> Option<Arc<T>> {
+        self.lock().remove(key)
+    }
+
+    /// Puts a whole list in the place of what was there, and returns that.
+    pub(super) fn replace(&self, objects: BTreeMap<String, Arc<T>>) -> BTreeMap<String, Arc<T>> {
+        std::mem::replace(&mut *self.lock(), objects)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<T>>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,137 @@
+//! Bootstrap tokens: one for each machine, short-lived, able to do nothing but join.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::core::PartialObjectMeta;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::cluster::{Cluster, Entropy};
+use super::error::{Error, ErrorKind};
+use super::{MANAGED_BY, MANAGED_BY_LABEL};
+
+/// The type of the Secrets that are bootstrap tokens.
+const KIND: &str = "bootstrap.kubernetes.io/token";
+/// The group that kubeadm gives the rights to join to.
+const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// What an id or secret is made of (`BootstrapTokenPattern`: `[a-z0-9]{6}.[a-z0-9]{16}`).
+const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+/// How many ids are tried before giving up; two equal ones in a row do not happen by chance.
+const ATTEMPTS: u32 = 3;
+
+/// A bootstrap token.
+#[derive(Clone, Debug)]
+pub struct BootstrapToken {
+    /// Its public part, six letters or digits.
+    pub id: String,
+    /// Its secret part, sixteen letters or digits.
+    pub secret: SecretString,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+impl BootstrapToken {
+    /// `id.secret`, as kubeadm takes it.
+    pub fn joined(&self) -> SecretString {
+        format!("{}.{}", self.id, self.secret.expose_secret()).into()
+    }
+}
+
+impl Cluster {
+    /// Makes a token that authenticates and signs, for `ttl`. The description should name the machine.
+    ///
+    /// It is of use once [`Cluster::wait_for_signature`] has seen its signature.
+    ///
+    /// # Errors
+    /// The call failed, or there were no random bytes. After an unknown outcome a token may exist that nobody knows the
+    /// secret of; it ends by itself.
+    pub async fn mint_token(&self, ttl: Duration, description: &str) -> Result<BootstrapToken, Error> {
+        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        let expires = self.clock.now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
+        let mut attempt = 1;
+        loop {
+            let token = BootstrapToken {
+                id: random(&self.entropy, 6)?,
+                secret: random(&self.entropy, 16)?.into(),
+                expires,
+            };
+            let object = written(&token, description);
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "kube-system");
+            match self.call("create a bootstrap token", secrets.create(&PostParams::default(), &object)).await
+            {
+                Ok(_) => return Ok(token),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes a token by the id that a record of ours holds. One that is gone already is no error.
+    ///
+    /// We may not read Secrets, so the admission policy that is shipped with the rights is what keeps this from deleting
+    /// anything but a bootstrap token with our label.
+    ///
+    /// # Errors
+    /// The id is not one, or the call failed.
+    pub async fn delete_token(&self, id: &str) -> Result<(), Error> {
+        let action = "delete a bootstrap token";
+        if id.len() != 6 || !id.bytes().all(|letter| LETTERS.contains(&letter)) {
+            let reason = format!("`{id}` is not the id of one");
+            return Err(Error::Unusable { action: action.to_owned(), reason });
+        }
+        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), "kube-system");
+        match self.call(action, secrets.delete(&secret_name(id), &DeleteParams::default())).await {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn secret_name(id: &str) -> String {
+    format!("bootstrap-token-{id}")
+}
+
+fn written(token: &BootstrapToken, description: &str) -> Secret {
+    let expires = token.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let data = [
+        ("token-id", token.id.as_str()),
+        ("token-secret", token.secret.expose_secret()),
+        ("description", description),
+        ("expiration", &expires),
+        ("usage-bootstrap-authentication", "true"),
+        ("usage-bootstrap-signing", "true"),
+        ("auth-extra-groups", GROUP),
+    ];
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(secret_name(&token.id)),
+            namespace: Some("kube-system".to_owned()),
+            labels: Some(BTreeMap::from([(MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        type_: Some(KIND.to_owned()),
+        string_data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()),
+        ..Secret::default()
+    }
+}
+
+/// Random letters and digits, each as likely as any other: bytes past the last multiple of 36 are thrown away.
+fn random(entropy: &Entropy, length: usize) -> Result<String, Error> {
+    let mut text = String::with_capacity(length);
+    // 252 of 256 bytes are of use, so that a working source needs one or two rounds.
+    for _ in 0..64 {
+        let mut bytes = [0; 32];
+        entropy(&mut bytes).map_err(Error::Entropy)?;
+        let useful =
+            bytes.iter().filter(|byte| **byte < 252).map(|byte| LETTERS[usize::from(byte % 36)] as char);
+        text.extend(useful.take(length - text.len()));
+        if text.len() == length {
+            return Ok(text);
+        }
+    }
+    Err(Error::Entropy(super::EntropyError))
+}

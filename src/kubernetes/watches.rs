@@ -1,0 +1,252 @@
+//! What is in the cluster, kept up to date by watches.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::api::storage::v1 as storage;
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::board::{Board, Problem};
+use super::cluster::Cluster;
+use super::convert::{self, ConvertError};
+use super::feed::Feed;
+use super::signals;
+use super::store::Store;
+use crate::model::workload::{
+    Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
+    StorageClass, VolumeAttachment, VolumeClaim,
+};
+use crate::model::{Node, Pod, Snapshot};
+
+/// The kinds that are watched, and whether nothing can be decided without them.
+const KINDS: &[(&str, bool)] = &[
+    ("Node", true),
+    ("Pod", true),
+    ("PodDisruptionBudget", true),
+    ("Namespace", false),
+    ("ReplicaSet", false),
+    ("ReplicationController", false),
+    ("StatefulSet", false),
+    ("Deployment", false),
+    ("DaemonSet", false),
+    ("Job", false),
+    ("PriorityClass", false),
+    ("PersistentVolume", false),
+    ("PersistentVolumeClaim", false),
+    ("StorageClass", false),
+    ("CSINode", false),
+    ("VolumeAttachment", false),
+];
+
+#[derive(Debug, Default)]
+struct Stores {
+    nodes: Store<Node>,
+    pods: Store<Pod>,
+    budgets: Store<DisruptionBudget>,
+    namespaces: Store<Namespace>,
+    replica_sets: Store<Controller>,
+    replication_controllers: Store<Controller>,
+    stateful_sets: Store<Controller>,
+    deployments: Store<Controller>,
+    jobs: Store<Controller>,
+    daemon_sets: Store<DaemonSet>,
+    priority_classes: Store<PriorityClass>,
+    volumes: Store<PersistentVolume>,
+    claims: Store<VolumeClaim>,
+    storage_classes: Store<StorageClass>,
+    csi_nodes: Store<CsiNode>,
+    attachments: Store<VolumeAttachment>,
+}
+
+/// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
+#[derive(Clone, Debug)]
+pub struct Watches {
+    stores: Arc<Stores>,
+    board: Board,
+    _stop: Arc<DropGuard>,
+}
+
+impl Watches {
+    /// Starts watching, until `cancel` or the last clone of the result is dropped. Must be called inside a tokio runtime.
+    pub fn start(cluster: &Cluster, cancel: &CancellationToken) -> Self {
+        let stores = Arc::new(Stores::default());
+        let board = Board::new(KINDS);
+        let cancel = cancel.child_token();
+        let starter = Starter { cluster, board: &board, cancel: &cancel };
+        let s = &*stores;
+        starter.spawn::<core::Node, _>("Node", convert::node, signals::node, &s.nodes);
+        starter.spawn::<core::Pod, _>("Pod", convert::pod, signals::pod, &s.pods);
+        starter.spawn::<policy::PodDisruptionBudget, _>(
+            "PodDisruptionBudget",
+            convert::budget,
+            signals::any,
+            &s.budgets,
+        );
+        starter.spawn::<core::Namespace, _>(
+            "Namespace",
+            |one| Ok(convert::namespace(one)),
+            signals::none,
+            &s.namespaces,
+        );
+        starter.controllers(s);
+        starter.storage(s);
+        starter.spawn::<scheduling::PriorityClass, _>(
+            "PriorityClass",
+            |one| Ok(convert::priority_class(one)),
+            signals::none,
+            &s.priority_classes,
+        );
+        Self { stores, board, _stop: Arc::new(cancel.drop_guard()) }
+    }
+
+    /// Everything as it is known now. Its time, its Proxmox side and its memory are the caller's to fill in.
+    pub fn snapshot(&self) -> Snapshot {
+        let s = &self.stores;
+        let controllers =
+            [&s.replica_sets, &s.replication_controllers, &s.stateful_sets, &s.deployments, &s.jobs];
+        Snapshot {
+            nodes: s.nodes.all(),
+            pods: s.pods.all(),
+            namespaces: s.namespaces.all(),
+            controllers: controllers.into_iter().flat_map(Store::all).collect(),
+            daemon_sets: s.daemon_sets.all(),
+            budgets: s.budgets.all(),
+            volumes: s.volumes.all(),
+            claims: s.claims.all(),
+            storage_classes: s.storage_classes.all(),
+            csi_nodes: s.csi_nodes.all(),
+            attachments: s.attachments.all(),
+            priority_classes: s.priority_classes.all(),
+            ..Snapshot::default()
+        }
+    }
+
+    /// A node by name.
+    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.stores.nodes.get(name)
+    }
+
+    /// A pod by namespace and name.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        self.stores.pods.get(&format!("{namespace}/{name}"))
+    }
+
+    /// A number that grows with every change that is worth a round.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.board.changed()
+    }
+
+    /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an essential kind is
+    /// refused: [`Watches::problems`] says so.
+    pub async fn synced(&self) {
+        // The sender lives in `self`, so that this cannot fail.
+        let _ = self.board.settled().wait_for(|settled| *settled).await;
+    }
+
+    /// Whether every kind was listed once, or is known not to be served.
+    pub fn is_synced(&self) -> bool {
+        *self.board.settled().borrow()
+    }
+
+    /// What is wrong at the moment: kinds that cannot be seen, objects that cannot be read.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.board.problems()
+    }
+
+    /// Whether what is known of the essential kinds is current: synced, and none of their watches is broken.
+    pub fn is_current(&self) -> bool {
+        self.is_synced() && !self.problems().iter().any(|problem| problem.essential)
+    }
+}
+
+struct Starter<'a> {
+    cluster: &'a Cluster,
+    board: &'a Board,
+    cancel: &'a CancellationToken,
+}
+
+impl Starter<'_> {
+    fn controllers(&self, s: &Stores) {
+        self.spawn::<apps::ReplicaSet, _>("ReplicaSet", convert::replica_set, signals::none, &s.replica_sets);
+        self.spawn::<apps::StatefulSet, _>(
+            "StatefulSet",
+            convert::stateful_set,
+            signals::none,
+            &s.stateful_sets,
+        );
+        self.spawn::<apps::Deployment, _>("Deployment", convert::deployment, signals::none, &s.deployments);
+        self.spawn::<apps::DaemonSet, _>("DaemonSet", convert::daemon_set, signals::none, &s.daemon_sets);
+        self.spawn::<batch::Job, _>("Job", |one| Ok(convert::job(one)), signals::none, &s.jobs);
+        self.spawn::<core::ReplicationController, _>(
+            "ReplicationController",
+            |one| Ok(convert::replication_controller(one)),
+            signals::none,
+            &s.replication_controllers,
+        );
+    }
+
+    fn storage(&self, s: &Stores) {
+        self.spawn::<core::PersistentVolume, _>(
+            "PersistentVolume",
+            convert::volume,
+            signals::none,
+            &s.volumes,
+        );
+        self.spawn::<core::PersistentVolumeClaim, _>(
+            "PersistentVolumeClaim",
+            convert::claim,
+            signals::none,
+            &s.claims,
+        );
+        self.spawn::<storage::StorageClass, _>(
+            "StorageClass",
+            |one| Ok(convert::storage_class(one)),
+            signals::none,
+            &s.storage_classes,
+        );
+        self.spawn::<storage::CSINode, _>(
+            "CSINode",
+            |one| Ok(convert::csi_node(one)),
+            signals::none,
+            &s.csi_nodes,
+        );
+        // A machine on its way out waits for its attachments to go.
+        self.spawn::<storage::VolumeAttachment, _>(
+            "VolumeAttachment",
+            |one| Ok(convert::attachment(one)),
+            signals::any,
+            &s.attachments,
+        );
+    }
+
+    fn spawn<K, T>(
+        &self,
+        kind: &'static str,
+        convert: fn(&K) -> Result<T, ConvertError>,
+        matters: fn(Option<&T>, Option<&T>) -> bool,
+        store: &Store<T>,
+    ) where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+        T: PartialEq + Send + Sync + 'static,
+    {
+        let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
+        let feed = Feed { kind, api, convert, matters, store: store.clone(), board: self.board.clone() };
+        let cancel = self.cancel.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = feed.follow() => {}
+            }
+        });
+    }
+}
