@@ -92,7 +92,10 @@ pub fn parse(name: &str, text: &str) -> Result<Config, Report> {
             Duration::from_secs(10),
         ),
         proxmox: written.proxmox.as_ref().and_then(|table| proxmox::Written::check(table, &mut checker)),
-        kubernetes: written.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, &mut checker)),
+        kubernetes: written
+            .kubernetes
+            .as_ref()
+            .and_then(|table| kubernetes::Written::check(table, &mut checker)),
         scale_up: written.scale_up.check(&mut checker),
         scale_down: written.scale_down.check(&mut checker),
         health: written.health.check(&mut checker),
@@ -145,7 +148,10 @@ mod tests {
             (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
             (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
             (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
-            (format!("{good}token_credential = \"t\"\n"), "`token_file` and `token_credential` are both given"),
+            (
+                format!("{good}token_credential = \"t\"\n"),
+                "`token_file` and `token_credential` are both given",
+            ),
             (good.replace("token_file", "token"), "did you mean `token_"),
             (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
             (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
@@ -179,7 +185,9 @@ mod tests {
             .fold(String::new(), |all, line| all + line + "\n");
         let config = parse("uncommented", &all).unwrap_or_else(|report| panic!("{}", report.plain()));
         assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
-        for keys in [proxmox::KEYS, kubernetes::KEYS, scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS] {
+        for keys in
+            [proxmox::KEYS, kubernetes::KEYS, scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS]
+        {
             for key in keys {
                 let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));
                 assert!(named, "config.example.toml does not name `{key}`");

@@ -87,8 +87,13 @@ impl Written {
             let title = "`token_id` is not a token's id".to_owned();
             checker.wrong(title, this.token_id.span(), "expected `user@realm!name`", help);
         }
-        let token =
-            secret::source(checker, &table, "token", this.token_file.as_ref(), this.token_credential.as_ref());
+        let token = secret::source(
+            checker,
+            &table,
+            "token",
+            this.token_file.as_ref(),
+            this.token_credential.as_ref(),
+        );
         let trust = this.trust(checker, &table);
         let seconds = Duration::from_secs;
         let connect_timeout = checker.positive("connect_timeout", this.connect_timeout.as_ref(), seconds(5));

@@ -111,7 +111,8 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b" s3cret\n").unwrap();
         let source = SecretSource::File(file.path().to_owned());
-        for (mode, readable) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o666, false)] {
+        for (mode, readable) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o666, false)]
+        {
             fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
             match source.read() {
                 Ok(secret) => assert!(readable && secret.expose_secret() == "s3cret", "{mode:o}"),
