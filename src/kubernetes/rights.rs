@@ -131,6 +131,13 @@ const NEEDED: &[Needed] = &[
         purpose: "keep the records of its machines",
     },
     Needed {
+        verbs: &["get", "create", "update"],
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        place: Place::Own,
+        purpose: "agree on one active instance",
+    },
+    Needed {
         verbs: &["create", "delete"],
         group: "",
         resources: &["secrets"],

@@ -5,6 +5,7 @@
 mod calls;
 mod connect;
 mod fake;
+mod lease;
 mod rights;
 mod tokens;
 mod watches;
