@@ -81,6 +81,10 @@ impl Cluster {
         let choice = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(Error::Kubeconfig)?;
+        if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+            let reason = "its certificate authority holds no certificate".to_owned();
+            return Err(Error::Unusable { action: "use the kubeconfig".to_owned(), reason });
+        }
         // kube repeats 429, 503 and 504 for minutes by default, and a disruption budget's refusal is a 429.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT.min(options.request_timeout));

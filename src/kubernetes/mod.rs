@@ -5,6 +5,7 @@
 //!            ├─ records, memory: what the daemon remembers, as ConfigMaps of its own namespace
 //!            ├─ nodes, evictions: conditional writes, each refusal told apart
 //!            ├─ tokens, cluster-info: what a machine needs to join
+//!            ├─ lease: which of several instances is the active one
 //!            └─ events, rights: what operators see
 //! ```
 //!
@@ -20,6 +21,7 @@ mod error;
 mod events;
 mod evictions;
 mod feed;
+mod lease;
 mod memory;
 mod nodes;
 mod records;
@@ -35,6 +37,7 @@ pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};
 pub use events::{EventKind, Recorder};
 pub use evictions::Eviction;
+pub use lease::{Claim, Lease};
 pub use records::{RecordError, Records, UnreadableRecord, Versioned};
 pub use rights::Right;
 pub use tokens::BootstrapToken;

@@ -1,0 +1,11 @@
+//! The Kubernetes side against an API server that answers from a script, in the shapes of recorded answers.
+
+#![expect(clippy::unwrap_used, reason = "a helper of a test that fails should end the test")]
+
+mod calls;
+mod connect;
+mod fake;
+mod lease;
+mod rights;
+mod tokens;
+mod watches;

@@ -1,0 +1,257 @@
+//! Watches: what arrives, what is worth a round, and what happens when the API server goes away.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pve_autoscaler::kubernetes::Watches;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::fake::{Asked, Log, Reply, cluster, refusal};
+
+/// An API server with objects by collection path, whose watches can be spoken to.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Vec<Value>>,
+    watches: BTreeMap<String, mpsc::UnboundedSender<Value>>,
+    refused: BTreeMap<String, (u16, &'static str)>,
+    down: bool,
+}
+
+impl Server {
+    fn start(&self) -> (Watches, Log) {
+        let server = self.clone();
+        let (cluster, log) = cluster(move |asked| server.answer(asked));
+        (Watches::start(&cluster, &CancellationToken::new()), log)
+    }
+
+    fn answer(&self, asked: &Asked) -> Reply {
+        let mut state = self.0.lock().unwrap();
+        if state.down {
+            return Reply::Refused;
+        }
+        if let Some((code, reason)) = state.refused.get(&asked.path) {
+            return refusal(*code, reason, "no");
+        }
+        if asked.query.contains("watch=true") {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            state.watches.insert(asked.path.clone(), sender);
+            return Reply::Stream(receiver);
+        }
+        let items = state.objects.get(&asked.path).cloned().unwrap_or_default();
+        let list = json!({
+            "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "10" }, "items": items,
+        });
+        Reply::Json(200, list)
+    }
+
+    fn hold(&self, path: &str, objects: Vec<Value>) {
+        self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
+    }
+
+    fn refuse(&self, path: &str, code: u16, reason: &'static str) {
+        self.0.lock().unwrap().refused.insert(path.to_owned(), (code, reason));
+    }
+
+    fn allow(&self, path: &str) {
+        self.0.lock().unwrap().refused.remove(path);
+    }
+
+    async fn say(&self, path: &str, kind: &str, object: Value) {
+        let watch = self.0.lock().unwrap().watches.get(path).cloned().expect("nobody watches");
+        watch.send(json!({ "type": kind, "object": object })).unwrap();
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    /// Ends every watch and refuses new connections, or accepts them again.
+    fn down(&self, down: bool) {
+        let mut state = self.0.lock().unwrap();
+        state.down = down;
+        state.watches.clear();
+    }
+}
+
+const NODES: &str = "/api/v1/nodes";
+const PODS: &str = "/api/v1/pods";
+
+fn node(name: &str, version: u32, ready: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string() },
+        "status": { "conditions": [{ "type": "Ready", "status": ready }], "allocatable": { "cpu": "2" } },
+    })
+}
+
+fn pod(name: &str, version: u32, cpu: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "namespace": "demo", "uid": name, "resourceVersion": version.to_string() },
+        "spec": { "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] },
+    })
+}
+
+async fn synced(watches: &Watches) {
+    timeout(Duration::from_mins(1), watches.synced()).await.expect("never synced");
+    sleep(Duration::from_millis(10)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_listed_and_what_comes_later_is_in_the_snapshot() {
+    let server = Server::default();
+    server.hold(NODES, vec![node("b", 1, "True"), node("a", 2, "True")]);
+    server.hold("/api/v1/namespaces", vec![json!({ "metadata": { "name": "demo" } })]);
+    let (watches, log) = server.start();
+    synced(&watches).await;
+    server.say(PODS, "ADDED", pod("web", 11, &json!("1"))).await;
+    server.say(NODES, "DELETED", node("b", 12, "True")).await;
+    let snapshot = watches.snapshot();
+    assert_eq!(snapshot.nodes.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(snapshot.pods[0].requests.cpu_milli, 1000);
+    assert_eq!(snapshot.namespaces[0].name, "demo");
+    assert!(watches.node("a").is_some() && watches.pod("demo", "web").is_some());
+    assert!(watches.is_current() && watches.problems().is_empty());
+    assert!(log.all().iter().any(|asked| asked.query.contains("limit=500")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_events_that_matter_are_worth_a_round() {
+    let server = Server::default();
+    server.hold(NODES, vec![node("a", 1, "True")]);
+    let (watches, _) = server.start();
+    synced(&watches).await;
+    let mut changed = watches.changed();
+    changed.mark_unchanged();
+    server.say(NODES, "MODIFIED", node("a", 11, "True")).await;
+    assert!(!changed.has_changed().unwrap(), "a heartbeat");
+    assert_eq!(watches.node("a").unwrap().resource_version, "11");
+    server.say(NODES, "MODIFIED", node("a", 12, "Unknown")).await;
+    assert!(changed.has_changed().unwrap(), "not ready");
+    changed.mark_unchanged();
+    server.say(PODS, "ADDED", pod("web", 13, &json!("1"))).await;
+    assert!(changed.has_changed().unwrap(), "a new pod");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_object_is_skipped_and_named_and_its_last_good_version_stays() {
+    let server = Server::default();
+    server.hold(
+        PODS,
+        vec![pod("bad", 1, &json!("much")), pod("good", 2, &json!("1")), pod("worse", 3, &json!({}))],
+    );
+    let (watches, _) = server.start();
+    synced(&watches).await;
+    let names =
+        |watches: &Watches| watches.snapshot().pods.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&watches), ["good"]);
+    let problems: Vec<_> = watches.problems().into_iter().map(|problem| problem.what).collect();
+    assert_eq!(problems.len(), 2);
+    assert!(problems[0].contains("demo/bad") && problems[1].contains("demo/worse"), "{problems:?}");
+    server.say(PODS, "MODIFIED", pod("good", 12, &json!("broken"))).await;
+    assert_eq!(names(&watches), ["good"]);
+    server.say(PODS, "MODIFIED", pod("bad", 13, &json!("1"))).await;
+    assert_eq!(names(&watches), ["bad", "good"]);
+    server.say(PODS, "DELETED", pod("good", 14, &json!("1"))).await;
+    assert_eq!(watches.problems().len(), 1, "{:?}", watches.problems());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_leads_to_a_new_list() {
+    let server = Server::default();
+    server.hold(NODES, vec![node("a", 1, "True")]);
+    let (watches, _) = server.start();
+    synced(&watches).await;
+    server.hold(NODES, vec![node("c", 20, "True")]);
+    let gone = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version: 4521 (4536)", "reason": "Expired", "code": 410,
+    });
+    server.say(NODES, "ERROR", gone).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(watches.node("a").is_none() && watches.node("c").is_some());
+    assert!(watches.is_current());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_was_lost_for_a_while_heals_and_what_was_known_stays_meanwhile() {
+    let server = Server::default();
+    server.hold(NODES, vec![node("a", 1, "True")]);
+    let (watches, log) = server.start();
+    synced(&watches).await;
+    let mut changed = watches.changed();
+    changed.mark_unchanged();
+    server.down(true);
+    let before = log.all().len();
+    sleep(Duration::from_mins(10)).await;
+    assert!(watches.node("a").is_some());
+    assert!(!watches.is_current());
+    assert!(watches.problems().iter().any(|problem| problem.kind == "Node" && problem.essential));
+    assert!(log.all().len() - before < 16 * 40, "no back-off: {} calls", log.all().len() - before);
+    assert!(!changed.has_changed().unwrap());
+    server.hold(NODES, vec![node("a", 1, "True"), node("d", 30, "True")]);
+    server.down(false);
+    let begun = Instant::now();
+    timeout(Duration::from_mins(1), changed.changed()).await.expect("did not heal").unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(40), "{:?}", begun.elapsed());
+    sleep(Duration::from_secs(40)).await;
+    assert!(watches.node("d").is_some());
+    assert!(watches.is_current() && watches.problems().is_empty(), "{:?}", watches.problems());
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing() {
+    let server = Server::default();
+    server.refuse("/apis/storage.k8s.io/v1/csinodes", 404, "NotFound");
+    server.refuse("/apis/batch/v1/jobs", 403, "Forbidden");
+    let (watches, _) = server.start();
+    synced(&watches).await;
+    let kinds: Vec<_> =
+        watches.problems().into_iter().map(|problem| (problem.kind, problem.essential)).collect();
+    assert_eq!(kinds, [("CSINode", false), ("Job", false)]);
+    assert!(watches.is_current());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_while_pods_are_forbidden() {
+    let server = Server::default();
+    server.refuse(PODS, 403, "Forbidden");
+    let (watches, _) = server.start();
+    sleep(Duration::from_mins(10)).await;
+    assert!(!watches.is_synced());
+    assert!(watches.problems().iter().any(|problem| problem.kind == "Pod" && problem.essential));
+    server.allow(PODS);
+    synced(&watches).await;
+    assert!(watches.problems().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_may_not_be_started_does_not_list_without_end() {
+    let server = Server::default();
+    let inner = server.clone();
+    let (cluster, log) = cluster(move |asked| {
+        if asked.path == NODES && asked.query.contains("watch=true") {
+            return refusal(403, "Forbidden", "nodes is forbidden: cannot watch");
+        }
+        inner.answer(asked)
+    });
+    let _watches = Watches::start(&cluster, &CancellationToken::new());
+    sleep(Duration::from_mins(10)).await;
+    let lists = log.all().iter().filter(|asked| asked.path == NODES).count();
+    assert!(lists < 80, "{lists} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_with_the_last_clone() {
+    let server = Server::default();
+    let (watches, log) = server.start();
+    synced(&watches).await;
+    drop(watches);
+    let before = log.all().len();
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(log.all().len(), before);
+}
