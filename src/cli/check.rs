@@ -8,6 +8,7 @@ use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
 use crate::config::{self, Config};
+use crate::kubernetes::Right;
 
 /// What a machine's whole life needs of Proxmox VE 9 (measured on 9.2.11); on 8 the agent's privilege has another name.
 const PRIVILEGES: [&str; 12] = [
@@ -161,8 +162,7 @@ async fn kubernetes(config: &Config, lines: &mut Vec<Line>) -> u8 {
             UNREACHABLE
         }
         Ok(rights) => {
-            let missing: Vec<_> =
-                rights.iter().filter(|right| !right.granted).map(|right| right.words()).collect();
+            let missing: Vec<_> = rights.iter().filter(|right| !right.granted).map(Right::words).collect();
             if missing.is_empty() {
                 lines.push(Line::good("  rights", format!("{0} of {0}", rights.len())));
                 return SUCCESS;
@@ -193,7 +193,7 @@ fn render(lines: &[Line]) -> String {
     let errors = lines.iter().filter(|line| !line.ok).count();
     if errors > 0 {
         let plural = if errors == 1 { "" } else { "s" };
-        text.push_str(&format!("\n{errors} error{plural}\n"));
+        text.extend(["\n", &errors.to_string(), " error", plural, "\n"]);
     }
     text
 }

@@ -1,1 +1,0 @@
-//! A booted VM becomes a Node.

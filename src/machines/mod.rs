@@ -1,1 +1,0 @@
-//! Machines: records, slots, create, retire, reconcile.
