@@ -6,8 +6,10 @@ mod check;
 pub mod exit;
 mod explain;
 mod input;
+mod live;
 mod plan;
 mod plan_text;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -23,10 +25,12 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the configuration and say what is wrong with it
+    /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
     Plan(plan::Arguments),
+    /// Write what `plan` reads from the live cluster to standard output
+    Snapshot(snapshot::Arguments),
     /// Show which nodes could take a pod, or why a node stays
     Explain(explain::Arguments),
 }
@@ -47,6 +51,7 @@ impl Arguments {
         let result = match self.command {
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
+            Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
         };
         match result {

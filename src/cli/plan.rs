@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::exit::{Failure, SUCCESS};
 use super::input::{self, ConfigFile};
-use super::{Output, plan_text};
+use super::{Output, live, plan_text};
 use crate::planning;
 
 /// Arguments of `plan`.
@@ -15,9 +15,9 @@ use crate::planning;
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input
+    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster
     #[arg(long)]
-    snapshot: PathBuf,
+    snapshot: Option<PathBuf>,
     /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's
     #[arg(long)]
     now: Option<Timestamp>,
@@ -28,7 +28,10 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let config = arguments.config.load()?;
-    let snapshot = input::snapshot(&arguments.snapshot, arguments.now)?;
+    let snapshot = match &arguments.snapshot {
+        Some(file) => input::snapshot(file, arguments.now)?,
+        None => live::snapshot(&config, arguments.now)?,
+    };
     let plan = planning::plan(&snapshot, &config);
     match arguments.output {
         Output::Json => input::json(&plan)?,

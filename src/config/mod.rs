@@ -4,10 +4,13 @@
 //! a suggestion. Then its meaning: everything that is wrong is reported together, each finding at its own line and key.
 
 mod health;
+mod kubernetes;
 mod pool;
+mod proxmox;
 mod report;
 mod scale_down;
 mod scale_up;
+mod secret;
 mod values;
 
 use std::path::Path;
@@ -17,10 +20,13 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use health::Health;
+pub use kubernetes::Kubernetes;
 pub use pool::Pool;
+pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
+pub use secret::{SecretError, SecretSource};
 
 use values::Checker;
 
@@ -29,6 +35,10 @@ use values::Checker;
 pub struct Config {
     /// How often a round runs when nothing happens.
     pub scan_interval: Duration,
+    /// How the Proxmox VE cluster is reached; not needed for snapshot files.
+    pub proxmox: Option<Proxmox>,
+    /// How the Kubernetes cluster is reached; not needed for snapshot files.
+    pub kubernetes: Option<Kubernetes>,
     /// When and how nodes are added.
     pub scale_up: ScaleUp,
     /// When and how nodes are removed.
@@ -44,6 +54,8 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 struct Written {
     scan_interval: Option<Spanned<String>>,
+    proxmox: Option<Spanned<proxmox::Written>>,
+    kubernetes: Option<Spanned<kubernetes::Written>>,
     #[serde(default)]
     scale_up: scale_up::Written,
     #[serde(default)]
@@ -79,6 +91,11 @@ pub fn parse(name: &str, text: &str) -> Result<Config, Report> {
             written.scan_interval.as_ref(),
             Duration::from_secs(10),
         ),
+        proxmox: written.proxmox.as_ref().and_then(|table| proxmox::Written::check(table, &mut checker)),
+        kubernetes: written
+            .kubernetes
+            .as_ref()
+            .and_then(|table| kubernetes::Written::check(table, &mut checker)),
         scale_up: written.scale_up.check(&mut checker),
         scale_down: written.scale_down.check(&mut checker),
         health: written.health.check(&mut checker),
@@ -123,6 +140,35 @@ mod tests {
     }
 
     #[test]
+    fn how_the_clusters_are_reached_is_checked() {
+        let good = "endpoints = [\"https://127.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+        let cases = [
+            (good.to_owned(), ""),
+            (good.replace("https", "http"), "is not an endpoint"),
+            (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
+            (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
+            (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
+            (
+                format!("{good}token_credential = \"t\"\n"),
+                "`token_file` and `token_credential` are both given",
+            ),
+            (good.replace("token_file", "token"), "did you mean `token_"),
+            (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
+            (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
+            (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
+        ];
+        for (table, expected) in cases {
+            let answer = parse("c.toml", &format!("[proxmox]\n{table}"));
+            match answer {
+                Ok(config) => assert!(expected.is_empty() && config.proxmox.is_some(), "{expected}"),
+                Err(report) => assert!(!expected.is_empty() && report.plain().contains(expected), "{report}"),
+            }
+        }
+        let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n").unwrap_err().plain();
+        assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
+    }
+
+    #[test]
     fn a_missing_file_is_named() {
         let report = load(Path::new("/nonexistent/c.toml")).unwrap_err().plain();
         assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
@@ -139,7 +185,9 @@ mod tests {
             .fold(String::new(), |all, line| all + line + "\n");
         let config = parse("uncommented", &all).unwrap_or_else(|report| panic!("{}", report.plain()));
         assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
-        for keys in [scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS] {
+        for keys in
+            [proxmox::KEYS, kubernetes::KEYS, scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS]
+        {
             for key in keys {
                 let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));
                 assert!(named, "config.example.toml does not name `{key}`");

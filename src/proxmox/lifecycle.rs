@@ -3,7 +3,7 @@
 //! Most calls return a task's id and say nothing of their success. A clone's id comes before the VMID is claimed: nothing
 //! is believed until the task has ended well and the marker was read back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
 use serde_json::Value;
@@ -168,6 +168,24 @@ impl Client {
         let path = format!("{}/feature", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[("feature", "clone".to_owned())]).await?;
         Ok(flag_of(&data, "hasFeature"))
+    }
+
+    /// The version of Proxmox VE, e.g. `9.2.11`.
+    pub async fn version(&self) -> Result<String, Error> {
+        let data = self.get(Lane::Free, "/version", &[]).await?;
+        text_of(&data, "version").ok_or_else(|| Error::malformed("GET /version", "no version"))
+    }
+
+    /// Every privilege that the token has on any path.
+    pub async fn privileges(&self) -> Result<BTreeSet<String>, Error> {
+        let data = self.get(Lane::Free, "/access/permissions", &[]).await?;
+        let paths =
+            data.as_object().ok_or_else(|| Error::malformed("GET /access/permissions", "no object"))?;
+        Ok(paths
+            .values()
+            .filter_map(Value::as_object)
+            .flat_map(|privileges| privileges.keys().cloned())
+            .collect())
     }
 
     /// Whether the cluster can be written to. A host alone always can: it has no cluster row.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::refusal::Refusal;
-use super::volume_restrictions::claims;
+use super::volume_restrictions::{claims, missing};
 use super::world::Volumes;
 use crate::model::pod::Pod;
 
@@ -16,6 +16,9 @@ pub(super) fn check<'a>(
     others: impl Iterator<Item = &'a Pod>,
     volumes: &Volumes,
 ) -> Result<(), Refusal> {
+    if missing(pod, volumes, true) {
+        return Err(Refusal::ClaimMissing { ephemeral: true });
+    }
     let Some(limits) = volumes.csi_nodes.get(node).map(|csi| &csi.limits).filter(|limits| !limits.is_empty())
     else {
         return Ok(());

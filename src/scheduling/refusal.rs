@@ -33,6 +33,12 @@ pub enum Refusal {
     EphemeralStorage(i64, i64),
     /// Too little of an extended resource: wanted and free.
     Extended(String, i64, i64),
+    /// A claim does not exist, and this is the first filter that looks it up: VolumeRestrictions, or NodeVolumeLimits for
+    /// the claim of an ephemeral volume.
+    ClaimMissing {
+        /// It is the claim of an ephemeral volume.
+        ephemeral: bool,
+    },
     /// A disk or a ReadWriteOncePod claim is in use elsewhere.
     VolumeInUse,
     /// The node takes no more volumes of a driver.
@@ -58,8 +64,6 @@ pub enum Refusal {
 /// What is wrong with a pod's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeProblem {
-    /// The claim does not exist.
-    ClaimMissing,
     /// The claim is being deleted or has lost its volume.
     ClaimGone,
     /// The claim of an ephemeral volume belongs to another pod.
@@ -87,8 +91,8 @@ impl Refusal {
             | Self::Memory(..)
             | Self::EphemeralStorage(..)
             | Self::Extended(..) => "NodeResourcesFit",
-            Self::VolumeInUse => "VolumeRestrictions",
-            Self::VolumeLimit => "NodeVolumeLimits",
+            Self::VolumeInUse | Self::ClaimMissing { ephemeral: false } => "VolumeRestrictions",
+            Self::VolumeLimit | Self::ClaimMissing { ephemeral: true } => "NodeVolumeLimits",
             Self::VolumeBinding(_) => "VolumeBinding",
             Self::VolumeZone => "VolumeZone",
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
@@ -108,7 +112,11 @@ impl Refusal {
             Self::Memory(..) => "InsufficientMemory",
             Self::EphemeralStorage(..) => "InsufficientEphemeralStorage",
             Self::Extended(..) | Self::DynamicResources => "InsufficientExtendedResource",
-            Self::VolumeInUse | Self::VolumeLimit | Self::VolumeBinding(_) | Self::VolumeZone => "Volume",
+            Self::ClaimMissing { .. }
+            | Self::VolumeInUse
+            | Self::VolumeLimit
+            | Self::VolumeBinding(_)
+            | Self::VolumeZone => "Volume",
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
             Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "PodAffinity",
         }
@@ -135,10 +143,10 @@ impl fmt::Display for Refusal {
                 write!(f, "wants {} ephemeral storage, {} free", binary(*wanted), binary(*free))
             }
             Self::Extended(name, wanted, free) => write!(f, "wants {wanted} {name}, {free} free"),
+            Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
             Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
             Self::VolumeLimit => f.write_str("the node takes no more volumes of this driver"),
             Self::VolumeBinding(problem) => f.write_str(match problem {
-                VolumeProblem::ClaimMissing => "a persistent volume claim does not exist",
                 VolumeProblem::ClaimGone => {
                     "a persistent volume claim is being deleted or has lost its volume"
                 }

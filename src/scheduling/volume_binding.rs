@@ -22,9 +22,8 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
         let key = (pod.namespace.clone(), name.to_owned());
-        let Some(claim) = volumes.claims.get(&key) else {
-            return State { problem: Some(VolumeProblem::ClaimMissing), ..state };
-        };
+        // One that does not exist was refused by an earlier filter.
+        let Some(claim) = volumes.claims.get(&key) else { continue };
         if *ephemeral && claim.owner_uid.as_ref() != Some(&pod.uid) {
             return State { problem: Some(VolumeProblem::ClaimOfAnother), ..state };
         }

@@ -1,12 +1,15 @@
 //! VolumeRestrictions: disks that only one user may have at a time, and ReadWriteOncePod claims.
 
 use super::refusal::Refusal;
-use super::world::World;
+use super::world::{Volumes, World};
 use crate::model::pod::{Pod, VolumeSource};
 
-/// Whether a ReadWriteOncePod claim of the pod is in use anywhere: then no node takes it.
-pub(super) fn prepare(pod: &Pod, world: &World) -> bool {
-    claims(pod).any(|name| {
+/// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in use anywhere.
+pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
+    if missing(pod, world.volumes(), false) {
+        return Some(Refusal::ClaimMissing { ephemeral: false });
+    }
+    let conflict = claims(pod).any(|name| {
         let key = (pod.namespace.clone(), name.to_owned());
         let once = world
             .volumes()
@@ -14,16 +17,17 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> bool {
             .get(&key)
             .is_some_and(|claim| claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"));
         once && world.claim_in_use(&key)
-    })
+    });
+    conflict.then_some(Refusal::VolumeInUse)
 }
 
 pub(super) fn check<'a>(
     pod: &Pod,
-    conflict: bool,
+    refused: Option<&Refusal>,
     others: impl Iterator<Item = &'a Pod> + Clone,
 ) -> Result<(), Refusal> {
-    if conflict {
-        return Err(Refusal::VolumeInUse);
+    if let Some(refusal) = refused {
+        return Err(refusal.clone());
     }
     for volume in &pod.volumes {
         if let VolumeSource::Exclusive { .. } = volume.source
@@ -33,6 +37,16 @@ pub(super) fn check<'a>(
         }
     }
     Ok(())
+}
+
+/// Whether one of the pod's claims does not exist: those of its ephemeral volumes, or the others.
+pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
+    pod.volumes.iter().any(|volume| match &volume.source {
+        VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
+            !volumes.claims.contains_key(&(pod.namespace.clone(), name.clone()))
+        }
+        _ => false,
+    })
 }
 
 /// Names of the claims that a pod mounts.

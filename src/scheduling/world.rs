@@ -63,7 +63,7 @@ pub struct Prepared {
     spread: pod_topology_spread::State,
     affinity: inter_pod_affinity::State,
     binding: volume_binding::State,
-    claim_conflict: bool,
+    volumes_refused: Option<Refusal>,
 }
 
 impl World {
@@ -197,7 +197,7 @@ impl World {
             spread: pod_topology_spread::prepare(pod, &self.nodes),
             affinity: inter_pod_affinity::prepare(pod, self),
             binding: volume_binding::prepare(pod, &self.volumes),
-            claim_conflict: volume_restrictions::prepare(pod, self),
+            volumes_refused: volume_restrictions::prepare(pod, self),
         }
     }
 
@@ -223,7 +223,7 @@ impl World {
         node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used)?;
         if !pod.volumes.is_empty() {
             let others = sim.pods.iter().map(AsRef::as_ref);
-            volume_restrictions::check(pod, prepared.claim_conflict, others.clone())?;
+            volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others.clone())?;
             node_volume_limits::check(pod, &sim.node.name, others, &self.volumes)?;
             volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
             volume_zone::check(pod, &sim.node, &self.volumes)?;
@@ -258,7 +258,7 @@ impl World {
             prepared.affinity.count(pod, other, sim, self, by);
         }
         if !pod.volumes.is_empty() {
-            prepared.claim_conflict = volume_restrictions::prepare(pod, self);
+            prepared.volumes_refused = volume_restrictions::prepare(pod, self);
         }
     }
 }

@@ -1,0 +1,100 @@
+//! Looking at the live clusters, once.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::exit::Failure;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Config, ProxmoxTrust};
+use crate::kubernetes::{Cluster, ConnectOptions, Watches};
+use crate::model::Snapshot;
+use crate::proxmox::{self, Client, Settings, Trust};
+
+/// How long the first lists of all kinds may take together.
+const SYNC_LIMIT: Duration = Duration::from_mins(1);
+
+/// Runs a future on a runtime of its own.
+pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    // A second installation changes nothing.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::Output)?.block_on(future)
+}
+
+/// What both clusters look like now. Without a table `[proxmox]` the hosts are unknown: unlimited room.
+pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
+    block_on(async {
+        let mut snapshot = kubernetes_objects(&kubernetes(config).await?).await?;
+        if config.proxmox.is_some() {
+            let seen = proxmox(config)?.resources().await;
+            let seen = seen.map_err(|error| Failure::Unreachable("Proxmox VE".to_owned(), error.into()))?;
+            snapshot.proxmox.hosts = Some(seen.hosts());
+        }
+        snapshot.time = now.unwrap_or_else(|| SystemClock.now());
+        Ok(snapshot)
+    })
+}
+
+/// A connection to the Kubernetes cluster; nothing is sent yet.
+pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
+    let settings = config.kubernetes.as_ref().ok_or(Failure::Lacking("kubernetes"))?;
+    let kubeconfig = settings
+        .kubeconfig
+        .read()
+        .map_err(|error| Failure::Named("the kubeconfig".to_owned(), error.into()))?;
+    let options = ConnectOptions {
+        context: settings.context.clone(),
+        namespace: settings.namespace.clone(),
+        request_timeout: settings.request_timeout,
+    };
+    let cluster = Cluster::connect(&kubeconfig, &options).await;
+    cluster.map_err(|error| Failure::Named("the kubeconfig".to_owned(), error.into()))
+}
+
+async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
+    let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
+    // A wrong address or certificate is told at once, not after the limit.
+    cluster.version().await.map_err(|error| unreachable(error.into()))?;
+    let cancel = CancellationToken::new();
+    let watches = Watches::start(cluster, &cancel);
+    let synced = tokio::time::timeout(SYNC_LIMIT, watches.synced()).await;
+    let snapshot = watches.snapshot();
+    cancel.cancel();
+    match synced {
+        Ok(()) => Ok(snapshot),
+        Err(elapsed) => {
+            let problems: Vec<_> =
+                watches.problems().iter().map(|one| format!("{}: {}", one.kind, one.what)).collect();
+            let what = if problems.is_empty() { elapsed.to_string() } else { problems.join("; ") };
+            Err(unreachable(format!("not everything could be listed: {what}").into()))
+        }
+    }
+}
+
+/// A client of the Proxmox VE cluster; nothing is sent yet.
+pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
+    let settings = config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?;
+    let trust = match &settings.trust {
+        ProxmoxTrust::Fingerprint(text) => Trust::Fingerprint(text.clone()),
+        ProxmoxTrust::CaFile(path) => {
+            let named = |error: std::io::Error| {
+                Failure::Named(format!("cannot read `{}`", path.display()), error.into())
+            };
+            Trust::Authorities(std::fs::read_to_string(path).map_err(named)?)
+        }
+    };
+    let token =
+        settings.token.read().map_err(|error| Failure::Named("the API token".to_owned(), error.into()))?;
+    let transport = proxmox::connect(&trust, settings.connect_timeout, settings.request_timeout)
+        .map_err(|error| Failure::Named("the certificates in `ca_file`".to_owned(), error))?;
+    let client_settings = Settings {
+        endpoints: settings.endpoints.clone(),
+        token_id: settings.token_id.clone(),
+        agent_lane: settings.agent_calls_per_host,
+        lifecycle_lane: settings.calls_per_host,
+    };
+    Client::new(transport, client_settings, &token)
+        .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
+}

@@ -1,0 +1,58 @@
+//! `[kubernetes]`: how the Kubernetes cluster is reached.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::secret::{self, SecretSource};
+use super::values::Checker;
+
+/// Checked `[kubernetes]`.
+#[derive(Clone, Debug)]
+pub struct Kubernetes {
+    /// The kubeconfig.
+    pub kubeconfig: SecretSource,
+    /// Its context; `None` takes the current one.
+    pub context: Option<String>,
+    /// Our own namespace, where records are kept.
+    pub namespace: String,
+    /// How long one call may take.
+    pub request_timeout: Duration,
+}
+
+/// `[kubernetes]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    kubeconfig_file: Option<Spanned<String>>,
+    kubeconfig_credential: Option<Spanned<String>>,
+    context: Option<String>,
+    namespace: Option<String>,
+    request_timeout: Option<Spanned<String>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["kubeconfig_file", "context", "namespace", "request_timeout"];
+
+impl Written {
+    pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Kubernetes> {
+        let table = Spanned::new(written.span(), ());
+        let this = written.get_ref();
+        let kubeconfig = secret::source(
+            checker,
+            &table,
+            "kubeconfig",
+            this.kubeconfig_file.as_ref(),
+            this.kubeconfig_credential.as_ref(),
+        );
+        let request_timeout =
+            checker.positive("request_timeout", this.request_timeout.as_ref(), Duration::from_secs(15));
+        Some(Kubernetes {
+            kubeconfig: kubeconfig?,
+            context: this.context.clone(),
+            namespace: this.namespace.clone().unwrap_or_else(|| "pve-autoscaler".to_owned()),
+            request_timeout,
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Secrets: never in the configuration itself, only where it says, and never readable by others.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+use thiserror::Error;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A file that only its owner can read.
+    File(PathBuf),
+    /// A systemd credential (`LoadCredential=`), by name.
+    Credential(String),
+}
+
+/// Why a secret cannot be read.
+#[derive(Debug, Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Others can read the file.
+    #[error("others can read `{}` (mode {mode:o}): run `chmod 0600 {}`", path.display(), path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// There are no credentials: not started by systemd, or without `LoadCredential=`.
+    #[error("the credential `{0}` is not there: systemd passes it with `LoadCredential={0}:/path/to/file`")]
+    NoCredentials(String),
+    /// The file is empty.
+    #[error("`{}` is empty", .0.display())]
+    Empty(PathBuf),
+}
+
+impl SecretSource {
+    /// Reads the secret; white space around it is cut.
+    ///
+    /// # Errors
+    /// The file is missing, empty, or can be read by group or others.
+    pub fn read(&self) -> Result<SecretString, SecretError> {
+        match self {
+            Self::File(path) => read(path),
+            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
+                Some(directory) => read(&Path::new(&directory).join(name)),
+                None => Err(SecretError::NoCredentials(name.clone())),
+            },
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<SecretString, SecretError> {
+    let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
+    let mode = fs::metadata(path).map_err(unreadable)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(SecretError::Exposed { path: path.to_owned(), mode });
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text = text.trim();
+    if text.is_empty() { Err(SecretError::Empty(path.to_owned())) } else { Ok(SecretString::from(text)) }
+}
+
+/// One of `KEY_file` and `KEY_credential`.
+pub(super) fn source(
+    checker: &mut Checker,
+    table: &Spanned<()>,
+    key: &str,
+    file: Option<&Spanned<String>>,
+    credential: Option<&Spanned<String>>,
+) -> Option<SecretSource> {
+    match (file, credential) {
+        (Some(file), None) => Some(SecretSource::File(PathBuf::from(file.get_ref()))),
+        (None, Some(name)) => Some(SecretSource::Credential(name.get_ref().clone())),
+        (Some(_), Some(name)) => {
+            let title = format!("`{key}_file` and `{key}_credential` are both given");
+            checker.wrong(title, name.span(), "only one of them", "remove one of the two");
+            None
+        }
+        (None, None) => {
+            let title = format!("neither `{key}_file` nor `{key}_credential` is given");
+            let help = "put the secret into a file of its own with mode 0600 and name that file";
+            checker.wrong(title, table.span(), "missing in this table", help);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_secret_that_others_can_read_is_refused_with_the_way_out() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b" s3cret\n").unwrap();
+        let source = SecretSource::File(file.path().to_owned());
+        for (mode, readable) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o666, false)]
+        {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            match source.read() {
+                Ok(secret) => assert!(readable && secret.expose_secret() == "s3cret", "{mode:o}"),
+                Err(error) => {
+                    assert!(!readable && error.to_string().contains("chmod 0600"), "{mode:o}: {error}");
+                    assert!(!format!("{error:?}").contains("s3cret"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn missing_and_empty_files_are_named() {
+        let missing = SecretSource::File(PathBuf::from("/nonexistent/token")).read().unwrap_err();
+        assert!(missing.to_string().contains("/nonexistent/token"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(SecretSource::File(file.path().to_owned()).read(), Err(SecretError::Empty(_))));
+    }
+}
