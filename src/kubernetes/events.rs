@@ -118,10 +118,17 @@ impl Recorder {
             ..Event::default()
         };
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
-        self.cluster
-            .call(format!("say something about `{name}`"), events.create(&PostParams::default(), &event))
-            .await?;
-        Ok(())
+        let action = format!("say something about `{name}`");
+        let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
+        if outcome.is_err() {
+            self.forget(&uid, reason, note);
+        }
+        outcome.map(|_| ())
+    }
+
+    fn forget(&self, uid: &str, reason: &str, note: &str) {
+        let key = (uid.to_owned(), reason.to_owned(), note.to_owned());
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&key);
     }
 
     /// `None` where the same was said a moment ago.

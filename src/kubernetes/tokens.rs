@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
-use kube::core::PartialObjectMeta;
+use kube::Resource;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Request};
+use kube::core::request::Error as RequestError;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::cluster::{Cluster, Entropy};
@@ -59,11 +59,8 @@ impl Cluster {
                 secret: random(&self.entropy, 16)?.into(),
                 expires,
             };
-            let object = written(&token, description);
-            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "kube-system");
-            match self.call("create a bootstrap token", secrets.create(&PostParams::default(), &object)).await
-            {
-                Ok(_) => return Ok(token),
+            match self.ask_of_secrets("create a bootstrap token", create(&token, description)).await {
+                Ok(()) => return Ok(token),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
@@ -83,12 +80,36 @@ impl Cluster {
             let reason = format!("`{id}` is not the id of one");
             return Err(Error::Unusable { action: action.to_owned(), reason });
         }
-        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), "kube-system");
-        match self.call(action, secrets.delete(&secret_name(id), &DeleteParams::default())).await {
+        match self.ask_of_secrets(action, delete(id)).await {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
+
+    /// A call whose answer holds a Secret. It is thrown away unread: kube's typed calls would log one that they cannot
+    /// read, with everything in it.
+    async fn ask_of_secrets(
+        &self,
+        action: &str,
+        request: Result<http::Request<Vec<u8>>, RequestError>,
+    ) -> Result<(), Error> {
+        let request = request.map_err(kube::Error::BuildRequest);
+        self.call(action, async { self.client.request_text(request?).await }).await?;
+        Ok(())
+    }
+}
+
+fn secrets() -> Request {
+    Request::new(Secret::url_path(&(), Some("kube-system")))
+}
+
+fn create(token: &BootstrapToken, description: &str) -> Result<http::Request<Vec<u8>>, RequestError> {
+    let body = serde_json::to_vec(&written(token, description)).map_err(RequestError::SerializeBody)?;
+    secrets().create(&PostParams::default(), body)
+}
+
+fn delete(id: &str) -> Result<http::Request<Vec<u8>>, RequestError> {
+    secrets().delete(&secret_name(id), &DeleteParams::default())
 }
 
 fn secret_name(id: &str) -> String {

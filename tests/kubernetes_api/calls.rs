@@ -297,3 +297,19 @@ async fn missing_rights_are_named() {
     };
     assert!(log.all().iter().any(|asked| asks_for_one(&asked.body)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_could_not_be_said_is_said_next_time() {
+    let first = AtomicU32::new(0);
+    let (cluster, log) = cluster(move |asked| match first.fetch_add(1, Ordering::Relaxed) {
+        0 => Reply::Refused,
+        _ => Reply::Json(201, asked.body.clone()),
+    });
+    let recorder = Recorder::new(cluster, "pve1");
+    let pod = Pod { namespace: "demo".into(), name: "web-1".into(), uid: "u-1".into(), ..Pod::default() };
+    let say =
+        || recorder.event_on_pod(&pod, EventKind::Warning, "NotTriggerScaleUp", "ScaleUp", "no pool fits");
+    assert!(say().await.is_err());
+    say().await.unwrap();
+    assert_eq!(log.all().len(), 2);
+}

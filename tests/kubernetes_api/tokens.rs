@@ -1,8 +1,9 @@
 //! Tokens and cluster-info.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
@@ -120,4 +121,43 @@ async fn a_recorded_cluster_info_gives_the_hash_that_kubeadm_accepted() {
     assert!(info.ca_pem.starts_with("-----BEGIN CERTIFICATE-----"));
     assert!(text.contains(&info.ca_hash), "no join was recorded with {}", info.ca_hash);
     assert!(info.server.starts_with("https://"));
+}
+
+#[derive(Clone, Default)]
+struct Captured(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tokens_secret_is_never_logged_not_even_from_an_answer_that_cannot_be_read() {
+    let captured = Captured::default();
+    let writer = captured.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    for code in [201, 409, 500] {
+        let (cluster, log) =
+            cluster(move |asked| Reply::Json(code, json!({ "kind": 7, "metadata": asked.query })));
+        let cluster = cluster.with_entropy(Arc::new(counting()));
+        let minted = cluster.mint_token(Duration::from_mins(1), "a").await;
+        assert_eq!(minted.is_ok(), code == 201, "{code}");
+        assert!(log.last().body["stringData"]["token-secret"] == "89abcdefghijklmn");
+    }
+    let (cluster, _) = cluster(|asked| Reply::Json(201, json!({ "kind": 7, "echo": asked.body })));
+    cluster.with_entropy(Arc::new(counting())).mint_token(Duration::from_mins(1), "a").await.unwrap();
+    tracing::info!("a line that shows that lines are seen");
+    let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("lines are seen"));
+    assert!(!text.contains("89abcdefghijklmn"), "{text}");
 }
