@@ -60,19 +60,18 @@ async fn kubernetes(request: Request<Bytes>) -> Result<Response<Body>, NoAnswer>
         let body = http_body_util::StreamBody::new(silence).map_err(|never| match never {});
         return Ok(Response::new(Body::new(body)));
     }
-    let answer = match path {
-        "/version" => {
-            json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
-                             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
-        }
-        _ => {
-            let items = match path {
-                "/api/v1/nodes" => vec![node()],
-                "/api/v1/pods" => vec![pod()],
-                _ => Vec::new(),
-            };
-            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "3"}, "items": items})
-        }
+    let answer = if path == "/version" {
+        json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+               "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
+    } else {
+        let items = match path {
+            "/api/v1/nodes" => vec![node()],
+            "/api/v1/pods" => {
+                vec![pod(), json!({"metadata": {"name": "odd", "namespace": "shop"}, "spec": 7})]
+            }
+            _ => Vec::new(),
+        };
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "3"}, "items": items})
     };
     Ok(Response::new(full(answer.to_string())))
 }
@@ -125,6 +124,11 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
     let now = "2026-11-21T12:00:00Z";
     let live = run(&["plan", "--config", &config, "--now", now, "--output", "json"]).await;
     assert_eq!(live.0, 0, "{}", live.2);
+    assert!(
+        live.2.contains("warning: Pod: ") && live.2.contains("odd"),
+        "a malformed pod is named: {}",
+        live.2
+    );
     let plan: Value = serde_json::from_str(&live.1).unwrap();
     assert_eq!(plan["scaleUp"][0]["machines"][0]["pods"], json!(["shop/web-1"]), "{plan}");
     let host = plan["scaleUp"][0]["machines"][0]["host"].as_str().unwrap();

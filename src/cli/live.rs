@@ -60,10 +60,16 @@ async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let cancel = CancellationToken::new();
     let watches = Watches::start(cluster, &cancel);
     let synced = tokio::time::timeout(SYNC_LIMIT, watches.synced()).await;
-    let snapshot = watches.snapshot();
+    let (snapshot, current) = (watches.snapshot(), watches.is_current());
     cancel.cancel();
     match synced {
-        Ok(()) => Ok(snapshot),
+        Ok(()) if current => {
+            for problem in watches.problems() {
+                anstream::eprintln!("warning: {}: {}", problem.kind, problem.what);
+            }
+            Ok(snapshot)
+        }
+        Ok(()) => Err(unreachable("what is known of it may be old".into())),
         Err(elapsed) => {
             let problems: Vec<_> =
                 watches.problems().iter().map(|one| format!("{}: {}", one.kind, one.what)).collect();
