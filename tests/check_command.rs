@@ -2,31 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+mod lab;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use tempfile::TempDir;
 use tokio::process::Command;
-use world::clock::WorldClock;
-use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
-use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Serving, serve_https, tls::ServerTls};
-
-struct Nobody;
-
-impl ControlPlane for Nobody {
-    fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn power_lost(&self, _: &str) {}
-
-    fn booted_again(&self, _: &str) {}
-}
 
 /// A served Proxmox VE, and a folder with a configuration for it.
 struct Bench {
@@ -37,8 +22,7 @@ struct Bench {
 
 impl Bench {
     async fn new(spec: ClusterSpec) -> Self {
-        let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap());
-        let pve = Pve::new(spec, clock, 7, Arc::new(Nobody));
+        let pve = lab::pve(spec);
         let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
         let handler = move |request| {
             let pve = pve.clone();

@@ -3,36 +3,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+mod lab;
+
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
-use world::clock::WorldClock;
-use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
-use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Body, NoAnswer, full, serve_https, tls::ServerTls};
-
-struct Nobody;
-
-impl ControlPlane for Nobody {
-    fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn power_lost(&self, _: &str) {}
-
-    fn booted_again(&self, _: &str) {}
-}
 
 fn node() -> Value {
     json!({"metadata": {"name": "workers-a", "uid": "n1", "resourceVersion": "1",
@@ -92,8 +77,7 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
         path
     };
     let tls = ServerTls::for_loopback("Both").unwrap();
-    let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap());
-    let pve = Pve::new(ClusterSpec::demo(), clock, 7, Arc::new(Nobody));
+    let pve = lab::pve(ClusterSpec::demo());
     let handler = move |request| {
         let pve = pve.clone();
         async move { pve.handle(request).await }

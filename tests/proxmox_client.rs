@@ -5,12 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+mod lab;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use pve_autoscaler::proxmox::marker::{Description, Marker};
@@ -19,31 +19,16 @@ use pve_autoscaler::proxmox::{
 };
 use secrecy::SecretString;
 use tower::{BoxError, service_fn};
-use world::clock::WorldClock;
-use world::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
 use world::proxmox::spec::{ClusterSpec, VmSpec};
 use world::proxmox::{Effect, Fault, Pve};
 use world::serve::{serve_https, tls::ServerTls};
-
-struct Nobody;
-
-impl ControlPlane for Nobody {
-    fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn power_lost(&self, _: &str) {}
-
-    fn booted_again(&self, _: &str) {}
-}
 
 const VMID: u32 = 9101;
 const LIMIT: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_secs(1);
 
 fn pve() -> Pve {
-    let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap());
-    Pve::new(ClusterSpec::demo(), clock, 7, Arc::new(Nobody))
+    lab::pve(ClusterSpec::demo())
 }
 
 fn in_process(pve: &Pve) -> Transport {
