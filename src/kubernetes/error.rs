@@ -61,7 +61,7 @@ pub enum Error {
     Entropy(#[source] super::EntropyError),
 }
 
-/// What kind of failure an [`Error`] is.
+/// What kind of failure an [`enum@Error`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
     /// 404: the object, or the kind, does not exist.

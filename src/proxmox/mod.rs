@@ -30,6 +30,6 @@ pub use inventory::{Guest, HostSeen, Seen, StorageSeen};
 pub use lifecycle::{CloneRequest, Power};
 pub use task::{Exit, TaskStatus, WaitError};
 pub use tls::Trust;
-pub use transport::{Transport, connect};
+pub use transport::{NotSent, Transport, connect};
 pub use upid::Upid;
 pub use vm_config::VmConfig;
