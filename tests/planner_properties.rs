@@ -265,3 +265,64 @@ proptest! {
         prop_assert!(!fresh_goes, "a node that was just made goes again");
     }
 }
+
+fn two_pools(min: u32) -> Config {
+    let pool = |name: &str, min: u32| {
+        format!("[[pool]]\nname = \"{name}\"\nmin = {min}\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n")
+    };
+    let text = format!("[scale_down]\ndelay_after_add = \"0s\"\n{}{}", pool("w", min), pool("other", 0));
+    config::parse("test", &text).unwrap()
+}
+
+/// An idle node of pool `w`, and one of pool `other` with a single pod that has room on the first only.
+fn keeper_and_guest(on_keeper: Vec<Pod>, allowed: i64) -> Snapshot {
+    let mut guest = node(1, true);
+    guest.labels.insert(POOL_LABEL.to_owned(), "other".to_owned());
+    let mut pods = on_keeper;
+    pods.push(pod(9, 1, 500, 500, Some("n1".to_owned())));
+    Snapshot {
+        time: NOW.parse().unwrap(),
+        nodes: vec![Arc::new(node(0, true)), Arc::new(guest)],
+        pods: pods.into_iter().map(Arc::new).collect(),
+        controllers: vec![Arc::new(Controller {
+            api_version: "apps/v1".to_owned(),
+            kind: "ReplicaSet".to_owned(),
+            namespace: "d".to_owned(),
+            name: "rs".to_owned(),
+            uid: "rs".to_owned(),
+            replicas: 100,
+            selector: None,
+            deleted: false,
+        })],
+        budgets: vec![Arc::new(DisruptionBudget {
+            namespace: "d".to_owned(),
+            name: "b".to_owned(),
+            selector: Some(LabelSelector {
+                requirements: vec![Requirement {
+                    key: "app".to_owned(),
+                    operator: Operator::In,
+                    values: vec!["0".to_owned()],
+                }],
+            }),
+            disruptions_allowed: allowed,
+            always_allows_unhealthy: false,
+            healthy: (9, 1),
+        })],
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn a_node_that_its_pools_minimum_keeps_takes_the_pods_of_others() {
+    let plan = plan(&keeper_and_guest(Vec::new(), 0), &two_pools(1));
+    assert_eq!(removed(&plan), ["n1"]);
+    assert_eq!(plan.nodes[0].verdict, NodeOutcome::AtMinimum);
+}
+
+#[test]
+fn a_node_whose_pods_overspend_a_budget_together_takes_the_pods_of_others() {
+    let pods = (0..2).map(|number| pod(number, 0, 100, 100, Some("n0".to_owned()))).collect();
+    let plan = plan(&keeper_and_guest(pods, 1), &two_pools(0));
+    assert_eq!(removed(&plan), ["n1"]);
+    assert_eq!(plan.nodes[0].reason, Some("NotEnoughPdb"));
+}

@@ -46,8 +46,11 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
             drainable.insert(at, found);
         }
     }
-    let together = simulate(view, &drainable, growth);
     let mut round = Round::new(view, growth);
+    // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
+    let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
+    let together = simulate(view, &drainable, growth);
     let mut removals = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
@@ -66,6 +69,9 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
             if pool_is_at_minimum { NodeOutcome::AtMinimum } else { NodeOutcome::NoPlaceToMovePods };
         verdict.since = None;
         verdict.removable_at = None;
+    }
+    for (at, node) in &kept {
+        NotNow::at_minimum(node.pool.min).apply(&mut verdicts[*at]);
     }
     removals.sort_by(|a, b| a.node.cmp(&b.node));
     Shrinkage { removals, verdicts }
@@ -132,6 +138,13 @@ fn judge<'a>(
             return (verdict, None);
         }
     };
+    // A node that overspends a budget by itself stays: others may count on its room.
+    if let Err(pod) = budgets.clone().take(&drain.moves) {
+        verdict.verdict = NodeOutcome::Blocked;
+        verdict.reason = Some("NotEnoughPdb");
+        verdict.pod = Some(pod);
+        return (verdict, None);
+    }
     let ready = ready(node);
     let since = unneeded_since(view, node);
     let wait = if ready { settings.unneeded_time } else { settings.unready_time };
@@ -229,6 +242,10 @@ impl NotNow {
         Self { verdict: Some(verdict), reason: None, pod: None, message: Some(message) }
     }
 
+    fn at_minimum(min: u32) -> Self {
+        Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
+    }
+
     fn waits(message: Option<String>) -> Self {
         Self { verdict: None, reason: None, pod: None, message }
     }
@@ -278,10 +295,7 @@ impl Round {
     ) -> Result<(), NotNow> {
         let pool = &node.pool.name;
         if self.size(pool) <= node.pool.min {
-            return Err(NotNow::because(
-                NodeOutcome::AtMinimum,
-                format!("pool at its minimum of {}", node.pool.min),
-            ));
+            return Err(NotNow::at_minimum(node.pool.min));
         }
         if let Some(pod) = &node.drain.awaited {
             return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
