@@ -86,7 +86,8 @@ impl<'a> Rules<'a> {
         let safe = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
         let finished = match pod.phase {
             PodPhase::Failed => true,
-            PodPhase::Succeeded => !pod.restarts_always,
+            // Whatever its restart policy: kube-scheduler counts it nowhere.
+            PodPhase::Succeeded => true,
             _ => false,
         };
         if safe != Some("true") {

@@ -210,7 +210,8 @@ fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Gr
         })
         .collect();
     let mut stay: Vec<NodeIndex> = (0..view.existing).filter(|at| !drainable.contains_key(at)).collect();
-    stay.retain(|&at| view.world.node(at).open);
+    // Nothing moves to a node that is not ready.
+    stay.retain(|&at| view.world.node(at).open && ready(&view.snapshot.nodes[at]));
     // The fullest first, so that the emptiest stay empty.
     stay.sort_by_key(|&at| {
         let used = &view.world.node(at).used;

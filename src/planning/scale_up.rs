@@ -191,7 +191,8 @@ impl Packer<'_, '_> {
             let waiting = &self.pods[index];
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| waiting.settled.is_none());
             let at = nominated.and_then(|name| {
-                (0..self.view.existing).find(|&at| self.view.world.node(at).node.name == name)
+                let world = &self.view.world;
+                (0..self.view.existing).find(|&at| world.node(at).open && world.node(at).node.name == name)
             });
             if let Some(at) = at {
                 self.view.world.place(&waiting.pod, at);
