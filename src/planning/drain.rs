@@ -84,12 +84,8 @@ impl<'a> Rules<'a> {
             return Outcome::Skip;
         }
         let safe = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
-        let finished = match pod.phase {
-            PodPhase::Failed => true,
-            // Whatever its restart policy: kube-scheduler counts it nowhere.
-            PodPhase::Succeeded => true,
-            _ => false,
-        };
+        // Whatever their restart policy: kube-scheduler counts finished pods nowhere.
+        let finished = matches!(pod.phase, PodPhase::Failed | PodPhase::Succeeded);
         if safe != Some("true") {
             if finished {
                 return Outcome::Finished;
