@@ -152,7 +152,7 @@ mod tests {
                 format!("{good}token_credential = \"t\"\n"),
                 "`token_file` and `token_credential` are both given",
             ),
-            (good.replace("token_file", "token"), "did you mean `token_"),
+            (good.replace("token_file", "token"), "name it with `token_file`"),
             (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
             (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
             (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
@@ -166,6 +166,32 @@ mod tests {
         }
         let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n").unwrap_err().plain();
         assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
+    }
+
+    #[test]
+    fn a_secret_in_the_file_is_refused_and_never_shown() {
+        let cases = [
+            "[proxmox]\ntoken = \"S3CR3T\"\n",
+            "[proxmox]\n\"token\" = \"S3CR3T\"\n",
+            "proxmox = { password = \"S3CR3T\" }\n",
+            "[proxmox]\nendpoints = []\ntoken_id = \"a@pve!b=S3CR3T\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n",
+        ];
+        for text in cases {
+            let report = parse("c.toml", text).unwrap_err();
+            for said in [report.plain(), report.styled(), format!("{report:?}")] {
+                assert!(!said.contains("S3CR3T"), "{said}");
+            }
+            assert!(report.plain().contains("token_file"), "{report}");
+        }
+    }
+
+    #[test]
+    fn a_size_below_its_bound_is_refused() {
+        for (memory, expected) in [("-8GiB", "is negative"), ("0", "is zero"), ("0GiB", "is zero")] {
+            let text = format!("[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"{memory}\"\n");
+            let report = parse("c.toml", &text).unwrap_err().plain();
+            assert!(report.contains(expected), "{report}");
+        }
     }
 
     #[test]

@@ -133,12 +133,21 @@ fn check(pool: &Written, checker: &mut Checker) -> Pool {
             "",
         );
     }
+    let memory = checker.size(&format!("pool `{name}`: `memory`"), &pool.memory);
+    if memory == 0 && pool.memory.get_ref().starts_with('0') {
+        checker.wrong(
+            format!("pool `{name}`: `memory` is zero"),
+            pool.memory.span(),
+            "must be more than zero",
+            "",
+        );
+    }
     Pool {
         name: name.clone(),
         min,
         max: *pool.max.get_ref(),
         cores: *pool.cores.get_ref(),
-        memory: checker.size(&format!("pool `{name}`: `memory`"), &pool.memory),
+        memory,
         labels: labels(name, pool, checker),
         taints: pool.taints.iter().filter_map(|text| taint(name, text, checker)).collect(),
         allocatable: pool.allocatable.as_ref().map(|list| allocatable(name, list, checker)),

@@ -28,7 +28,7 @@ pub struct Report {
 
 impl Report {
     pub(super) fn new(source: &str, text: &str, findings: Vec<Finding>) -> Self {
-        Self { source: source.to_owned(), text: text.to_owned(), findings }
+        Self { source: source.to_owned(), text: masked(text), findings }
     }
 
     pub(super) fn unreadable(source: &str, error: &std::io::Error) -> Self {
@@ -102,12 +102,47 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
+/// Keys under which somebody might write a secret into the file.
+fn is_secret(key: &str) -> bool {
+    ["token", "secret", "password", "token_secret", "api_token", "kubeconfig"].contains(&key)
+}
+
+/// The text with what may be a secret replaced by as many asterisks, so that no report shows it: the rest of a line from
+/// the value of such a key on, and what follows a second `=` of a token's id.
+fn masked(text: &str) -> String {
+    let mask = |secret: &str| "*".repeat(secret.len());
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        let mut from = None;
+        for (at, _) in body.match_indices('=') {
+            let key = body[..at].trim_end().trim_end_matches(['"', '\'']);
+            let word = key
+                .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .map_or(key, |cut| &key[cut + 1..]);
+            let in_id = key.contains('!') && body[..at].contains("token_id");
+            if is_secret(word) || in_id {
+                from = Some(at + 1);
+                break;
+            }
+        }
+        let (shown, hidden) = body.split_at(from.unwrap_or(body.len()));
+        out.extend([shown, &mask(hidden), end]);
+    }
+    out
+}
+
 /// The known key that is closest to an unknown one, from serde's own message.
 fn suggestion(message: &str) -> Option<String> {
     let words: Vec<_> = message.split('`').skip(1).step_by(2).collect();
     let (unknown, known) = words.split_first()?;
     if !message.starts_with("unknown field") {
         return None;
+    }
+    if is_secret(unknown) {
+        return Some(
+            "put the secret into a file of its own with mode 0600 and name it with `token_file`".to_owned(),
+        );
     }
     let closest = known
         .iter()

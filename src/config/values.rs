@@ -70,6 +70,9 @@ impl Checker {
             self.wrong(title, written.span(), "expected e.g. \"8GiB\" or \"512MiB\"", "");
             return 0;
         };
+        if bytes < 0 {
+            self.wrong(format!("{key} is negative"), written.span(), "must not be less than zero", "");
+        }
         bytes
     }
 
