@@ -7,7 +7,7 @@ use super::Output;
 use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Needs};
 use crate::kubernetes::Right;
 
 /// What a machine's whole life needs of Proxmox VE 9 (measured on 9.2.11); on 8 the agent's privilege has another name.
@@ -61,7 +61,7 @@ impl Line {
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let path = arguments.config.config.display().to_string();
-    let config = match config::load(&arguments.config.config) {
+    let config = match config::load(&arguments.config.config, Needs::Plan) {
         Ok(config) => config,
         Err(report) if arguments.output == Output::Json => {
             let lines: Vec<_> = report

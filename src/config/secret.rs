@@ -83,8 +83,10 @@ pub(super) fn source(
     credential: Option<&Spanned<String>>,
 ) -> Option<SecretSource> {
     match (file, credential) {
-        (Some(file), None) => Some(SecretSource::File(PathBuf::from(file.get_ref()))),
-        (None, Some(name)) => Some(SecretSource::Credential(name.get_ref().clone())),
+        (Some(file), None) => Some(SecretSource::File(checker.file(&format!("{key}_file"), file))),
+        (None, Some(name)) => {
+            Some(SecretSource::Credential(checker.credential(&format!("{key}_credential"), name)))
+        }
         (Some(_), Some(name)) => {
             let title = format!("`{key}_file` and `{key}_credential` are both given");
             checker.wrong(title, name.span(), "only one of them", "remove one of the two");
