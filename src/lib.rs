@@ -11,10 +11,12 @@
 //! * [`kubernetes`] is the only place that names kube's types, [`proxmox`] the only one that names reqwest's.
 //! * [`cli`] is what an operator types.
 
+pub mod bootstrap;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod kubernetes;
+pub mod machines;
 pub mod model;
 pub mod planning;
 pub mod proxmox;
