@@ -118,7 +118,9 @@ fn arguments(facts: &JoinFacts) -> Value {
 /// Whether a kubelet may put this label on its own Node; the others are set through the API once it is there.
 fn may_set_itself(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else { return true };
-    let below = |domain: &str| prefix == domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    let below = |domain: &str| {
+        prefix == domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+    };
     if !below("kubernetes.io") && !below("k8s.io") {
         return true;
     }
@@ -130,7 +132,11 @@ mod tests {
     use super::*;
 
     fn facts(minor: u32) -> JoinFacts {
-        let labels = [("pve-autoscaler/pool", "w"), ("topology.kubernetes.io/zone", "z1"), ("node-role.kubernetes.io/worker", "")];
+        let labels = [
+            ("pve-autoscaler/pool", "w"),
+            ("topology.kubernetes.io/zone", "z1"),
+            ("node-role.kubernetes.io/worker", ""),
+        ];
         JoinFacts {
             name: "w-1".to_owned(),
             api_server: "10.0.0.1:6443".to_owned(),
@@ -138,7 +144,12 @@ mod tests {
             token: "abcdef.0123456789abcdef".to_owned().into(),
             minor,
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            taints: vec![Taint { key: "d".to_owned(), value: "b".to_owned(), effect: TaintEffect::NoExecute, time_added: None }],
+            taints: vec![Taint {
+                key: "d".to_owned(),
+                value: "b".to_owned(),
+                effect: TaintEffect::NoExecute,
+                time_added: None,
+            }],
             kubelet_args: BTreeMap::from([("v".to_owned(), "2".to_owned())]),
             max_pods: Some(50),
             ignore_preflight_errors: Vec::new(),
@@ -147,7 +158,8 @@ mod tests {
 
     #[test]
     fn each_release_gets_the_form_that_its_kubeadm_reads() {
-        let read = |minor| -> Value { serde_json::from_str(configuration(&facts(minor)).expose_secret()).unwrap() };
+        let read =
+            |minor| -> Value { serde_json::from_str(configuration(&facts(minor)).expose_secret()).unwrap() };
         let new = read(36);
         assert_eq!(new["apiVersion"], "kubeadm.k8s.io/v1beta4");
         let labels = "pve-autoscaler/pool=w,topology.kubernetes.io/zone=z1";

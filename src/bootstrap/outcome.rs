@@ -46,7 +46,9 @@ fn last_lines(text: &str) -> String {
 fn masked(word: &str) -> String {
     let core = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let token = core.split_once('.').filter(|(id, secret)| {
-        let fine = |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let fine = |text: &str, length| {
+            text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
         fine(id, 6) && fine(secret, 16)
     });
     match token {
@@ -65,7 +67,13 @@ mod tests {
             (Some(0), None, "joined, systemd was running\n", "", JoinEnd::Joined { degraded: false }),
             (Some(0), None, "joined, systemd was degraded\n", "", JoinEnd::Joined { degraded: true }),
             (Some(75), None, "", "another join runs here", JoinEnd::Busy),
-            (Some(72), None, "", "systemd is starting\n", JoinEnd::Failed("the guest did not come up: systemd is starting".to_owned())),
+            (
+                Some(72),
+                None,
+                "",
+                "systemd is starting\n",
+                JoinEnd::Failed("the guest did not come up: systemd is starting".to_owned()),
+            ),
             (Some(1), None, "", "a\n\nb\n", JoinEnd::Failed("`kubeadm join` exited with 1: a; b".to_owned())),
             (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
         ];
@@ -77,6 +85,9 @@ mod tests {
     #[test]
     fn a_token_in_the_output_is_masked() {
         let end = read(Some(1), None, "", "error: token \"abcdef.0123456789abcdef\" is bad");
-        assert_eq!(end, JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned()));
+        assert_eq!(
+            end,
+            JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
+        );
     }
 }

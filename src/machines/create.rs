@@ -24,7 +24,8 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().created).unsigned_abs();
     // A node that had registered before a restart is not too late, however old its record is.
-    let left = if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
+    let left =
+        if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
     let steps = steps(ctx, machine, fresh);
     tokio::time::timeout(left, steps).await.unwrap_or_else(|_| {
         Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame: Blame::Pool })
@@ -47,7 +48,8 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         machine.enter(ctx, Phase::Cloning, "the clone is being made");
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
         machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
-        within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned)).await?;
+        within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+            .await?;
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
@@ -86,7 +88,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             look_first = true;
         }
         if look_first {
-            let sight = insist(ctx.config.limits.clone, machine.seed(), async || {
+            let sight = insist!(ctx.config.limits.clone, machine.seed(), {
                 Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
             });
             match sight.await? {
@@ -108,7 +110,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Sight::Absent => {}
             }
         }
-        match insist(ctx.config.limits.clone, machine.seed(), async || send_clone(ctx, machine, pool).await).await? {
+        match insist!(ctx.config.limits.clone, machine.seed(), send_clone(ctx, machine, pool).await).await? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
             Sent::Unknown => maybe_sent = Some(Instant::now()),
             Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
@@ -128,7 +130,8 @@ enum Sent {
 
 async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
     let record = machine.record();
-    let marker = Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
+    let marker =
+        Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
     let made_for = match record.pods.as_slice() {
         [] => "Made to keep the pool at its minimum.".to_owned(),
         pods => format!("Made for {}.", pods.join(", ")),
@@ -138,7 +141,10 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
         template: record.template,
         vmid: record.slot.vmid,
         name: record.name.clone(),
-        description: marker.describe(&format!("Worker of Kubernetes cluster {}, pool {}.\n{made_for}", ctx.config.cluster, pool.name)),
+        description: marker.describe(&format!(
+            "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
+            ctx.config.cluster, pool.name
+        )),
         pool: ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.clone()),
         target: (record.host != record.template_host).then(|| record.host.clone()),
         full: pool.clone == CloneKind::Full,
@@ -165,11 +171,16 @@ async fn taken(ctx: &Context, machine: &Tracked) -> Trouble {
 }
 
 /// Settings, then the disk's size. What is right already is not written again.
-async fn configure(ctx: &Context, machine: &mut Tracked, pool: &Pool, cloned: VmConfig) -> Result<(), Trouble> {
+async fn configure(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    cloned: VmConfig,
+) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
     let mut known = Some(cloned.clone());
-    insist(limit, machine.seed(), async || {
+    insist!(limit, machine.seed(), {
         let config = match known.take() {
             Some(config) => config,
             None => ours(ctx, &record).await?,
@@ -189,11 +200,15 @@ async fn configure(ctx: &Context, machine: &mut Tracked, pool: &Pool, cloned: Vm
     .await?;
     if let Some(disk) = &pool.disk {
         let present = cloned.drive_size(&disk.device).ok_or_else(|| {
-            Trouble::pool(format!("the template has no disk `{}`: set `disk_device` of the pool", disk.device))
+            Trouble::pool(format!(
+                "the template has no disk `{}`: set `disk_device` of the pool",
+                disk.device
+            ))
         })?;
         if present < disk.bytes {
-            insist(limit, machine.seed(), async || {
-                let upid = ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
+            insist!(limit, machine.seed(), {
+                let upid =
+                    ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
                 jobs::succeed(ctx, RESIZE, &upid, limit).await
             })
             .await?;
@@ -222,7 +237,7 @@ async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, 
 async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut ask_first = !fresh;
-    insist(ctx.config.limits.start, machine.seed(), async || {
+    insist!(ctx.config.limits.start, machine.seed(), {
         if std::mem::replace(&mut ask_first, true) && ctx.proxmox.power(host, vmid).await? == Power::Running {
             return Ok(());
         }

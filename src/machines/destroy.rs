@@ -34,7 +34,8 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         forget_node(ctx, machine).await?;
     }
     if let Some(id) = machine.record().token_id.clone() {
-        insist(ctx.config.limits.destroy, machine.seed(), async || Ok(ctx.kubernetes.delete_token(&id).await?)).await?;
+        insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.kubernetes.delete_token(&id).await?))
+            .await?;
     }
     machine.drop_record(ctx).await
 }
@@ -75,7 +76,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
 }
 
 async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
-    insist(ctx.config.limits.destroy, machine.seed(), async || {
+    insist!(ctx.config.limits.destroy, machine.seed(), {
         Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
     })
     .await
@@ -84,10 +85,13 @@ async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
 /// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's record.
 async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
     let record = machine.record();
-    let seen = insist(ctx.config.limits.destroy, machine.seed(), async || Ok(ctx.proxmox.resources().await?)).await?;
+    let seen = insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
     if seen.hosts.get(&record.host).is_some_and(|host| !host.online) {
         return Err(Trouble::Failed {
-            what: format!("host {} is down: what becomes of its VM {} is decided when it is back", record.host, record.slot.vmid),
+            what: format!(
+                "host {} is down: what becomes of its VM {} is decided when it is back",
+                record.host, record.slot.vmid
+            ),
             blame: Blame::Host,
         });
     }
@@ -98,7 +102,10 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     let record = machine.record();
     let vmid = record.slot.vmid;
     Trouble::Administrator {
-        what: format!("VM {vmid} on {} is still locked ({lock}), and a token cannot remove a lock", record.host),
+        what: format!(
+            "VM {vmid} on {} is still locked ({lock}), and a token cannot remove a lock",
+            record.host
+        ),
         command: format!("on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1", record.host),
     }
 }
@@ -111,7 +118,7 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
     let graceful = manner == Manner::Graceful && config.agent_enabled();
     // Proxmox itself pulls the plug when the guest does not end in time.
     let limit = limits.shutdown + limits.start;
-    insist(limit, machine.seed(), async || {
+    insist!(limit, machine.seed(), {
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
             return Ok(());
         }
@@ -124,7 +131,9 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
             Exit::Ok | Exit::Warnings(_) => Ok(()),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
-                Trouble::Proxmox(error) => Trouble::Proxmox(crate::proxmox::Error { kind: Kind::Busy, ..error }),
+                Trouble::Proxmox(error) => {
+                    Trouble::Proxmox(crate::proxmox::Error { kind: Kind::Busy, ..error })
+                }
                 trouble => trouble,
             }),
         }
@@ -138,15 +147,22 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let limit = ctx.config.limits.destroy;
     let node = match node::find(ctx, record) {
         Some(node) => Some((node.name.clone(), node.uid.clone())),
-        None => record.node_uid.clone().map(|uid| (machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+        None => record
+            .node_uid
+            .clone()
+            .map(|uid| (machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
     };
     let Some((name, uid)) = node else { return Ok(()) };
-    insist(limit, machine.seed(), async || match ctx.kubernetes.delete_node(&name, &uid).await {
-        // Another Node has its name: ours is gone.
-        Err(error) if error.kind() == crate::kubernetes::ErrorKind::Conflict => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(()) => Ok(()),
-    })
+    insist!(
+        limit,
+        machine.seed(),
+        match ctx.kubernetes.delete_node(&name, &uid).await {
+            // Another Node has its name: ours is gone.
+            Err(error) if error.kind() == crate::kubernetes::ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    )
     .await
 }
 
@@ -155,7 +171,7 @@ async fn destroy(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let record = machine.record();
     let (host, vmid) = (&record.host, record.slot.vmid);
     let limit = ctx.config.limits.destroy;
-    insist(limit, machine.seed(), async || {
+    insist!(limit, machine.seed(), {
         match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
             Sight::Ours(_) => {}
             Sight::Absent | Sight::Foreign(_) => return Ok(()),

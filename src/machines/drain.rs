@@ -1,6 +1,7 @@
 //! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
-use crate::kubernetes::Eviction;
+use crate::kubernetes::{Cluster, Error, Eviction};
 use crate::model::Pod;
 use crate::planning;
 
@@ -36,7 +37,12 @@ struct Refused {
 }
 
 /// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, node: &str, limit: Duration) -> Result<Drained, Trouble> {
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &str,
+    limit: Duration,
+) -> Result<Drained, Trouble> {
     let end = Instant::now() + limit;
     let mut refused: BTreeMap<String, Refused> = BTreeMap::new();
     let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
@@ -47,43 +53,51 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, node: &str, limit:
         snapshot.time = ctx.clock.now();
         let left = match planning::evictions(&snapshot, &ctx.config, node) {
             Ok(left) => left,
-            Err(why) => return Ok(Drained::GivenUp(format!("{why} came to the node meanwhile and must stay"))),
+            Err(why) => {
+                return Ok(Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")));
+            }
         };
         if left.evict.is_empty() && left.leaving.is_empty() {
             return Ok(Drained::Empty);
         }
         if Instant::now() >= end {
             let what = last_words(&refused, left.evict.len() + left.leaving.len());
-            return Ok(Drained::GivenUp(format!("it was not empty after {}: {what}", super::trouble::words(limit))));
+            return Ok(Drained::GivenUp(format!(
+                "it was not empty after {}: {what}",
+                super::trouble::words(limit)
+            )));
         }
         let now = Instant::now();
         // An eviction that was accepted shows in the watch a moment later.
-        let due = left.evict.iter().filter(|pod| {
+        let mut due = left.evict.clone();
+        due.retain(|pod| {
             refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
                 && asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
         });
-        let answers: Vec<(&Pod, Result<Eviction, _>)> = futures::stream::iter(due.map(|pod| async move {
-            (&**pod, ctx.kubernetes.evict(&pod.namespace, &pod.name, &pod.uid, None).await)
-        }))
-        .buffer_unordered(AT_A_TIME)
-        .collect()
-        .await;
+        let answers: Vec<_> = futures::stream::iter(due)
+            .map(|pod| evict(ctx.kubernetes.clone(), pod))
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
         for (pod, answer) in answers {
             match answer {
                 Ok(Eviction::Evicted | Eviction::Gone) => {
                     refused.remove(&pod.uid);
                     asked.insert(pod.uid.clone(), Instant::now());
                 }
-                Ok(Eviction::Refused { message, retry_after }) => refuse(&mut refused, pod, message, retry_after),
+                Ok(Eviction::Refused { message, retry_after }) => {
+                    refuse(&mut refused, &pod, message, retry_after);
+                }
                 Ok(Eviction::Blocked { message }) => {
                     return Ok(Drained::GivenUp(format!("{} cannot be evicted: {message}", pod.id())));
                 }
-                Err(error) => refuse(&mut refused, pod, error.to_string(), None),
+                Err(error) => refuse(&mut refused, &pod, error.to_string(), None),
             }
         }
         machine.say(ctx, &last_words(&refused, left.evict.len() + left.leaving.len()));
         tokio::time::sleep(LOOKS.0).await;
-        let next = refused.values().map(|refused| refused.until).filter(|until| *until > Instant::now()).min();
+        let next =
+            refused.values().map(|refused| refused.until).filter(|until| *until > Instant::now()).min();
         let latest = (Instant::now() + LOOKS.1).min(end);
         tokio::select! {
             biased;
@@ -91,6 +105,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, node: &str, limit:
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
     }
+}
+
+async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {
+    let answer = kubernetes.evict(&pod.namespace, &pod.name, &pod.uid, None).await;
+    (pod, answer)
 }
 
 fn refuse(refused: &mut BTreeMap<String, Refused>, pod: &Pod, why: String, wait: Option<Duration>) {

@@ -47,7 +47,9 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
             Ok(TaskStatus::Running) => {}
             // The log of a host that was restarted has forgotten it.
             Err(error) if error.kind == Kind::NotFound => return Ok(Exit::Unknown),
-            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => return Err(error.into()),
+            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => {
+                return Err(error.into());
+            }
             Err(error) => tracing::debug!(%error, "a task cannot be looked at for the moment"),
         }
     }

@@ -24,20 +24,22 @@ pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticke
     let settings = settings(ctx)?;
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
-        insist(limit, machine.seed(), async || Ok(ctx.kubernetes.delete_token(&old).await?)).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(&old).await?)).await?;
     }
     let ticket = match &settings.token {
         TokenSource::Api => {
             let description = format!("pve-autoscaler: machine {}", machine.record().name);
             // Repeated after an answer that was lost, one token too many exists: nobody knows its secret, and it ends soon.
-            let token = insist(limit, machine.seed(), async || {
+            let token = insist!(limit, machine.seed(), {
                 Ok(ctx.kubernetes.mint_token(settings.token_ttl, &description).await?)
             });
             let token = token.await?;
             Ticket { token: token.joined(), id: token.id }
         }
         TokenSource::Ssh(_) => {
-            return Err(Trouble::pool("tokens over SSH cannot be made yet: set `token = \"api\"` in `[bootstrap]`"));
+            return Err(Trouble::pool(
+                "tokens over SSH cannot be made yet: set `token = \"api\"` in `[bootstrap]`",
+            ));
         }
     };
     let id = ticket.id.clone();
@@ -81,7 +83,9 @@ pub(super) async fn run(
             }
             Some(JoinEnd::Failed(why)) => return Err(Trouble::pool(why)),
             // The script can be run again: it joins once.
-            Some(JoinEnd::Busy) | None => tracing::debug!(machine = %record.name, "the join is asked for again"),
+            Some(JoinEnd::Busy) | None => {
+                tracing::debug!(machine = %record.name, "the join is asked for again");
+            }
         }
     }
 }
@@ -95,7 +99,8 @@ async fn asked(
     input: &secrecy::SecretString,
 ) -> Result<i64, Trouble> {
     let limit = ctx.config.limits.agent;
-    let late = || Trouble::Limit { what: "the guest agent's first answer".to_owned(), limit, blame: Blame::Pool };
+    let late =
+        || Trouble::Limit { what: "the guest agent's first answer".to_owned(), limit, blame: Blame::Pool };
     let asking = async {
         loop {
             boot.wait(ctx, record).await;
@@ -157,9 +162,14 @@ fn settings(ctx: &Context) -> Result<&Bootstrap, Trouble> {
     ctx.config.bootstrap.as_ref().ok_or_else(|| Trouble::pool("the configuration has no table `[bootstrap]`"))
 }
 
-async fn join_facts(ctx: &Context, machine: &Tracked, pool: &Pool, ticket: &Ticket) -> Result<JoinFacts, Trouble> {
+async fn join_facts(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    ticket: &Ticket,
+) -> Result<JoinFacts, Trouble> {
     let settings = settings(ctx)?;
-    let facts = insist(ctx.config.limits.join, machine.seed(), async || {
+    let facts = insist!(ctx.config.limits.join, machine.seed(), {
         Ok(ctx.cluster_facts.get_or_try_init(|| cluster_facts(ctx)).await?.clone())
     });
     let facts: ClusterFacts = facts.await?;

@@ -33,11 +33,11 @@ mod templates;
 mod tracked;
 mod trouble;
 
-pub use context::Context;
+pub use context::{ClusterFacts, Context};
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
 pub use task::{Ending, Reports, Told, adopt, create, discard, retire};
+pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;
-pub use templates::{Templates, Usable};

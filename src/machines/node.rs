@@ -7,11 +7,11 @@ use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use crate::bootstrap::starting_taint;
 use crate::config::Pool;
+use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::model::snapshot::POOL_LABEL;
-use crate::model::Record;
 use crate::model::selector::Labels;
+use crate::model::snapshot::POOL_LABEL;
 
 /// The Node whose `systemUUID` is the VM's; `None` while there is none.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
@@ -43,12 +43,13 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     machine.node = Some(node.name.clone());
     machine.enter(ctx, Phase::Registered, "the Node is not ready yet");
     read_back(ctx, machine, pool, &node).await?;
-    let ready = tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
+    let ready =
+        tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
     let node = ready.await.ok().flatten().ok_or_else(|| late("the Node's readiness", limits.ready))?;
     open(ctx, machine, pool, &node).await?;
     let token = machine.record().token_id.clone();
     if let Some(id) = &token {
-        insist(limits.ready, machine.seed(), async || Ok(ctx.kubernetes.delete_token(id).await?)).await?;
+        insist!(limits.ready, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await?;
     }
     machine.enter(ctx, Phase::Ready, "");
     machine.stored.record.token_id = None;
@@ -65,12 +66,15 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
     let missing = missing_labels(&wanted_labels(machine.record(), pool), node);
     let limit = ctx.config.limits.ready;
     if !missing.is_empty() {
-        insist(limit, machine.seed(), async || Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
     }
     for taint in &pool.taints {
-        let there = node.taints.iter().any(|one| (&one.key, &one.value, one.effect) == (&taint.key, &taint.value, taint.effect));
+        let there = node
+            .taints
+            .iter()
+            .any(|one| (&one.key, &one.value, one.effect) == (&taint.key, &taint.value, taint.effect));
         if !there {
-            insist(limit, machine.seed(), async || Ok(ctx.kubernetes.add_taint(&node.name, taint).await?)).await?;
+            insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, taint).await?)).await?;
         }
     }
     Ok(())
@@ -82,7 +86,7 @@ async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Res
     let taint = starting_taint();
     if node.taints.iter().any(|one| one.key == taint.key) {
         let limit = ctx.config.limits.ready;
-        insist(limit, machine.seed(), async || Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
     }
     Ok(())
 }
@@ -96,5 +100,9 @@ pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
 
 fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
     let lacks = |key: &String, value: &String| node.labels.get(key) != Some(value);
-    wanted.iter().filter(|(key, value)| lacks(key, value)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    wanted
+        .iter()
+        .filter(|(key, value)| lacks(key, value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }

@@ -42,8 +42,9 @@ fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
         Description::BeingCloned => Sight::BeingCloned,
-        Description::Foreign => {
-            Sight::Foreign(format!("it is `{}` and does not carry our mark", config.get("name").unwrap_or("?")))
-        }
+        Description::Foreign => Sight::Foreign(format!(
+            "it is `{}` and does not carry our mark",
+            config.get("name").unwrap_or("?")
+        )),
     }
 }

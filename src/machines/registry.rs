@@ -87,7 +87,11 @@ pub struct Registry(Arc<Inner>);
 
 impl Default for Registry {
     fn default() -> Self {
-        Self(Arc::new(Inner { machines: Mutex::default(), freed: Mutex::default(), changed: watch::Sender::new(0) }))
+        Self(Arc::new(Inner {
+            machines: Mutex::default(),
+            freed: Mutex::default(),
+            changed: watch::Sender::new(0),
+        }))
     }
 }
 
@@ -137,7 +141,9 @@ impl Registry {
         let moved = {
             let mut machines = self.machines();
             let before = machines.insert(id, view.clone());
-            before.is_none_or(|before| (before.phase, &before.node, before.busy) != (view.phase, &view.node, view.busy))
+            before.is_none_or(|before| {
+                (before.phase, &before.node, before.busy) != (view.phase, &view.node, view.busy)
+            })
         };
         if moved {
             self.0.changed.send_modify(|count| *count += 1);
@@ -152,7 +158,7 @@ impl Registry {
     }
 
     /// Forgets a machine whose record is gone.
-    pub(super) fn remove(&self, id: &str, now: Timestamp) {
+    pub fn forget(&self, id: &str, now: Timestamp) {
         let gone = self.machines().remove(id);
         if let Some(view) = gone {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);

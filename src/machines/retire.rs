@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::Context;
 use super::destroy::{self, Manner};
 use super::drain::{self, Drained};
 use super::node::{self, until};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
-use super::Context;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, UNNEEDED_SINCE};
@@ -48,11 +48,11 @@ fn leaving() -> Taint {
 
 async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
-    insist(limit, machine.seed(), async || Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {
         // Recorded first: what an interrupted drain leaves behind has to be undone by whoever goes on.
         machine.change(ctx, |record| record.cordoned = true).await?;
-        insist(limit, machine.seed(), async || Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
     }
     Ok(())
 }
@@ -76,13 +76,13 @@ async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result
 async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
     if machine.record().cordoned {
-        insist(limit, machine.seed(), async || Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
     }
-    insist(limit, machine.seed(), async || {
+    insist!(limit, machine.seed(), {
         Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?)
     })
     .await?;
-    insist(limit, machine.seed(), async || Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
     machine.enter(ctx, Phase::Ready, "");
     machine
         .change(ctx, |record| {

@@ -19,7 +19,11 @@ pub struct Taken {
 
 /// The free slots of each pool: never used ones first, then the one that has been free for longest. A slot whose VMID or
 /// address somebody else has is out of service.
-pub fn free(config: &Config, taken: &Taken, freed: impl Fn(&Slot) -> Option<Timestamp>) -> BTreeMap<String, Vec<Slot>> {
+pub fn free(
+    config: &Config,
+    taken: &Taken,
+    freed: impl Fn(&Slot) -> Option<Timestamp>,
+) -> BTreeMap<String, Vec<Slot>> {
     let pools = config.pools.iter().map(|pool| {
         let mut slots: Vec<Slot> = pool
             .slots()

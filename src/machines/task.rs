@@ -1,13 +1,14 @@
 //! One task for each machine that something is done to, and how it ends.
 
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use super::Context;
 use super::create as creation;
 use super::destroy;
 use super::retire as retirement;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
-use super::Context;
 use crate::kubernetes::{ErrorKind, RecordError, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -43,6 +44,8 @@ pub struct Told {
     pub record: Record,
     /// How it ended, or what happened on the way.
     pub ending: Ending,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// Where tasks report to.
@@ -53,15 +56,15 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     let stored = match ctx.kubernetes.create_record(&record).await {
         Ok(stored) => stored,
         Err(RecordError::SlotTaken { .. }) => {
-            ctx.registry.remove(&record.id, ctx.clock.now());
-            tell(&reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
+            ctx.registry.forget(&record.id, ctx.clock.now());
+            tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
             return;
         }
         Err(error) => {
             // Where the outcome is not known the record may be there: the next look at all records finds it.
-            ctx.registry.remove(&record.id, ctx.clock.now());
+            ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
-            tell(&reports, &record, Ending::Failed { reason, blame: Blame::Nobody });
+            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Nobody });
             return;
         }
     };
@@ -116,7 +119,7 @@ fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
 async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
     let trouble = match creation::run(ctx, &mut machine, fresh).await {
         Ok(()) => {
-            tell(reports, machine.record(), Ending::Ready);
+            tell(ctx, reports, machine.record(), Ending::Ready);
             ctx.registry.release(&machine.record().id);
             return;
         }
@@ -131,7 +134,7 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
         Trouble::Foreign { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => Ending::Failed { reason: reason.clone(), blame: trouble.blame() },
     };
-    tell(reports, machine.record(), ending);
+    tell(ctx, reports, machine.record(), ending);
     match give_up(ctx, &mut machine, &reason).await {
         Ok(()) => discarding(ctx, machine, &reason, reports).await,
         Err(trouble) => lost(ctx, &machine, &trouble, reports),
@@ -159,16 +162,16 @@ async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(
 async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
     machine.enter(ctx, Phase::Failed, reason);
     match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
-        Ok(()) => tell(reports, machine.record(), Ending::Discarded),
+        Ok(()) => tell(ctx, reports, machine.record(), Ending::Discarded),
         Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
     }
 }
 
 async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
     match retirement::run(ctx, &mut machine).await {
-        Ok(retirement::Retired::Gone) => tell(reports, machine.record(), Ending::Removed),
+        Ok(retirement::Retired::Gone) => tell(ctx, reports, machine.record(), Ending::Removed),
         Ok(retirement::Retired::GivenUp(why)) => {
-            tell(reports, machine.record(), Ending::GivenUp(why));
+            tell(ctx, reports, machine.record(), Ending::GivenUp(why));
             ctx.registry.release(&machine.record().id);
         }
         Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
@@ -182,7 +185,7 @@ fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Repo
     let words = trouble.to_string();
     tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
     machine.say(ctx, &words);
-    tell(reports, machine.record(), Ending::Stuck(words));
+    tell(ctx, reports, machine.record(), Ending::Stuck(words));
     ctx.registry.release(&machine.record().id);
 }
 
@@ -193,15 +196,15 @@ fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) 
         _ => false,
     };
     tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
-    tell(reports, machine.record(), Ending::Stuck(trouble.to_string()));
+    tell(ctx, reports, machine.record(), Ending::Stuck(trouble.to_string()));
     if gone {
-        ctx.registry.remove(&machine.record().id, ctx.clock.now());
+        ctx.registry.forget(&machine.record().id, ctx.clock.now());
     } else {
         ctx.registry.release(&machine.record().id);
     }
 }
 
-fn tell(reports: &Reports, record: &Record, ending: Ending) {
+fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
     // The receiver lives as long as the daemon: without it there is nobody to tell.
-    let _ = reports.send(Told { record: record.clone(), ending });
+    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
 }

@@ -71,13 +71,14 @@ impl Templates {
         for pool in &config.pools {
             let mut found = Found::default();
             let Some(wanted) = &pool.template else { continue };
-            let candidates: Vec<&Guest> = seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
+            let candidates: Vec<&Guest> =
+                seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
             if candidates.is_empty() {
                 found.problems.push(missing(wanted));
             }
             for guest in candidates {
-                if !read.contains_key(&guest.vmid) {
-                    read.insert(guest.vmid, proxmox.config(&guest.host, guest.vmid).await?);
+                if let std::collections::btree_map::Entry::Vacant(e) = read.entry(guest.vmid) {
+                    e.insert(proxmox.config(&guest.host, guest.vmid).await?);
                 }
                 let Some(vm) = read.get(&guest.vmid) else { continue };
                 match judge(pool, guest, vm, seen) {
@@ -116,10 +117,16 @@ fn judge(pool: &Pool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usabl
         return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
     }
     if !vm.agent_enabled() {
-        return Err(format!("{who} has the guest agent switched off: `qm set {} --agent enabled=1`", guest.vmid));
+        return Err(format!(
+            "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
+            guest.vmid
+        ));
     }
     if vm.cloudinit_drive().is_none() {
-        return Err(format!("{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`", guest.vmid));
+        return Err(format!(
+            "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
+            guest.vmid
+        ));
     }
     if let Some(disk) = &pool.disk
         && vm.drive_size(&disk.device).is_none()
@@ -131,7 +138,8 @@ fn judge(pool: &Pool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usabl
 
 /// Its own host, and all others if every volume is on a storage that they share.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
-    let storages: BTreeSet<&str> = vm.volumes().into_iter().map(|volume| volume.split(':').next().unwrap_or("")).collect();
+    let storages: BTreeSet<&str> =
+        vm.volumes().into_iter().map(|volume| volume.split(':').next().unwrap_or("")).collect();
     let has = |host: &str, storage: &str| {
         seen.storages.iter().any(|one| one.host == host && one.name == storage && one.size.shared)
     };

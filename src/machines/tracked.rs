@@ -87,7 +87,7 @@ impl Tracked {
         let seed = self.seed();
         let stored = &mut self.stored;
         let kubernetes = &ctx.kubernetes;
-        insist(RECORD_LIMIT, seed, async || Ok(kubernetes.update_record(stored).await?)).await?;
+        insist!(RECORD_LIMIT, seed, Ok(kubernetes.update_record(stored).await?)).await?;
         self.show(ctx);
         Ok(())
     }
@@ -95,15 +95,16 @@ impl Tracked {
     /// Drops the record: the slot is free.
     pub async fn drop_record(&mut self, ctx: &Context) -> Result<(), Trouble> {
         let (stored, kubernetes) = (&self.stored, &ctx.kubernetes);
-        insist(RECORD_LIMIT, self.seed(), async || Ok(kubernetes.delete_record(stored).await?)).await?;
+        insist!(RECORD_LIMIT, self.seed(), Ok(kubernetes.delete_record(stored).await?)).await?;
         self.phase = Phase::Gone;
-        ctx.registry.remove(&self.stored.record.id, ctx.clock.now());
+        ctx.registry.forget(&self.stored.record.id, ctx.clock.now());
         Ok(())
     }
 
     /// Seed of this machine's jitter: the same machine, the same jitter.
     pub fn seed(&self) -> u64 {
         let bytes = self.stored.record.id.bytes();
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 }

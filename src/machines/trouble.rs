@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -82,7 +82,9 @@ impl Trouble {
                 Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => Blame::Host,
                 _ => Blame::Pool,
             },
-            Self::Kubernetes(_) | Self::RecordLost(_) | Self::Foreign { .. } | Self::Administrator { .. } => Blame::Nobody,
+            Self::Kubernetes(_) | Self::RecordLost(_) | Self::Foreign { .. } | Self::Administrator { .. } => {
+                Blame::Nobody
+            }
         }
     }
 
@@ -90,7 +92,15 @@ impl Trouble {
     fn passes(&self) -> bool {
         match self {
             Self::Proxmox(error) => {
-                matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy | Kind::NoQuorum | Kind::Changed | Kind::Unauthorized)
+                matches!(
+                    error.kind,
+                    Kind::HostUnreachable
+                        | Kind::OutcomeUnknown
+                        | Kind::Busy
+                        | Kind::NoQuorum
+                        | Kind::Changed
+                        | Kind::Unauthorized
+                )
             }
             Self::Kubernetes(error) => matches!(
                 error.kind(),
@@ -139,38 +149,71 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// A time in words: `90 s`, `5 min`.
 pub(super) fn words(time: Duration) -> String {
     let seconds = time.as_secs();
-    if seconds >= 120 && seconds.is_multiple_of(60) { format!("{} min", seconds / 60) } else { format!("{seconds} s") }
+    if seconds >= 120 && seconds.is_multiple_of(60) {
+        format!("{} min", seconds / 60)
+    } else {
+        format!("{seconds} s")
+    }
 }
 
-/// Tries something until it works, fails for good, or the limit is over. `attempt` must be safe to repeat.
-pub(super) async fn insist<T>(
-    limit: Duration,
-    seed: u64,
-    mut attempt: impl AsyncFnMut() -> Result<T, Trouble>,
-) -> Result<T, Trouble> {
-    let end = Instant::now() + limit;
-    let mut pauses = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(250))
-        .with_max_delay(Duration::from_secs(15))
-        .with_factor(2.0)
-        .with_jitter()
-        .with_jitter_seed(seed)
-        .without_max_times()
-        .build();
-    loop {
-        let trouble = match attempt().await {
-            Ok(done) => return Ok(done),
-            Err(trouble) if trouble.passes() => trouble,
-            Err(trouble) => return Err(trouble),
-        };
-        let pause = pauses.next().unwrap_or(Duration::from_secs(15));
-        if Instant::now() + pause > end {
+/// Tries at something, with pauses that grow, until a limit.
+pub(super) struct Tries {
+    end: Instant,
+    pauses: ExponentialBackoff,
+}
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+impl Tries {
+    /// Tries for `limit` at most, with the jitter of `seed`.
+    pub fn new(limit: Duration, seed: u64) -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(250))
+            .with_max_delay(LONGEST_PAUSE)
+            .with_factor(2.0)
+            .with_jitter()
+            .with_jitter_seed(seed)
+            .without_max_times()
+            .build();
+        Self { end: Instant::now() + limit, pauses }
+    }
+
+    /// Waits for the next try, if what went wrong may pass and there is time left.
+    ///
+    /// # Errors
+    /// What went wrong, for good.
+    pub async fn again(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+        let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
+        if !trouble.passes() || Instant::now() + pause > self.end {
             return Err(trouble);
         }
         tracing::debug!(error = %trouble, ?pause, "trying again");
         tokio::time::sleep(pause).await;
+        Ok(())
     }
 }
+
+/// Tries something until it works, fails for good, or the limit is over: a future. The attempt must be safe to repeat.
+macro_rules! insist {
+    ($limit:expr, $seed:expr, $attempt:expr) => {
+        async {
+            let mut tries = $crate::machines::trouble::Tries::new($limit, $seed);
+            loop {
+                let attempt: Result<_, $crate::machines::trouble::Trouble> = async { $attempt }.await;
+                match attempt {
+                    Ok(done) => break Ok(done),
+                    Err(trouble) => {
+                        if let Err(trouble) = tries.again(trouble).await {
+                            break Err(trouble);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+pub(super) use insist;
 
 #[cfg(test)]
 mod tests {
@@ -188,14 +231,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_passes_is_tried_again_until_the_limit_and_no_longer() {
         let mut left = 3;
-        let done = insist(Duration::from_mins(1), 1, async || {
+        let done = insist!(Duration::from_mins(1), 1, {
             left -= 1;
             if left == 0 { Ok(7) } else { Err(unreachable()) }
         });
         assert_eq!(done.await.unwrap(), 7);
 
         let started = Instant::now();
-        let failed = insist(Duration::from_mins(1), 1, async || Err::<(), _>(unreachable())).await;
+        let failed = insist!(Duration::from_mins(1), 1, Err::<(), _>(unreachable())).await;
         assert!(matches!(failed, Err(Trouble::Proxmox(_))));
         assert!(started.elapsed() <= Duration::from_mins(1));
         assert!(started.elapsed() > Duration::from_secs(30));
@@ -204,7 +247,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_does_not_pass_ends_at_once() {
         let mut tries = 0;
-        let failed = insist(Duration::from_mins(1), 1, async || {
+        let failed = insist!(Duration::from_mins(1), 1, {
             tries += 1;
             Err::<(), _>(Trouble::pool("no such template"))
         });

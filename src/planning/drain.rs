@@ -91,7 +91,9 @@ impl<'a> Rules<'a> {
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push(pod.clone()),
-                Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => evictions.evict.push(pod.clone()),
+                Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
+                    evictions.evict.push(pod.clone());
+                }
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }
         }

@@ -50,7 +50,8 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 /// # Errors
 /// A pod has come that must not be evicted: it, and why.
 pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evictions, String> {
-    let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).cloned().collect();
+    let mut pods: Vec<_> =
+        snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).cloned().collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     rules

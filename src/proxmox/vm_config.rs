@@ -100,7 +100,9 @@ impl VmConfig {
     /// The disks that a backup job would take, written so that it leaves them out.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
         let disks = self.values.iter().filter(|(key, value)| {
-            is_drive(key) && !key.starts_with("efidisk") && !key.starts_with("tpmstate")
+            is_drive(key)
+                && !key.starts_with("efidisk")
+                && !key.starts_with("tpmstate")
                 && !value.contains("media=cdrom")
                 && value.split(',').next().is_some_and(|volume| volume.contains(':'))
                 && property(value, "backup").is_none_or(|backup| backup != "0")
@@ -132,7 +134,8 @@ impl VmConfig {
 /// Whether a key is a drive's: `scsi0`, not `scsihw`.
 fn is_drive(key: &str) -> bool {
     ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].iter().any(|bus| {
-        key.strip_prefix(bus).is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        key.strip_prefix(bus)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     })
 }
 
