@@ -48,14 +48,19 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<usize>,
+    at: Option<Place>,
+}
+
+/// A place in the configuration, counted from 1 on.
+#[derive(Debug, Serialize)]
+struct Place {
+    line: usize,
+    column: usize,
 }
 
 impl Line {
     fn good(what: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { what: what.into(), ok: true, message: message.into(), help: None, line: None, column: None }
+        Self { what: what.into(), ok: true, message: message.into(), help: None, at: None }
     }
 
     fn bad(what: impl Into<String>, message: impl Into<String>, help: Option<&str>) -> Self {
@@ -64,15 +69,13 @@ impl Line {
             ok: false,
             message: message.into(),
             help: help.map(ToOwned::to_owned),
-            line: None,
-            column: None,
+            at: None,
         }
     }
 
     fn finding(path: &str, finding: &Finding, report: &Report) -> Self {
-        let (line, column) = report.position(finding).unzip();
-        let bad = Self::bad(format!("config {path}"), &finding.title, finding.help.as_deref());
-        Self { line, column, ..bad }
+        let at = report.position(finding).map(|(line, column)| Place { line, column });
+        Self { at, ..Self::bad(format!("config {path}"), &finding.title, finding.help.as_deref()) }
     }
 }
 

@@ -202,16 +202,8 @@ impl Written {
     fn batch(&self, checker: &mut Checker) -> (Duration, Duration) {
         let (written, most) = (self.batch_window.as_ref(), self.batch_max.as_ref());
         let window = checker.duration("batch_window", written, Duration::from_millis(100));
-        let max = checker.positive("batch_max", most, Duration::from_secs(1).max(window));
-        if let Some((at, other)) = (window > max).then_some(()).and(written.or(most)).zip(most.or(written)) {
-            checker.clash(
-                "`batch_window` is longer than `batch_max`".to_owned(),
-                at.span(),
-                "must not be longer",
-                other.span(),
-                "raise `batch_max`, or lower `batch_window`",
-            );
-        }
+        let max = checker.positive("batch_max", most, Duration::from_secs(1));
+        checker.ordered(("batch_window", written, window), ("batch_max", most, max));
         (window, max)
     }
 

@@ -70,7 +70,7 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
             checker.wrong(title, out.at.clone(), "not part of any range", "remove it, or mend the ranges");
         }
     }
-    left_out.iter().fold(taken, |pieces, out| without(pieces, out))
+    left_out.iter().fold(taken, without)
 }
 
 /// IPv4 addresses stand in the IPv6 space as mapped ones: no range leads from the one to the other.

@@ -204,8 +204,9 @@ fn network(pool: &Written, pieces: &[Piece], prefix: u8, gateway: Option<IpAddr>
         }
     }
     if let Some((gateway, written)) = gateway.zip(pool.gateway.as_ref()) {
-        let link_local = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
-        if !net.contains(&gateway) && !(link_local && matches!(net, IpNet::V6(_))) {
+        let link_local =
+            matches!((gateway, net), (IpAddr::V6(six), IpNet::V6(_)) if six.is_unicast_link_local());
+        if !net.contains(&gateway) && !link_local {
             let title = format!("pool `{name}`: the gateway {gateway} is not in the machines' network");
             checker.wrong(title, written.span(), &format!("must be in {net}"), &help);
         }

@@ -23,10 +23,7 @@ fn refuses(cases: &[(&str, &[&str])]) {
 }
 
 fn refuses_text(text: &str, expected: &[&str]) {
-    let report = match parse("c.toml", text, Needs::Plan) {
-        Ok(_) => panic!("nothing is wrong with\n{text}"),
-        Err(report) => report,
-    };
+    let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };
     let said = report.plain();
     assert_eq!(report.findings().len(), 1, "{said}");
     for part in expected {
@@ -132,10 +129,10 @@ fn addresses_are_checked() {
         ("\"dhcp\"", "dns = [\"10.0.0.1\"]", ["`dns` means nothing with DHCP", "remove it"]),
     ] {
         let text = with(addresses, lines);
-        let report = match parse("c.toml", &text, Needs::Plan) {
-            Ok(_) => panic!("nothing is wrong with\n{text}"),
-            Err(report) => report.plain(),
+        let Err(report) = parse("c.toml", &text, Needs::Plan) else {
+            panic!("nothing is wrong with\n{text}")
         };
+        let report = report.plain();
         for part in expected {
             assert!(report.contains(part), "no {part:?} in\n{report}");
         }
