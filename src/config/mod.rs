@@ -15,6 +15,8 @@ mod report;
 mod scale_down;
 mod scale_up;
 mod secret;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::path::Path;
@@ -200,16 +202,8 @@ impl Written {
     fn batch(&self, checker: &mut Checker) -> (Duration, Duration) {
         let (written, most) = (self.batch_window.as_ref(), self.batch_max.as_ref());
         let window = checker.duration("batch_window", written, Duration::from_millis(100));
-        let max = checker.positive("batch_max", most, Duration::from_secs(1).max(window));
-        if let Some((at, other)) = (window > max).then_some(()).and(written.or(most)).zip(most.or(written)) {
-            checker.clash(
-                "`batch_window` is longer than `batch_max`".to_owned(),
-                at.span(),
-                "must not be longer",
-                other.span(),
-                "raise `batch_max`, or lower `batch_window`",
-            );
-        }
+        let max = checker.positive("batch_max", most, Duration::from_secs(1));
+        checker.ordered(("batch_window", written, window), ("batch_max", most, max));
         (window, max)
     }
 
@@ -235,132 +229,4 @@ impl Written {
 fn is_cluster(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
     !text.is_empty() && text.len() <= 63 && text.chars().all(fine)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_wrong_thing_is_reported_at_once_and_at_its_place() {
-        let text = "scan_interval = \"0s\"\n\n[scale_down]\nutilization_threshold = 1.5\n\n[[pool]]\nname = \"gpu\"\n\
-            min = 5\nmax = 3\ncores = 4\nmemory = \"8 gigs\"\n";
-        let report = parse("config.toml", text, Needs::Plan).unwrap_err().plain();
-        for expected in [
-            "config.toml:1:17",
-            "`scan_interval` must be longer than zero",
-            "config.toml:4:25",
-            "pool `gpu`: `min` is greater than `max`",
-            "config.toml:8:7",
-            "help: raise `max`, or lower `min`",
-            "config.toml:11:10",
-        ] {
-            assert!(report.contains(expected), "no {expected:?} in\n{report}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_gets_a_suggestion() {
-        let cases = [
-            ("[scale_dwon]\n", "did you mean `scale_down`?"),
-            ("[scale_down]\nuneeded_time = \"10m\"\n", "did you mean `unneeded_time`?"),
-            ("[[pool]]\nname = \"a\"\nmaximum = 3\n", "unknown field `maximum`"),
-        ];
-        for (text, expected) in cases {
-            let report = parse("c.toml", text, Needs::Plan).unwrap_err().plain();
-            assert!(report.contains(expected), "no {expected:?} in\n{report}");
-        }
-    }
-
-    #[test]
-    fn how_the_clusters_are_reached_is_checked() {
-        let good = "endpoints = [\"https://127.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
-        let cases = [
-            (good.to_owned(), ""),
-            (good.replace("https", "http"), "is not an endpoint"),
-            (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
-            (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
-            (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
-            (
-                format!("{good}token_credential = \"t\"\n"),
-                "`token_file` and `token_credential` are both given",
-            ),
-            (good.replace("token_file", "token"), "name it with `token_file`"),
-            (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
-            (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
-            (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
-        ];
-        for (table, expected) in cases {
-            let answer = parse("c.toml", &format!("[proxmox]\n{table}"), Needs::Plan);
-            match answer {
-                Ok(config) => assert!(expected.is_empty() && config.proxmox.is_some(), "{expected}"),
-                Err(report) => assert!(!expected.is_empty() && report.plain().contains(expected), "{report}"),
-            }
-        }
-        let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n", Needs::Plan).unwrap_err().plain();
-        assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
-    }
-
-    #[test]
-    fn a_secret_in_the_file_is_refused_and_never_shown() {
-        let cases = [
-            "[proxmox]\ntoken = \"S3CR3T\"\n",
-            "[proxmox]\n\"token\" = \"S3CR3T\"\n",
-            "proxmox = { password = \"S3CR3T\" }\n",
-            "[proxmox]\nendpoints = []\ntoken_id = \"a@pve!b=S3CR3T\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n",
-        ];
-        for text in cases {
-            let report = parse("c.toml", text, Needs::Plan).unwrap_err();
-            for said in [report.plain(), report.styled(), format!("{report:?}")] {
-                assert!(!said.contains("S3CR3T"), "{said}");
-            }
-            assert!(report.plain().contains("token_file"), "{report}");
-        }
-    }
-
-    #[test]
-    fn a_size_below_its_bound_is_refused() {
-        for (memory, expected) in [("-8GiB", "is negative"), ("0", "is zero"), ("0GiB", "is zero")] {
-            let text = format!("[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"{memory}\"\n");
-            let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
-            assert!(report.contains(expected), "{report}");
-        }
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let report = load(Path::new("/nonexistent/c.toml"), Needs::Plan).unwrap_err().plain();
-        assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
-    }
-
-    #[test]
-    fn the_example_is_a_configuration_and_names_every_key() {
-        let text = include_str!("../../config.example.toml");
-        let config = parse("config.example.toml", text, Needs::Plan)
-            .unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.pools.len(), 1);
-        let all: String = text
-            .lines()
-            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
-            .fold(String::new(), |all, line| all + line + "\n");
-        let config =
-            parse("uncommented", &all, Needs::Plan).unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
-        for keys in [
-            KEYS,
-            proxmox::KEYS,
-            kubernetes::KEYS,
-            bootstrap::KEYS,
-            scale_up::KEYS,
-            scale_down::KEYS,
-            health::KEYS,
-            limits::KEYS,
-            pool::KEYS,
-        ] {
-            for key in keys {
-                let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));
-                assert!(named, "config.example.toml does not name `{key}`");
-            }
-        }
-    }
 }

@@ -69,20 +69,8 @@ impl Written {
         let first = self.backoff_initial.as_ref();
         let most = self.backoff_max.as_ref();
         let backoff_initial = checker.positive("backoff_initial", first, Duration::from_mins(5));
-        let backoff_max = checker.positive("backoff_max", most, Duration::from_mins(30).max(backoff_initial));
-        if let (true, Some(first), Some(most)) = (backoff_initial > backoff_max, first, most) {
-            checker.clash(
-                "`backoff_initial` is longer than `backoff_max`".to_owned(),
-                first.span(),
-                &format!("must be at most \"{}\"", most.get_ref()),
-                most.span(),
-                "raise `backoff_max`, or lower `backoff_initial`",
-            );
-        } else if let (true, Some(most)) = (backoff_initial > backoff_max, most) {
-            let help = "raise `backoff_max`, or set `backoff_initial` below it";
-            let title = "`backoff_max` is shorter than `backoff_initial`".to_owned();
-            checker.wrong(title, most.span(), "must be at least \"5m\", the default", help);
-        }
+        let backoff_max = checker.positive("backoff_max", most, Duration::from_mins(30));
+        checker.ordered(("backoff_initial", first, backoff_initial), ("backoff_max", most, backoff_max));
         ScaleUp {
             backoff_initial,
             backoff_max,

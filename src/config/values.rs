@@ -178,4 +178,32 @@ impl Checker {
         }
         Some(text.clone())
     }
+
+    /// Two durations of which the first must not be the longer one, each by its key, its place and its value.
+    pub(super) fn ordered(&mut self, first: Timed<'_>, most: Timed<'_>) {
+        if first.2 <= most.2 || most.2.is_zero() {
+            return;
+        }
+        let help = format!("raise `{}`, or lower `{}`", most.0, first.0);
+        let longer = format!("`{}` is longer than `{}`", first.0, most.0);
+        match (first.1, most.1) {
+            (Some(at), Some(other)) => {
+                let label = format!("must be at most \"{}\"", other.get_ref());
+                self.clash(longer, at.span(), &label, other.span(), &help);
+            }
+            (Some(at), None) => {
+                let label = format!("must be at most {:?}, the default of `{}`", most.2, most.0);
+                self.wrong(longer, at.span(), &label, &help);
+            }
+            (None, Some(at)) => {
+                let title = format!("`{}` is shorter than `{}`", most.0, first.0);
+                let label = format!("must be at least {:?}, the default of `{}`", first.2, first.0);
+                self.wrong(title, at.span(), &label, &help);
+            }
+            (None, None) => {}
+        }
+    }
 }
+
+/// A duration by its key, as it is written, and its value.
+pub(super) type Timed<'a> = (&'a str, Option<&'a Spanned<String>>, Duration);

@@ -6,6 +6,8 @@ mod labels;
 mod machine;
 mod ranges;
 mod slots;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

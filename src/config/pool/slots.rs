@@ -203,22 +203,26 @@ fn network(pool: &Written, pieces: &[Piece], prefix: u8, gateway: Option<IpAddr>
             }
         }
     }
-    let Some((gateway, written)) = gateway.zip(pool.gateway.as_ref()) else { return };
-    let link_local = matches!(gateway, IpAddr::V6(six) if six.is_unicast_link_local());
-    if !net.contains(&gateway) && !(link_local && matches!(net, IpNet::V6(_))) {
-        let title = format!("pool `{name}`: the gateway {gateway} is not in the machines' network");
-        checker.wrong(title, written.span(), &format!("must be in {net}"), &help);
-    }
-    let mut taken = vec![(gateway, "gateway", written.span())];
-    for text in &pool.dns {
-        taken.extend(text.get_ref().parse().ok().map(|server| (server, "name server", text.span())));
-    }
-    for (own, what, at) in taken {
-        if let Some(piece) = pieces.iter().find(|piece| piece.holds(number(own))) {
-            let title = format!("pool `{name}`: the {what} {own} is among `addresses`");
-            let help = format!("begin or end the range elsewhere, or leave it out: [\"…\", \"!{own}\"]");
-            checker.clash(title, piece.at.clone(), "no machine can have it", at, &help);
+    if let Some((gateway, written)) = gateway.zip(pool.gateway.as_ref()) {
+        let link_local =
+            matches!((gateway, net), (IpAddr::V6(six), IpNet::V6(_)) if six.is_unicast_link_local());
+        if !net.contains(&gateway) && !link_local {
+            let title = format!("pool `{name}`: the gateway {gateway} is not in the machines' network");
+            checker.wrong(title, written.span(), &format!("must be in {net}"), &help);
         }
+    }
+    others(pool, pieces, checker);
+}
+
+/// The gateway and the name servers keep their addresses.
+fn others(pool: &Written, pieces: &[Piece], checker: &mut Checker) {
+    let gateway = pool.gateway.iter().map(|text| (text, "gateway"));
+    for (text, what) in gateway.chain(pool.dns.iter().map(|text| (text, "name server"))) {
+        let Ok(own) = text.get_ref().parse::<IpAddr>() else { continue };
+        let Some(piece) = pieces.iter().find(|piece| piece.holds(number(own))) else { continue };
+        let title = format!("pool `{}`: the {what} {own} is among `addresses`", pool.name.get_ref());
+        let help = format!("begin or end the range elsewhere, or leave it out: [\"…\", \"!{own}\"]");
+        checker.clash(title, piece.at.clone(), "no machine can have it", text.span(), &help);
     }
 }
 
