@@ -7,9 +7,8 @@ use bytes::Bytes;
 use http::Request;
 use pve_autoscaler::proxmox::marker::Description;
 use pve_autoscaler::proxmox::{Client, Exit, Kind, Power, TaskStatus, Transport};
-use secrecy::SecretString;
 use tower::{BoxError, service_fn};
-use world::proxmox::spec::{ClusterSpec, VmSpec};
+use world::proxmox::spec::VmSpec;
 use world::proxmox::{Effect, Fault};
 
 use crate::support::*;
