@@ -59,6 +59,12 @@ impl VmConfig {
         }
     }
 
+    /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes boots slow and
+    /// their outcome a matter of luck.
+    pub fn upgrades_packages(&self) -> bool {
+        self.get("ciupgrade") != Some("0")
+    }
+
     /// The drive that holds the cloud-init data, e.g. `ide2`.
     pub fn cloudinit_drive(&self) -> Option<&str> {
         let found = self.values.iter().find(|(key, value)| {
