@@ -68,8 +68,7 @@ impl Boot {
     /// The agent has answered: how long did it take? An answer to the first question means that it could have been asked
     /// a little earlier.
     pub fn answered(&self, ctx: &Context) {
-        let earlier =
-            |time: Duration| if self.tries == 1 { time.checked_sub(time / 20).unwrap() } else { time };
+        let earlier = |time: Duration| if self.tries == 1 { time * 19 / 20 } else { time };
         if let Some(opened) = self.opened {
             ctx.pace.learn(&self.after_probe(), earlier(opened.elapsed()));
         }
