@@ -1,7 +1,7 @@
 //! A booted VM becomes a Node: what runs inside the guest, and what it is told.
 //!
 //! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how long it may
-//! take, is decided in `machines`. `ssh` is the only place that names russh's types: where tokens are not made through the
+//! take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's types: where tokens are not made through the
 //! Kubernetes API, a control plane node is asked for them.
 
 mod join;
@@ -10,6 +10,7 @@ mod outcome;
 mod script;
 mod ssh;
 mod ssh_error;
+mod ssh_keys;
 
 pub use join::{JoinFacts, configuration, starting_taint};
 pub use outcome::{JoinEnd, read};

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use russh::client::{self, AuthResult};
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey};
-use russh::keys::{PublicKeyOrCertificate, ssh_key};
+use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{ChannelMsg, Disconnect, Preferred};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use tokio::net::TcpStream;
@@ -18,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::masking::{is_token_id, last_lines, token_id};
 use super::ssh_error::{CommandEnd, KeyFault, SshError};
+use super::ssh_keys::{KINDS, described, host_key, private_key};
 use crate::config::Ssh;
 
 /// Connections at a time: sshd drops new ones at random from ten on that have not logged in (`MaxStartups 10:30:100`).
@@ -26,13 +26,6 @@ static AT_ONCE: Semaphore = Semaphore::const_new(4);
 const MOST_OUTPUT: usize = 64 * 1024;
 /// The group that kubeadm gives the rights to join to.
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
-/// The host's kinds of keys that can be verified, best first.
-const KINDS: [Algorithm; 4] = [
-    Algorithm::Ed25519,
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
-    Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
-];
 
 /// A token that kubeadm has made.
 #[derive(Clone, Debug)]
@@ -107,7 +100,7 @@ impl TokenHost {
     /// See [`SshError`].
     pub async fn delete(&self, id: &str) -> Result<(), SshError> {
         if !is_token_id(id) {
-            return Err(SshError::NoId(id.to_owned()));
+            return Err(SshError::NoId);
         }
         let printed = self.run(&self.command(&["token", "delete", id])).await?;
         // The API server's words: secrets "bootstrap-token-abcdef" not found.
@@ -303,50 +296,6 @@ impl client::Handler for Peer {
     }
 }
 
-/// Kind and fingerprint, as `ssh-keygen -l` prints it.
-fn described(key: &PublicKey) -> String {
-    format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
-}
-
-fn host_key(text: &str) -> Result<PublicKey, SshError> {
-    let key = PublicKey::from_openssh(text)
-        .map_err(|_| SshError::HostKeySetting("is not a whole public key".to_owned()))?;
-    let kind = key.algorithm();
-    if KINDS.contains(&kind) {
-        Ok(key)
-    } else {
-        Err(SshError::HostKeySetting(format!("is of the kind {kind}, which is not supported")))
-    }
-}
-
-fn private_key(text: &SecretString) -> Result<PrivateKey, KeyFault> {
-    let text = text.expose_secret();
-    let first = text.lines().next().unwrap_or_default();
-    if first.starts_with("ssh-") || first.starts_with("ecdsa-") {
-        return Err(KeyFault::Public);
-    }
-    if text.lines().take(3).any(|line| line.contains("ENCRYPTED")) {
-        return Err(KeyFault::Encrypted);
-    }
-    if first.starts_with("-----BEGIN") && first != "-----BEGIN OPENSSH PRIVATE KEY-----" {
-        return Err(KeyFault::Format);
-    }
-    let key = PrivateKey::from_openssh(text).map_err(|error| match error {
-        ssh_key::Error::AlgorithmUnknown | ssh_key::Error::AlgorithmUnsupported { .. } => {
-            KeyFault::Kind("unknown".to_owned())
-        }
-        _ => KeyFault::Unreadable,
-    })?;
-    let kind = key.algorithm();
-    if key.is_encrypted() {
-        Err(KeyFault::Encrypted)
-    } else if KINDS.contains(&kind) {
-        Ok(key)
-    } else {
-        Err(KeyFault::Kind(kind.to_string()))
-    }
-}
-
 /// A word as any shell of POSIX takes it.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/=@%+".contains(c);
@@ -354,4 +303,41 @@ fn quoted(word: &str) -> String {
         return word.to_owned();
     }
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SecretSource;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        let cases = [
+            ("--ttl", "--ttl"),
+            ("", "''"),
+            ("two words", "'two words'"),
+            ("it's", r"'it'\''s'"),
+            ("$(reboot)", "'$(reboot)'"),
+            ("a\nb", "'a\nb'"),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+
+    #[test]
+    fn who_is_not_root_asks_sudo_and_an_ipv6_address_is_bracketed() {
+        let settings = |user: &str, host: &str| Ssh {
+            host: host.to_owned(),
+            port: 22,
+            user: user.to_owned(),
+            key: SecretSource::File("/nonexistent".into()),
+            host_key: String::new(),
+        };
+        let host = |user, host| TokenHost::new(settings(user, host), Duration::from_secs(1));
+        assert_eq!(host("root", "cp1").command(&["token", "list"]), "kubeadm token list");
+        assert_eq!(host("ops", "cp1").command(&["token", "list"]), "sudo -n kubeadm token list");
+        assert_eq!(host("ops", "cp1").address(), "cp1:22");
+        assert_eq!(host("ops", "fd00::1").address(), "[fd00::1]:22");
+    }
 }

@@ -96,9 +96,9 @@ pub enum SshError {
         /// The limit.
         limit: Duration,
     },
-    /// The id is not one.
-    #[error("`{0}` is not the id of a bootstrap token")]
-    NoId(String),
+    /// The id is not one. It is not shown: it may be a whole token.
+    #[error("this is not the id of a bootstrap token, which has six letters or digits")]
+    NoId,
 }
 
 impl SshError {
@@ -117,7 +117,7 @@ impl SshError {
             | Self::HostKey { .. }
             | Self::Refused { .. }
             | Self::Answer { .. }
-            | Self::NoId(_) => false,
+            | Self::NoId => false,
         }
     }
 }
