@@ -377,8 +377,35 @@ async fn a_token_is_deleted_by_its_id_once_or_twice() {
 }
 
 #[tokio::test]
-async fn the_version_shows_that_everything_is_in_place() {
-    let lab = Lab::new(Manner::Runs, "root", "echo v1.36.2").await;
-    assert_eq!(lab.host().version().await.unwrap(), "v1.36.2");
-    assert_eq!(lab.arguments(), ["version", "--output", "short"]);
+async fn a_rehearsal_makes_no_token() {
+    let lab = Lab::new(Manner::Runs, "root", &format!("echo '[dryrun] would create {TOKEN}'")).await;
+    lab.host().rehearse().await.unwrap();
+    assert_eq!(lab.arguments(), ["token", "create", "--ttl", "1s", "--dry-run"]);
+    let lab = Lab::new(Manner::Runs, "root", "echo 'admin.conf: permission denied' >&2; exit 1").await;
+    assert!(lab.host().rehearse().await.unwrap_err().to_string().contains("permission denied"));
+}
+
+#[tokio::test]
+async fn check_says_whether_the_host_would_make_tokens() {
+    let lab = Lab::new(Manner::Runs, "root", ":").await;
+    let settings = lab.settings("root");
+    let path = lab.folder.path().join("config.toml");
+    let mut check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    check.arg("check").arg("--config").arg(&path);
+    let cases =
+        [(1, 0, "`kubeadm token create` works (dry run)"), (9, 4, "is not the host that it should be")];
+    for (seed, status, expected) in cases {
+        let text = format!(
+            "[bootstrap]\ntoken = \"ssh\"\nssh_host = \"127.0.0.1\"\nssh_port = {}\nssh_key_file = \"{}\"\n\
+             ssh_host_key = \"{}\"\n\n[[pool]]\nname = \"workers\"\nmax = 3\ncores = 4\nmemory = \"8GiB\"\n",
+            settings.port,
+            lab.folder.path().join("key").display(),
+            key(seed).public_key().to_openssh().unwrap(),
+        );
+        fs::write(&path, text).unwrap();
+        let output = check.output().await.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains(expected), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(status), "{text}");
+    }
 }

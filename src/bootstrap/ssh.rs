@@ -110,14 +110,14 @@ impl TokenHost {
         self.succeeded("kubeadm token delete", &printed)
     }
 
-    /// Whether the host lets us in and has kubeadm for us: its version, e.g. `v1.36.2`. Changes nothing.
+    /// Does all that making a token needs but the making: kubeadm's dry run, which asks the cluster and changes nothing.
     ///
     /// # Errors
     /// See [`SshError`].
-    pub async fn version(&self) -> Result<String, SshError> {
-        let printed = self.run(&self.command(&["version", "--output", "short"])).await?;
-        self.succeeded("kubeadm version", &printed)?;
-        Ok(last_lines(&String::from_utf8_lossy(printed.stdout.expose_secret())))
+    pub async fn rehearse(&self) -> Result<(), SshError> {
+        // What it prints is a token that nobody has.
+        let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;
+        self.succeeded("kubeadm token create --dry-run", &printed)
     }
 
     /// `host:port`.
