@@ -13,7 +13,7 @@ use super::{
 };
 
 /// How often a budget looks again at pods that are said to be going.
-const AGAIN: std::time::Duration = std::time::Duration::from_secs(120);
+const AGAIN: std::time::Duration = std::time::Duration::from_mins(2);
 
 impl State {
     /// Works out the status of the budgets of a namespace.

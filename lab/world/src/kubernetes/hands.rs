@@ -112,14 +112,13 @@ impl Kube {
         let mut new = old.as_deref().cloned().unwrap_or_else(|| json!({}));
         patch::merge(&mut new, &object);
         state.admit(kind, old.as_deref(), &mut new).map_err(|refusal| refusal.body().to_string())?;
-        Ok(match old {
-            Some(old) => state.replace(kind, &old, new),
-            None => {
-                if new["status"].is_null() && kind.status {
-                    super::admission::fresh_status(kind, &mut new);
-                }
-                state.create(kind, new)
+        Ok(if let Some(old) = old {
+            state.replace(kind, &old, new)
+        } else {
+            if new["status"].is_null() && kind.status {
+                super::admission::fresh_status(kind, &mut new);
             }
+            state.create(kind, new)
         })
     }
 

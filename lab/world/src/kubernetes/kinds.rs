@@ -1,6 +1,7 @@
 //! The resources that this API server serves.
 
 /// One resource type.
+#[expect(clippy::struct_field_names, reason = "the API calls it so")]
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     /// API group, empty for the core one.

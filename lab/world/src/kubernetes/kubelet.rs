@@ -66,12 +66,11 @@ impl State {
             return;
         }
         let timings = self.spec.timings.clone();
-        let uid = match self.store.get(&NODE, "", name) {
-            Some(node) => object::uid(&node).to_owned(),
-            None => {
-                let node = self.new_node(name);
-                object::uid(&self.create(&NODE, node)).to_owned()
-            }
+        let uid = if let Some(node) = self.store.get(&NODE, "", name) {
+            object::uid(&node).to_owned()
+        } else {
+            let node = self.new_node(name);
+            object::uid(&self.create(&NODE, node)).to_owned()
         };
         if let Some(kubelet) = self.kubelets.get_mut(name) {
             kubelet.node_uid = uid;

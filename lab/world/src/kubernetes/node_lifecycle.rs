@@ -141,7 +141,7 @@ impl State {
     pub(super) fn evict_for_taint(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { return };
         let node = self.store.get(&NODE, "", text(&pod, "/spec/nodeName"));
-        if object::uid(&pod) != uid || !node.is_some_and(|node| stay(&pod, &node).is_some()) {
+        if object::uid(&pod) != uid || node.is_none_or(|node| stay(&pod, &node).is_none()) {
             return;
         }
         let text = "Taint manager: deleting due to NoExecute taint";

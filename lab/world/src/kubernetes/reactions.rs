@@ -25,12 +25,11 @@ impl State {
             "nodes" => self.node_changed(&key.1, old, new),
             "secrets" if key.0 == "kube-system" => self.wake(Work::Tokens, self.spec.timings.signer),
             "configmaps" if key.0 == "kube-public" => self.wake(Work::Tokens, self.spec.timings.signer),
-            "poddisruptionbudgets" => {
-                if old.map(|old| &old["spec"]) != new.map(|new| &new["spec"])
-                    || old.map(|old| &old["status"]) != new.map(|new| &new["status"])
-                {
-                    self.wake(Work::Budgets(key.0.clone()), self.spec.timings.budget);
-                }
+            "poddisruptionbudgets"
+                if (old.map(|old| &old["spec"]) != new.map(|new| &new["spec"])
+                    || old.map(|old| &old["status"]) != new.map(|new| &new["status"])) =>
+            {
+                self.wake(Work::Budgets(key.0.clone()), self.spec.timings.budget);
             }
             "deployments" | "replicasets" | "statefulsets" | "daemonsets" | "jobs" => {
                 let owner = object::controller(&change.new).map(|(_, name, _)| name.to_owned());

@@ -100,14 +100,6 @@ impl Selection {
         self.labels.iter().all(|one| one.matches(&object["metadata"]["labels"]))
             && self.fields.iter().all(|(path, equal, value)| (field(object, path) == *value) == *equal)
     }
-
-    /// The node that the selection asks for by `spec.nodeName=`.
-    pub fn node(&self) -> Option<&str> {
-        self.fields
-            .iter()
-            .find(|(path, equal, value)| *equal && path == "spec.nodeName" && !value.is_empty())
-            .map(|(_, _, value)| value.as_str())
-    }
 }
 
 fn field(object: &Value, path: &str) -> String {

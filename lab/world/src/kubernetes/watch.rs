@@ -19,11 +19,11 @@ use super::{
 use crate::serve::{Body, NoAnswer};
 
 /// Between two bookmarks.
-const BOOKMARKS: Duration = Duration::from_secs(60);
+const BOOKMARKS: Duration = Duration::from_mins(1);
 /// The last bookmark comes so long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// How long a watch lasts that does not say: between this and twice this.
-const MINIMUM: Duration = Duration::from_secs(1800);
+const MINIMUM: Duration = Duration::from_mins(30);
 
 /// One open watch.
 struct Watch {

@@ -294,7 +294,8 @@ fn removal_rank(pod: &Value) -> (bool, bool, bool, i64, Reverse<String>, String)
 
 fn template_hash(template: &Value) -> String {
     let digest = Sha256::digest(template.to_string());
-    digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    let start = digest.iter().take(5).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{start:010x}")
 }
 
 fn replica_set(deployment: &Value, hash: &str, key: &Key, replicas: i64) -> Value {
