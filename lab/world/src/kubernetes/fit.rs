@@ -174,7 +174,7 @@ fn alongside(company: &Company, node: &Value) -> Result<(), Misfit> {
     for (key, values, first) in &company.wanted {
         let here = domain(key);
         let matched = here.is_some_and(|here| values.contains(here));
-        if !matched && !(*first && values.is_empty() && here.is_some()) {
+        if !(matched || *first && values.is_empty() && here.is_some()) {
             return Err(Misfit::hopeless("node(s) didn't match pod affinity rules"));
         }
     }
