@@ -1,5 +1,6 @@
 //! `check`: is the configuration right, do both clusters answer, and may we do what we need to?
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -50,6 +51,9 @@ pub(super) struct Arguments {
 struct Line {
     what: String,
     ok: bool,
+    /// Nothing is wrong, but something is missing for `run`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    note: bool,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
@@ -66,13 +70,18 @@ struct Place {
 
 impl Line {
     fn good(what: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { what: what.into(), ok: true, message: message.into(), help: None, at: None }
+        Self { what: what.into(), ok: true, note: false, message: message.into(), help: None, at: None }
+    }
+
+    fn note(what: &str, message: &str, help: Option<&str>) -> Self {
+        Self { note: true, help: help.map(ToOwned::to_owned), ..Self::good(what, message) }
     }
 
     fn bad(what: impl Into<String>, message: impl Into<String>, help: Option<&str>) -> Self {
         Self {
             what: what.into(),
             ok: false,
+            note: false,
             message: message.into(),
             help: help.map(ToOwned::to_owned),
             at: None,
@@ -98,6 +107,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Err(report) => return Err(Failure::Configuration(report)),
     };
     let mut lines = vec![Line::good(format!("config {path}"), summary(&config))];
+    lines.extend(lacking(&arguments.config.config));
     let mut status = SUCCESS;
     if !arguments.offline {
         live::block_on(async {
@@ -112,6 +122,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Output::Text => input::text(&render(&lines))?,
     }
     Ok(status)
+}
+
+/// What the daemon needs beyond a plan: a file without it is right, but `run` does not take it.
+fn lacking(path: &Path) -> Vec<Line> {
+    let Err(report) = config::load(path, Needs::Run) else { return Vec::new() };
+    report.findings().iter().map(|one| Line::note("  run", &one.title, one.help.as_deref())).collect()
 }
 
 fn summary(config: &Config) -> String {
@@ -233,7 +249,11 @@ fn render(lines: &[Line]) -> String {
     let width = lines.iter().map(|line| line.what.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for line in lines {
-        let verdict = if line.ok { "ok   " } else { "error" };
+        let verdict = match line {
+            Line { note: true, .. } => "note ",
+            Line { ok: true, .. } => "ok   ",
+            _ => "error",
+        };
         text.push_str(format!("{:width$}   {verdict}   {}\n", line.what, line.message).trim_end());
         text.push('\n');
         if let Some(help) = &line.help {

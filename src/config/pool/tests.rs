@@ -105,6 +105,7 @@ fn addresses_are_checked() {
     for (addresses, lines, expected) in [
         ("\"10.0.0.11-fd00::1\"", "", ["is not a range", "or \"dhcp\""]),
         ("\"10.0.0.300\"", "", ["`10.0.0.300` is not a range", "expected e.g."]),
+        ("\"10.0.0.11-10.0.0.15/24\"", "", ["is not a range", "prefix goes into `prefix`"]),
         ("\"DHCP\"", "", ["`DHCP` is not a range", "or \"dhcp\""]),
         ("\"10.0.0.15-10.0.0.11\"", "", ["runs backwards", "c.toml:7:13"]),
         ("\"10.0.0.11-10.0.0.14\"", "", ["4 addresses for 5 VMIDs", "1 too few"]),
