@@ -144,7 +144,9 @@ fn shape(value: &str, message: &str) -> Option<String> {
     match wanted {
         "a sequence" if table => Some(format!("there may be several: write `[{value}]`")),
         "a sequence" => Some(format!("put it in brackets: `[{value}]`")),
-        "a string" if number => Some(format!("put it in quotes, with its unit if it has one: `\"{value}\"`")),
+        "a string" if number => {
+            Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
+        }
         "u16" | "u32" | "usize" | "i32" | "f64" | "a boolean" if found.starts_with("string") => {
             Some("write it without quotes".to_owned())
         }
