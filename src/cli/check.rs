@@ -1,5 +1,7 @@
 //! `check`: is the configuration right, do both clusters answer, and may we do what we need to?
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -7,7 +9,8 @@ use super::Output;
 use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
-use crate::config::{self, Config, Finding, Needs, Report};
+use crate::bootstrap::TokenHost;
+use crate::config::{self, Config, Finding, Needs, Report, Ssh, TokenSource};
 use crate::kubernetes::Right;
 
 /// What a machine's whole life needs of Proxmox VE 9 (measured on 9.2.11); on 8 the agent's privilege has another name.
@@ -25,6 +28,9 @@ const PRIVILEGES: [&str; 12] = [
     "VM.GuestAgent.Unrestricted",
     "VM.PowerMgmt",
 ];
+
+/// How long the control plane node may take that makes tokens over SSH.
+const TOKEN_HOST: Duration = Duration::from_secs(15);
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -97,6 +103,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         live::block_on(async {
             status = status.max(proxmox(&config, &mut lines).await);
             status = status.max(kubernetes(&config, &mut lines).await);
+            status = status.max(token_host(&config, &mut lines).await);
             Ok(())
         })?;
     }
@@ -178,7 +185,9 @@ async fn kubernetes(config: &Config, lines: &mut Vec<Line>) -> u8 {
             lines.push(Line::bad("  rights", chain(&error), None));
             UNREACHABLE
         }
-        Ok(rights) => {
+        Ok(mut rights) => {
+            // Who has tokens made over SSH need not let us touch Secrets.
+            rights.retain(|right| right.resource != "secrets" || token_ssh(config).is_none());
             let missing: Vec<_> = rights.iter().filter(|right| !right.granted).map(Right::words).collect();
             if missing.is_empty() {
                 lines.push(Line::good("  rights", format!("{0} of {0}", rights.len())));
@@ -188,6 +197,30 @@ async fn kubernetes(config: &Config, lines: &mut Vec<Line>) -> u8 {
             lines.push(Line::bad("  rights", format!("may not {}", missing.join(", ")), Some(help)));
             UNREACHABLE
         }
+    }
+}
+
+/// The control plane node that makes tokens, where they are made over SSH.
+async fn token_host(config: &Config, lines: &mut Vec<Line>) -> u8 {
+    let Some(ssh) = token_ssh(config) else { return SUCCESS };
+    let host = TokenHost::new(ssh.clone(), TOKEN_HOST);
+    let what = format!("ssh {}@{}", ssh.user, host.address());
+    match host.rehearse().await {
+        Ok(()) => {
+            lines.push(Line::good(what, "`kubeadm token create` works (dry run)"));
+            SUCCESS
+        }
+        Err(error) => {
+            lines.push(Line::bad(what, chain(&error), None));
+            UNREACHABLE
+        }
+    }
+}
+
+fn token_ssh(config: &Config) -> Option<&Ssh> {
+    match &config.bootstrap.as_ref()?.token {
+        TokenSource::Ssh(ssh) => Some(ssh),
+        TokenSource::Api => None,
     }
 }
 
