@@ -110,6 +110,14 @@ fn only_the_proxmox_side_names_reqwest() {
 }
 
 #[test]
+fn only_the_ssh_side_of_bootstrapping_names_russh() {
+    let ours = ["src/bootstrap/ssh.rs", "src/bootstrap/ssh_keys.rs"];
+    let mut found = offences(&["src"], &["russh"]);
+    found.retain(|offence| !ours.iter().any(|file| offence.contains(file)));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
 fn the_labs_world_knows_nothing_of_the_daemon() {
     let found = offences(&["lab/world/src"], &["pve_autoscaler", "kube", "k8s_openapi"]);
     assert!(found.is_empty(), "{}", found.join("\n"));

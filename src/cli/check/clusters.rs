@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::lines::{Answer, Line};
 use super::pve::Pve;
+use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
-use crate::config::{BootstrapMethod, Config, TokenSource};
+use crate::config::{Config, Ssh, TokenSource};
 use crate::kubernetes::{Cluster, Right};
 use crate::model::node::Node;
 use crate::proxmox::{Client, Kind, agent_privilege};
@@ -41,6 +43,9 @@ const ON_MACHINES: [&str; 8] = [
     "VM.Config.Options",
     "VM.PowerMgmt",
 ];
+
+/// How long the control plane node may take that makes tokens over SSH.
+const TOKEN_HOST: Duration = Duration::from_secs(15);
 
 /// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
@@ -179,7 +184,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
             return None;
         }
     }
-    let complete = rights(&cluster, answer).await;
+    let complete = rights(config, &cluster, answer).await;
     joining(config, &cluster, answer).await;
     if !complete {
         return None;
@@ -198,14 +203,16 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
 }
 
 /// One line for each right that is missing; whether all are there.
-async fn rights(cluster: &Cluster, answer: &mut Answer) -> bool {
+async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool {
     let what = "  rights";
     match cluster.rights().await {
         Err(error) => {
             answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
             false
         }
-        Ok(rights) => {
+        Ok(mut rights) => {
+            // Who has tokens made over SSH need not let us touch Secrets.
+            rights.retain(|right| right.resource != "secrets" || token_ssh(config).is_none());
             let missing: Vec<&Right> = rights.iter().filter(|right| !right.granted).collect();
             let complete = missing.is_empty();
             let line =
@@ -224,7 +231,6 @@ async fn rights(cluster: &Cluster, answer: &mut Answer) -> bool {
 /// Whether a machine would find and trust the API server, and where its token comes from.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     let Some(bootstrap) = &config.bootstrap else { return };
-    let BootstrapMethod::Kubeadm = bootstrap.method;
     let what = "  joining";
     match cluster.cluster_info().await {
         Ok(info) => {
@@ -237,13 +243,23 @@ async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
             answer.say(line.help(help), UNREACHABLE);
         }
     }
-    if let TokenSource::Ssh(ssh) = &bootstrap.token
-        && let Err(error) = ssh.key.read()
-    {
-        answer.say(
-            Line::wrong("  joining", chain(&error)).key("bootstrap.ssh_key_file"),
-            crate::cli::exit::USAGE,
-        );
+}
+
+/// The control plane node that makes tokens, where they are made over SSH.
+pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
+    let Some(ssh) = token_ssh(config) else { return };
+    let host = TokenHost::new(ssh.clone(), TOKEN_HOST);
+    let what = format!("ssh {}@{}", ssh.user, host.address());
+    match host.rehearse().await {
+        Ok(()) => answer.say(Line::good(what, "`kubeadm token create` works (dry run)"), SUCCESS),
+        Err(error) => answer.say(Line::wrong(what, chain(&error)).key("bootstrap.ssh_host"), UNREACHABLE),
+    }
+}
+
+fn token_ssh(config: &Config) -> Option<&Ssh> {
+    match &config.bootstrap.as_ref()?.token {
+        TokenSource::Ssh(ssh) => Some(ssh),
+        TokenSource::Api => None,
     }
 }
 

@@ -96,7 +96,7 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
         };
         let mut wrong = Vec::new();
         for host in &up {
-            match on_host(pve, &what, host, &bridge, tag).await {
+            match on_host(pve, &what, host, &bridge).await {
                 Ok(line) => wrong.extend(line),
                 Err(error) => {
                     answer.say(Line::wrong(what.clone(), chain(&error)).of(&pool.name), UNREACHABLE);
@@ -119,7 +119,6 @@ async fn on_host(
     what: &str,
     host: &str,
     bridge: &str,
-    tag: Option<u16>,
 ) -> Result<Option<Line>, crate::proxmox::Error> {
     let bridges = pve.bridges(host).await?;
     let Some(found) = bridges.iter().find(|one| one.name == bridge) else {
@@ -139,12 +138,6 @@ async fn on_host(
     if !found.active {
         let message = format!("bridge `{bridge}` is down on {host}");
         return Ok(Some(Line::doubtful(what, message).help("`ifreload -a` on the host brings it up")));
-    }
-    if let Some(tag) = tag.filter(|_| !found.vlan_aware) {
-        // Without that Proxmox makes a bridge of its own for the VLAN, which works where the bridge has a port.
-        let message =
-            format!("bridge `{bridge}` on {host} is not VLAN aware: VLAN {tag} gets a bridge of its own");
-        return Ok(Some(Line::doubtful(what, message)));
     }
     Ok(None)
 }

@@ -96,6 +96,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
 async fn look(config: &Config, answer: &mut Answer) {
     let pve = clusters::proxmox(config, answer).await;
     let nodes = clusters::kubernetes(config, answer).await;
+    clusters::token_host(config, answer).await;
     let Some(pve) = pve else { return };
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
