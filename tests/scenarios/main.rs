@@ -7,5 +7,8 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod outages;
+mod restarts;
+mod scale_down;
 mod scale_up;
 mod stage;
