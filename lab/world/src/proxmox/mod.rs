@@ -36,8 +36,10 @@ mod access;
 mod agent;
 mod answer;
 mod clone;
+mod cloudinit;
 mod cluster;
 mod config;
+mod formats;
 mod ha;
 mod hands;
 mod lifecycle;
@@ -239,7 +241,7 @@ impl Pve {
             if params.text(name).is_some_and(|given| given != *value) {
                 return Err(Refusal::parameter(
                     name,
-                    "duplicate parameter (already defined in URI with conflicting values!)",
+                    "duplicate parameter (already defined in URI) with conflicting values!",
                 ));
             }
         }
