@@ -224,6 +224,32 @@ impl Pve {
         }
     }
 
+    /// Makes every attempt to free a volume of a storage fail, or ends that.
+    pub fn set_storage_busy(&self, storage: &str, busy: bool) {
+        let mut state = self.state();
+        if busy {
+            state.busy_storages.insert(storage.to_owned());
+        } else {
+            state.busy_storages.remove(storage);
+        }
+    }
+
+    /// The volumes that belong to a VMID, whether there is a VM or not.
+    pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
+        let state = self.state();
+        state
+            .volumes
+            .iter()
+            .filter(|(_, volume)| volume.vmid == vmid)
+            .map(|((id, _), _)| id.clone())
+            .collect()
+    }
+
+    /// Removes a volume as `pvesm free` does.
+    pub fn free_by_hand(&self, volid: &str) {
+        self.state().volumes.retain(|(id, _), _| id != volid);
+    }
+
     /// Sets what goes wrong inside a VM from its next start on, and inside its clones.
     pub fn set_guest_faults(&self, vmid: u32, faults: GuestFaults) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {

@@ -5,7 +5,7 @@
 //! does to it, everything else answers calls.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -404,6 +404,7 @@ fn initial(spec: ClusterSpec, seed: u64) -> State {
         access: spec.access,
         vms: BTreeMap::new(),
         volumes: BTreeMap::new(),
+        busy_storages: BTreeSet::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),
         timings: spec.timings,

@@ -62,7 +62,10 @@ impl Params {
                     Err(_) => return Err(no_json("neither tag, array, object, number, string or atom")),
                 },
                 _ => {
-                    return Err(Refusal::Plain(506, format!("upload 'Content-Type '{kind}' not implemented")));
+                    return Err(Refusal::Plain(
+                        506,
+                        format!("upload 'Content-Type '{kind}' not implemented"),
+                    ));
                 }
             }
         }

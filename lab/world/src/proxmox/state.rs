@@ -36,6 +36,8 @@ pub struct State {
     pub vms: BTreeMap<u32, Vm>,
     /// Volumes by `volid` and, on storages that are not shared, host.
     pub volumes: BTreeMap<(String, String), Volume>,
+    /// Storages whose volumes cannot be freed for the time being.
+    pub busy_storages: BTreeSet<String>,
     /// Tasks by UPID.
     pub tasks: BTreeMap<String, Task>,
     /// Order of the tasks' start.

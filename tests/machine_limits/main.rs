@@ -1,0 +1,16 @@
+//! What machines' tasks may not do: clone too much at a time from one storage, and open a slot whose disks are still there.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+#[path = "../kubernetes_api/fake.rs"]
+#[expect(dead_code, reason = "made for more tests than these")]
+mod fake;
+#[path = "../lab/mod.rs"]
+mod lab;
+#[path = "../proxmox_client/support.rs"]
+#[expect(dead_code, reason = "made for more tests than these")]
+mod support;
+
+mod clones;
+mod leftovers;
+mod world;
