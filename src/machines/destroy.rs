@@ -132,6 +132,7 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
             (STOP, ctx.proxmox.stop(host, vmid).await?)
         };
         match jobs::finish(ctx, job, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) if upid.only_asks() => Err(still_runs(&upid)),
             Exit::Ok | Exit::Warnings(_) => Ok(()),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
@@ -143,6 +144,16 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
         }
     })
     .await
+}
+
+/// HA was asked to stop the VM, and takes its time: the VM itself is asked again.
+fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
+    Trouble::Proxmox(crate::proxmox::Error {
+        kind: Kind::Busy,
+        call: format!("{} ({upid})", STOP.name),
+        status: 0,
+        text: "HA was asked to stop the VM and has not done it yet".to_owned(),
+    })
 }
 
 /// Deletes the Node that the machine became, and no namesake.

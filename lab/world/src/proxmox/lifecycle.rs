@@ -43,6 +43,10 @@ impl Pve {
             if vm.get("protection") == Some("1") {
                 return Err(Refusal::failed(format!("can't remove VM {vmid} - protection mode enabled")));
             }
+            if vm.ha.is_some() && !call.params.flag("purge") {
+                let text = "used in HA resources and purge parameter not set.";
+                return Err(Refusal::failed(format!("unable to remove VM {vmid} - {text}")));
+            }
             if vm.machine.is_some() {
                 return Err(Refusal::failed(format!("VM {vmid} is running - destroy failed")));
             }

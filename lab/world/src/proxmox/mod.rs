@@ -46,6 +46,7 @@ mod lifecycle;
 mod params;
 mod pools;
 mod power;
+mod qemu;
 mod schema;
 pub mod spec;
 mod state;
@@ -159,6 +160,14 @@ impl Pve {
                 tokio::time::sleep(beat).await;
                 let Some(inner) = weak.upgrade() else { return };
                 Self(inner).beat();
+            }
+        });
+        let weak = Arc::downgrade(&pve.0);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(ha::ROUND).await;
+                let Some(inner) = weak.upgrade() else { return };
+                Self(inner).ha_round();
             }
         });
         pve
@@ -341,6 +350,8 @@ impl Pve {
             ("POST", "/status/start") => self.start(r),
             ("POST", "/status/stop") => self.stop(r),
             ("POST", "/status/shutdown") => self.shutdown(r),
+            ("POST", "/status/reboot") => self.reboot(r),
+            ("POST", "/status/reset") => self.reset(r),
             ("GET", "/cloudinit/dump") => self.cloud_init_dump(r),
             _ if rest.starts_with("/agent/") => self.agent(&rest["/agent/".len()..], r).await,
             _ => {

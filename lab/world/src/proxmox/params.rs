@@ -37,7 +37,8 @@ impl Params {
         let kind =
             headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
-        if body.is_empty() && kind == "application/json" {
+        let writes = method == Method::POST || method == Method::PUT;
+        if writes && body.is_empty() && kind == "application/json" {
             return Err(no_json("neither tag, array, object, number, string or atom, at character offset 0"));
         }
         if !body.is_empty() {
