@@ -1,6 +1,6 @@
 //! Clones at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pve_autoscaler::config::CloneKind;
@@ -42,25 +42,4 @@ async fn so_many_linked_clones_of_one_storage_are_made_at_a_time_and_no_more() {
 #[tokio::test(start_paused = true)]
 async fn full_clones_have_a_limit_of_their_own() {
     assert_eq!(at_a_time(9101..9107, CloneKind::Full).await, (6, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn storages_do_not_wait_for_each_other() {
-    let client = support::client(&support::pve());
-    let one = |name: &str| BTreeSet::from([name.to_owned()]);
-    let mut held = BTreeMap::new();
-    for number in 0..4 {
-        held.insert(number, client.clone_turn(&one("pve1/local-lvm"), false).await);
-    }
-    let soon = Duration::from_secs(1);
-    let waits = async |sources: &BTreeSet<String>, full| {
-        tokio::time::timeout(soon, client.clone_turn(sources, full)).await.is_err()
-    };
-    assert!(waits(&one("pve1/local-lvm"), false).await, "four are made already");
-    assert!(!waits(&one("pve2/local-lvm"), false).await, "another host's storage of the same name");
-    assert!(!waits(&one("pve1/local-lvm"), true).await, "full clones are counted apart");
-    let both = BTreeSet::from(["pve1/local-lvm".to_owned(), "shared".to_owned()]);
-    assert!(waits(&both, false).await, "a template on two storages needs room on both");
-    held.remove(&0);
-    assert!(!waits(&both, false).await);
 }

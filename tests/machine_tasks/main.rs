@@ -1,4 +1,4 @@
-//! What machines' tasks may not do: clone too much at a time from one storage, and open a slot whose disks are still there.
+//! Machines' tasks where something is unusual: many clones at a time, disks that stay, VMs that HA or people move.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -13,4 +13,5 @@ mod support;
 
 mod clones;
 mod leftovers;
+mod moved;
 mod world;

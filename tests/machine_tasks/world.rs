@@ -7,10 +7,11 @@ use http::Method;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{Config, Needs, parse};
 use pve_autoscaler::kubernetes::{Cluster, Recorder, Versioned, Watches};
-use pve_autoscaler::machines::{Context, NoProbe, Pace, Registry, Templates, Told};
+use pve_autoscaler::machines::{self, Context, Ending, NoProbe, Pace, Registry, Templates, Told};
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::{Record, Slot};
-use pve_autoscaler::proxmox::{Client, Settings};
+use pve_autoscaler::proxmox::marker::Marker;
+use pve_autoscaler::proxmox::{Client, CloneRequest, Settings};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -184,5 +185,21 @@ impl World {
     /// The records as a new leader finds them.
     pub async fn stored(&self) -> Vec<Versioned<Record>> {
         self.context.kubernetes.list_records().await.unwrap().readable
+    }
+
+    /// Makes the VM of the machine with [`support::VMID`].
+    pub async fn ours(&self) {
+        let machine = self.record(support::VMID).id;
+        let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine };
+        let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
+        let upid = self.context.proxmox.clone_vm(&request).await.unwrap();
+        assert!(support::done(&self.context.proxmox, &upid).await.is_success());
+    }
+
+    /// Goes on with the only machine, as after a start of the daemon, and says how that ended.
+    pub async fn go_on(&mut self) -> Ending {
+        let stored = self.stored().await.pop().unwrap();
+        tokio::spawn(machines::adopt(self.context.clone(), stored, self.reports.clone())).await.unwrap();
+        self.told.recv().await.unwrap().ending
     }
 }
