@@ -231,6 +231,8 @@ impl Stage {
             token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
             agent_lane: 1,
             lifecycle_lane: 2,
+            linked_clones: 4,
+            full_clones: 2,
         };
         Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET)).unwrap()
     }
