@@ -186,7 +186,7 @@ impl Answer {
             let one = if pools.len() == 1 { "pool" } else { "pools" };
             let _ = write!(
                 out,
-                ": `run` would serve the others, and {one} {} not as configured",
+                ": `run` would start, but {one} {} would not work as configured",
                 pools.join(", ")
             );
         }
