@@ -2,115 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+#[path = "lab/bench.rs"]
+mod bench;
 mod lab;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-
+use bench::{Bench, POOL, no_secret_in};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::process::Command;
-use world::clock::WorldClock;
-use world::kubernetes::Kube;
 use world::kubernetes::spec::{KubeSpec, NodeSpec, Rule, ServiceAccountSpec};
 use world::proxmox::spec::{ClusterSpec, StorageKind, StorageSpec, VmSpec};
-use world::serve::{Serving, serve_https, tls::ServerTls};
-
-/// A pool that is as it should be in the demo cluster.
-const POOL: &str = "\
-name = \"workers\"
-max = 3
-cores = 4
-memory = \"8GiB\"
-template = 9000
-vmids = \"9100-9109\"
-addresses = \"10.10.10.11-10.10.10.20\"
-prefix = 24
-bridge = \"vmbr0\"
-";
-
-/// Both clusters, served, and a folder with a configuration for them.
-struct Bench {
-    folder: TempDir,
-    proxmox: Serving,
-    kubernetes: Serving,
-}
+use world::serve::tls::ServerTls;
 
 impl Bench {
-    async fn demo() -> Self {
-        Self::new(ClusterSpec::demo(), KubeSpec::demo()).await
-    }
-
-    async fn new(spec: ClusterSpec, kube: KubeSpec) -> Self {
-        let tls = ServerTls::for_loopback("Both").unwrap();
-        let any = || "127.0.0.1:0".parse().unwrap();
-        let pve = lab::pve(spec);
-        let handler = move |request| {
-            let pve = pve.clone();
-            async move { pve.handle(request).await }
-        };
-        let proxmox = serve_https(handler, any(), &tls).await.unwrap();
-        let token =
-            kube.service_accounts.first().map_or(KubeSpec::DEMO_ADMIN_TOKEN, |one| &one.token).to_owned();
-        let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
-        let kube = Kube::new(kube, WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap()), 11);
-        let handler = move |request| {
-            let kube = kube.clone();
-            async move { kube.handle(request).await }
-        };
-        let kubernetes = serve_https(handler, any(), &tls).await.unwrap();
-        let bench = Self { folder: TempDir::new().unwrap(), proxmox, kubernetes };
-        bench.write("ca.pem", &tls.ca_pem, 0o644);
-        bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": format!("https://{}", bench.kubernetes.address()),
-                                                    "certificate-authority": bench.path("ca.pem")}}],
-            "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        });
-        bench.write("kubeconfig", &kubeconfig.to_string(), 0o600);
-        bench.configure(POOL);
-        bench
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str, mode: u32) {
-        fs::write(self.path(name), text).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
-    }
-
-    fn proxmox(&self) -> String {
-        format!(
-            "[proxmox]\nendpoints = [\"https://{}\"]\ntoken_id = \"{}\"\ntoken_file = \"{}\"\nca_file = \"{}\"\n\
-             resource_pool = \"k8s-workers\"\n",
-            self.proxmox.address(),
-            ClusterSpec::DEMO_TOKEN,
-            self.path("token").display(),
-            self.path("ca.pem").display(),
-        )
-    }
-
-    fn configure(&self, pool: &str) {
-        let kubeconfig = self.path("kubeconfig").display().to_string();
-        let text = format!(
-            "{}[kubernetes]\nkubeconfig_file = \"{kubeconfig}\"\n[bootstrap]\n[[pool]]\n{pool}",
-            self.proxmox(),
-        );
-        self.write("config.toml", &text, 0o644);
-    }
-
-    /// The same configuration with something else in it.
-    fn change(&self, from: &str, to: &str) {
-        let text = fs::read_to_string(self.path("config.toml")).unwrap();
-        assert!(text.contains(from), "{text}");
-        self.write("config.toml", &text.replace(from, to), 0o644);
-    }
-
     async fn check(&self) -> (i32, String) {
         self.check_with(&[]).await
     }
@@ -143,9 +46,8 @@ impl Bench {
 async fn run(arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler")).args(arguments).output().await.unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    for secret in [ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN] {
-        assert!(!out.contains(secret) && !err.contains(secret), "a secret is shown");
-    }
+    no_secret_in(&out);
+    no_secret_in(&err);
     (output.status.code().unwrap(), out, err)
 }
 
@@ -291,7 +193,9 @@ async fn thick_lvm_makes_no_linked_clones() {
     });
     let mut grants: Vec<_> =
         spec.access.grants.iter().filter(|grant| grant.path == "/storage/shared").cloned().collect();
-    grants.iter_mut().for_each(|grant| grant.path = "/storage/san-lvm".to_owned());
+    for grant in &mut grants {
+        "/storage/san-lvm".clone_into(&mut grant.path);
+    }
     spec.access.grants.extend(grants);
     spec.vms.push(VmSpec::template(9005, "pve1", "gpu-worker", "san-lvm"));
     let bench = Bench::new(spec, KubeSpec::demo()).await;

@@ -151,7 +151,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain([pve.agent]).collect();
     match pve.lacks(&path, &wanted).await {
         Ok(None) => {
-            answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS)
+            answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS);
         }
         Ok(Some((lacks, help))) => {
             let help = match &pve.resource_pool {

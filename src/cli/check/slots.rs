@@ -172,7 +172,7 @@ fn named(mut all: Vec<String>) -> Vec<String> {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);
     if let Some(last) = all.last_mut().filter(|_| more > 0) {
-        last.push_str(&format!(", and {more} more"));
+        last.extend([", and ", &more.to_string(), " more"]);
     }
     all
 }

@@ -31,17 +31,15 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
 
 /// Starts logging, once in a process.
 pub(super) fn start(directives: &str) {
-    let filter = EnvFilter::new(directives);
     let journal = if is_journal() { tracing_journald::layer().ok() } else { None };
-    let layer: Box<dyn Layer<Registry> + Send + Sync> = match journal {
-        Some(journal) => Box::new(journal.with_filter(filter)),
-        None => {
-            let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-            Box::new(text.with_ansi(colours()).with_filter(filter))
-        }
-    };
+    let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
     // Only fails where somebody has set another one before: then that one is meant.
     let _ = tracing_subscriber::registry().with(layer).try_init();
+}
+
+fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    text.with_target(false).with_ansi(colours()).boxed()
 }
 
 fn colours() -> bool {
