@@ -61,7 +61,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let (version, seen) = match (client.version().await, client.resources().await) {
         (Ok(version), Ok(seen)) => (version, seen),
         (Err(error), _) | (_, Err(error)) => {
-            answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
+            let help = proxmox_help(error.kind, &settings.token_id);
+            answer.say(Line { help, ..Line::wrong(what, chain(&error)).key("proxmox") }, UNREACHABLE);
             return None;
         }
     };
@@ -86,6 +87,21 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     }
     resource_pool(config, &pve, answer).await;
     Some(pve)
+}
+
+/// A way out where Proxmox VE does not answer, or does not know us.
+fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
+    let (user, name) = token_id.split_once('!').unwrap_or((token_id, ""));
+    match kind {
+        Kind::Unauthorized => Some(format!(
+            "`pveum user token list {user}` must show `{name}`, not expired, and the secret must be that token's"
+        )),
+        Kind::HostUnreachable | Kind::OutcomeUnknown => Some(
+            "`endpoints` must name hosts of the cluster with port 8006, and whom to trust must be its CA or certificate"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 async fn token(pve: &mut Pve, answer: &mut Answer) {
@@ -180,7 +196,8 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     match cluster.version().await {
         Ok(version) => answer.say(Line::good(what, version), SUCCESS),
         Err(error) => {
-            answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
+            let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
+            answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);
             return None;
         }
     }

@@ -32,16 +32,29 @@ const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+const SIGNALS: &str = "\
+Signals:
+  SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
+  SIGHUP           reads the configuration anew; one that is wrong is refused, and the old one stays in force";
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
+#[command(after_help = SIGNALS)]
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
     /// Where `status` asks
-    #[arg(long, default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`
-    #[arg(long, env = "RUST_LOG", default_value = "info", value_parser = logging::directives)]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "RUST_LOG",
+        hide_env_values = true,
+        default_value = "info",
+        value_parser = logging::directives
+    )]
     log_level: String,
 }
 
@@ -107,7 +120,11 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
                         supervisor.reloaded();
                     }
                 },
-                ended = &mut daemon => return over(ended),
+                ended = &mut daemon => {
+                    over(ended)?;
+                    let error = std::io::Error::other("its rounds have ended without being asked to");
+                    return Err(Failure::System("go on", error));
+                }
                 () = &mut beside => {}
             }
         }
@@ -140,7 +157,7 @@ fn over(ended: Result<(), tokio::task::JoinError>) -> Result<u8, Failure> {
 fn refused(error: SocketError) -> Failure {
     match error {
         SocketError::InUse { .. } => Failure::Running(error),
-        other => Failure::Named("the control socket".to_owned(), other.into()),
+        other => Failure::Socket(other),
     }
 }
 
