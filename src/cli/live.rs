@@ -108,6 +108,8 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
         token_id: settings.token_id.clone(),
         agent_lane: settings.agent_calls_per_host,
         lifecycle_lane: settings.calls_per_host,
+        linked_clones: settings.linked_clones_per_storage,
+        full_clones: settings.full_clones_per_storage,
     };
     Client::new(transport, client_settings, &token)
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))

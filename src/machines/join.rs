@@ -27,8 +27,6 @@ pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticke
         tokens::delete(ctx, machine, &old, limit).await?;
     }
     let ticket = tokens::mint(ctx, machine, settings, limit).await?;
-    let id = ticket.id.clone();
-    machine.change(ctx, |record| record.token_id = Some(id)).await?;
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
     Ok(ticket)
 }

@@ -15,27 +15,62 @@ const SSH: Duration = Duration::from_secs(30);
 /// How long a control plane node is asked to delete a token, at most. It ends by itself, and nobody waits for that.
 const FAREWELL: Duration = Duration::from_mins(1);
 
-/// A fresh token. Repeated after an answer that was lost, one token too many exists: nobody knows its secret, and it ends
-/// soon.
+/// How many ids are tried; two that are taken in a row do not happen by chance.
+const ATTEMPTS: u32 = 3;
+
+/// A fresh token, its id in the machine's record. Made through the API it is recorded before it exists, so that none is
+/// forgotten; over SSH a token may be left whose answer was lost: nobody knows its secret, and it ends soon.
 pub(super) async fn mint(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &mut Tracked,
     settings: &Bootstrap,
     limit: Duration,
 ) -> Result<Ticket, Trouble> {
     let description = format!("pve-autoscaler: machine {}", machine.record().name);
-    let ttl = settings.token_ttl;
     match &settings.token {
-        TokenSource::Api => {
-            let token =
-                insist!(limit, machine.seed(), Ok(ctx.kubernetes.mint_token(ttl, &description).await?));
-            let token = token.await?;
-            Ok(Ticket { token: token.joined(), id: token.id })
-        }
+        TokenSource::Api => through_api(ctx, machine, settings, &description, limit).await,
         TokenSource::Ssh(ssh) => {
             let host = TokenHost::new(ssh.clone(), SSH.min(limit));
+            let ttl = settings.token_ttl;
             let token = insist!(limit, machine.seed(), Ok(host.mint(ttl, &description).await?)).await?;
+            let id = token.id.clone();
+            machine.change(ctx, |record| record.token_id = Some(id)).await?;
             Ok(Ticket { token: token.token, id: token.id })
+        }
+    }
+}
+
+async fn through_api(
+    ctx: &Context,
+    machine: &mut Tracked,
+    settings: &Bootstrap,
+    description: &str,
+    limit: Duration,
+) -> Result<Ticket, Trouble> {
+    let mut attempt = 1;
+    loop {
+        let token = ctx.kubernetes.draw_token(settings.token_ttl)?;
+        let id = token.id.clone();
+        machine.change(ctx, |record| record.token_id = Some(id)).await?;
+        let mut unknown = false;
+        let made = insist!(limit, machine.seed(), {
+            match ctx.kubernetes.create_token(&token, description).await {
+                // The answer of the call before was lost.
+                Err(error) if unknown && error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                made => {
+                    unknown |= made.as_ref().is_err_and(crate::kubernetes::Error::outcome_unknown);
+                    Ok(made?)
+                }
+            }
+        });
+        match made.await {
+            Ok(()) => return Ok(Ticket { token: token.joined(), id: token.id }),
+            Err(Trouble::Kubernetes(error))
+                if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            Err(trouble) => return Err(trouble),
         }
     }
 }

@@ -7,6 +7,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod economy;
 mod outages;
 mod restarts;
 mod scale_down;

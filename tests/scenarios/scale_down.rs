@@ -47,7 +47,7 @@ async fn pods_of_an_underused_node_move_to_others_one_budget_at_a_time() {
     let stage = Stage::running(ONE_POOL);
     stage.deploy("big", 2, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
-    stage.deploy("small", 2, "400m", "256Mi");
+    stage.deploy("small", 2, "200m", "256Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "big", 1);
     stage.until("one node is left", UNNEEDED + SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
@@ -59,7 +59,7 @@ async fn a_budget_that_refuses_holds_the_drain_until_it_allows() {
     let stage = Stage::running(ONE_POOL);
     stage.deploy("big", 2, "1500m", "1Gi");
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
-    stage.deploy("small", 2, "400m", "256Mi");
+    stage.deploy("small", 2, "200m", "256Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
     stage
         .kube

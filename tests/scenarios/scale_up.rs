@@ -169,22 +169,37 @@ async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_host_that_goes_offline_get_nodes_on_another() {
-    let stage = Stage::running(ONE_POOL);
+    let stage = Stage::running(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\""));
     stage.deploy("web", 1, "1", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let vmid = stage.vms(9100..=9109)[0];
     let host = stage.pve.vm(vmid).unwrap().node;
     stage.pve.power_off_host(&host);
+    let lost = stage.ready_nodes("workers");
     // 47 s until the node is unreachable, 300 s until its pods are deleted, then the new node.
     stage
         .until("the pod runs elsewhere", Duration::from_mins(10), |stage| {
-            stage.running_pods() == 1 && {
-                let ready = stage.ready_nodes("workers");
-                ready.len() == 1
-            }
+            let ready = stage.ready_nodes("workers");
+            !ready.is_empty() && ready != lost && stage.running_pods() == 1
         })
         .await;
     let others: Vec<u32> = stage.vms(9100..=9109).into_iter().filter(|other| *other != vmid).collect();
     assert_eq!(others.len(), 1);
     assert_ne!(stage.pve.vm(others[0]).unwrap().node, host);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_only_template_is_on_a_host_that_is_offline_says_so_and_waits_for_it() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage.pve.power_off_host("pve1");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.deploy("web", 1, "1", "1Gi");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let status = stage.status();
+    let why = status.pools[0].backoff.clone().unwrap_or_default();
+    assert!(why.contains("while its host is offline"), "{why}");
+    assert!(stage.leftovers().is_empty(), "{:?}", stage.leftovers());
+    stage.pve.power_on_host("pve1");
+    stage.until("the pod runs", Duration::from_mins(4), |stage| stage.running_pods() == 1).await;
 }

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use pve_autoscaler::clock::TokioClock;
+use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::daemon::{self, Deps};
 use pve_autoscaler::kubernetes::Cluster;
-use pve_autoscaler::machines::Probe;
+use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::{Board, Status};
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
@@ -73,6 +73,8 @@ pub struct Stage {
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
+    /// Whether the daemon sees guests come up on the network.
+    pub probes: bool,
 }
 
 struct Instance {
@@ -140,7 +142,13 @@ impl Stage {
             instance: None,
             started: 0,
             calls: Arc::default(),
+            probes: true,
         }
+    }
+
+    /// The world's time.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
     }
 
     /// The same, with the daemon running.
@@ -167,7 +175,7 @@ impl Stage {
             proxmox: self.proxmox(&link),
             kubernetes: self.kubernetes(&link),
             clock: Arc::new(self.clock),
-            probe: Arc::new(Network(self.pve.clone())),
+            probe: if self.probes { Arc::new(Network(self.pve.clone())) } else { Arc::new(NoProbe) },
             seed: self.started,
             instance: format!("pve{}", self.started),
             board: self.board.clone(),
@@ -223,6 +231,8 @@ impl Stage {
             token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
             agent_lane: 1,
             lifecycle_lane: 2,
+            linked_clones: 4,
+            full_clones: 2,
         };
         Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET)).unwrap()
     }

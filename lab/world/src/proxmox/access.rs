@@ -30,6 +30,11 @@ pub fn authenticate(access: &AccessSpec, header: Option<&str>) -> Result<Identit
 }
 
 impl Identity {
+    /// The system itself.
+    pub fn root() -> Self {
+        Self { user: "root@pam".to_owned(), token: "root@pam".to_owned(), privsep: false }
+    }
+
     fn is_root(&self) -> bool {
         self.user == "root@pam" && !self.privsep
     }

@@ -8,7 +8,7 @@ use tokio::{sync::broadcast, time::Instant};
 use super::{
     Event, Pve,
     spec::VmSpec,
-    state::{State, Vm},
+    state::{HaRequest, State, Vm, Volume},
 };
 use crate::guest::GuestFaults;
 
@@ -162,7 +162,9 @@ impl Pve {
     /// Gives a VM to HA, or takes it out.
     pub fn set_ha(&self, vmid: u32, managed: bool) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
-            vm.ha = managed;
+            let now =
+                if vm.machine.is_some() { HaRequest::Started } else { HaRequest::Stopped(Duration::ZERO) };
+            vm.ha = managed.then_some(now);
         }
     }
 
@@ -206,11 +208,16 @@ impl Pve {
         }
     }
 
-    /// Moves a VM to another node by hand.
+    /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own storages.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
-        if let Some(vm) = self.state().vms.get_mut(&vmid) {
-            node.clone_into(&mut vm.node);
-        }
+        let mut state = self.state();
+        let Some(vm) = state.vms.get_mut(&vmid) else { return };
+        let from = std::mem::replace(&mut vm.node, node.to_owned());
+        let own = |(_, place): &(String, String), volume: &Volume| volume.vmid == vmid && *place == from;
+        let local: Vec<_> = state.volumes.extract_if(.., |key, volume| own(key, volume)).collect();
+        state
+            .volumes
+            .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
     }
 
     /// Removes a VM with its volumes by hand, running or not.
@@ -222,6 +229,32 @@ impl Pve {
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
         }
+    }
+
+    /// Makes every attempt to free a volume of a storage fail, or ends that.
+    pub fn set_storage_busy(&self, storage: &str, busy: bool) {
+        let mut state = self.state();
+        if busy {
+            state.busy_storages.insert(storage.to_owned());
+        } else {
+            state.busy_storages.remove(storage);
+        }
+    }
+
+    /// The volumes that belong to a VMID, whether there is a VM or not.
+    pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
+        let state = self.state();
+        state
+            .volumes
+            .iter()
+            .filter(|(_, volume)| volume.vmid == vmid)
+            .map(|((id, _), _)| id.clone())
+            .collect()
+    }
+
+    /// Removes a volume as `pvesm free` does.
+    pub fn free_by_hand(&self, volid: &str) {
+        self.state().volumes.retain(|(id, _), _| id != volid);
     }
 
     /// Sets what goes wrong inside a VM from its next start on, and inside its clones.

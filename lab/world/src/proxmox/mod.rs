@@ -5,7 +5,7 @@
 //! does to it, everything else answers calls.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -36,14 +36,17 @@ mod access;
 mod agent;
 mod answer;
 mod clone;
+mod cloudinit;
 mod cluster;
 mod config;
+mod formats;
 mod ha;
 mod hands;
 mod lifecycle;
 mod params;
 mod pools;
 mod power;
+mod qemu;
 mod schema;
 pub mod spec;
 mod state;
@@ -161,6 +164,14 @@ impl Pve {
                 Self(inner).beat();
             }
         });
+        let weak = Arc::downgrade(&pve.0);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(ha::ROUND).await;
+                let Some(inner) = weak.upgrade() else { return };
+                Self(inner).ha_round();
+            }
+        });
         pve
     }
 
@@ -241,7 +252,7 @@ impl Pve {
             if params.text(name).is_some_and(|given| given != *value) {
                 return Err(Refusal::parameter(
                     name,
-                    "duplicate parameter (already defined in URI with conflicting values!)",
+                    "duplicate parameter (already defined in URI) with conflicting values!",
                 ));
             }
         }
@@ -341,6 +352,8 @@ impl Pve {
             ("POST", "/status/start") => self.start(r),
             ("POST", "/status/stop") => self.stop(r),
             ("POST", "/status/shutdown") => self.shutdown(r),
+            ("POST", "/status/reboot") => self.reboot(r),
+            ("POST", "/status/reset") => self.reset(r),
             ("GET", "/cloudinit/dump") => self.cloud_init_dump(r),
             _ if rest.starts_with("/agent/") => self.agent(&rest["/agent/".len()..], r).await,
             _ => {
@@ -404,6 +417,7 @@ fn initial(spec: ClusterSpec, seed: u64) -> State {
         access: spec.access,
         vms: BTreeMap::new(),
         volumes: BTreeMap::new(),
+        busy_storages: BTreeSet::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),
         timings: spec.timings,

@@ -1,17 +1,18 @@
-//! Power: status, start, stop, shutdown, and what they do to the guest.
+//! Power: status, start, stop, shutdown, reboot and reset.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{
-    ApiCall, Event, Pve,
+    ApiCall, Pve,
+    access::Identity,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{Machine, Pending, property},
+    qemu::CLEAN_UP,
+    state::HaRequest,
     task::Worker,
 };
-use crate::guest::{Guest, Identity, Pace};
 
 /// What an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
@@ -24,7 +25,7 @@ impl Pve {
         call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
         let vm = state.vm_on(call.node(), call.vmid())?;
         let mut row = vm.summary();
-        row["ha"] = json!({ "managed": i32::from(vm.ha) });
+        row["ha"] = json!({ "managed": i32::from(vm.ha.is_some()) });
         row["qmpstatus"] = row["status"].clone();
         if vm.has_agent() {
             row["agent"] = 1.into();
@@ -47,58 +48,72 @@ impl Pve {
     pub(super) fn start(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.state().need_quorum()?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
-        let upid =
-            self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), &call.who, |worker| async move {
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let time = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    if vm.is_template() {
-                        return Err(Refusal::failed("you can't start a vm if it's a template"));
-                    }
-                    vm.check_lock()?;
-                    if vm.machine.is_some() {
-                        return Err(Refusal::failed(format!("VM {vmid} already running")));
-                    }
-                    state.need_writable(vmid, &node, worker.upid.pid)?;
-                    let time = state.timings.start;
-                    state.vary(time)
-                };
-                worker.log("generating cloud-init ISO");
-                worker.work(time).await?;
-                pve.power_on(vmid);
-                Ok(())
-            });
-        Ok(Value::from(upid).into())
+        if self.is_ha(call) {
+            return Ok(self.ask_ha(call, "start", HaRequest::Started));
+        }
+        Ok(Value::from(self.begin_start(call.node(), call.vmid(), &call.who)).into())
+    }
+
+    /// Starts a start task.
+    pub(super) fn begin_start(&self, node: &str, vmid: u32, who: &Identity) -> String {
+        let (pve, node) = (self.clone(), node.to_owned());
+        self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), who, |worker| async move {
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            let time = {
+                let mut state = pve.state();
+                let vm = state.vm_on(&node, vmid)?;
+                if vm.is_template() {
+                    return Err(Refusal::failed("you can't start a vm if it's a template"));
+                }
+                vm.check_lock()?;
+                if vm.machine.is_some() {
+                    return Err(Refusal::failed(format!("VM {vmid} already running")));
+                }
+                state.need_writable(vmid, &node, worker.upid.pid)?;
+                let time = state.timings.start;
+                state.vary(time)
+            };
+            worker.log("generating cloud-init ISO");
+            worker.work(time).await?;
+            pve.power_on(vmid);
+            Ok(())
+        })
     }
 
     pub(super) fn stop(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
         let overrule = call.params.flag("overrule-shutdown");
-        let who = call.who.clone();
-        let upid =
-            self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &call.who, |worker| async move {
-                if overrule {
-                    pve.interrupt_shutdowns(&worker, vmid, &who.token);
+        if self.is_ha(call) {
+            if overrule {
+                return Err(Refusal::parameter("overrule-shutdown", "Not applicable for HA resources."));
+            }
+            return Ok(self.ask_ha(call, "stop", HaRequest::Stopped(Duration::ZERO)));
+        }
+        Ok(Value::from(self.begin_stop(call.node(), call.vmid(), &call.who, overrule)).into())
+    }
+
+    /// Starts a stop task.
+    pub(super) fn begin_stop(&self, node: &str, vmid: u32, who: &Identity, overrule: bool) -> String {
+        let (pve, node, who) = (self.clone(), node.to_owned(), who.clone());
+        self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &who.clone(), |worker| async move {
+            if overrule {
+                pve.interrupt_shutdowns(&worker, vmid, &who.token);
+            }
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            let time = {
+                let mut state = pve.state();
+                let vm = state.vm_on(&node, vmid)?;
+                vm.check_lock()?;
+                if vm.machine.is_none() {
+                    return Ok(());
                 }
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let time = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    vm.check_lock()?;
-                    if vm.machine.is_none() {
-                        return Ok(());
-                    }
-                    let time = state.timings.stop;
-                    state.vary(time)
-                };
-                worker.work(time).await?;
-                pve.power_cut(vmid);
-                Ok(())
-            });
-        Ok(Value::from(upid).into())
+                let time = state.timings.stop;
+                state.vary(time)
+            };
+            worker.work(time).await?;
+            pve.power_cut(vmid);
+            Ok(())
+        })
     }
 
     fn interrupt_shutdowns(&self, worker: &Worker, vmid: u32, token: &str) {
@@ -119,112 +134,111 @@ impl Pve {
 
     pub(super) fn shutdown(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
         let limit = call.params.number("timeout").map_or(SHUTDOWN_LIMIT, Duration::from_secs);
+        if self.is_ha(call) {
+            return Ok(self.ask_ha(call, "stop", HaRequest::Stopped(limit)));
+        }
         let force = call.params.flag("forceStop");
-        let upid = self.spawn_worker(
-            &node.clone(),
-            "qmshutdown",
-            &vmid.to_string(),
-            &call.who,
-            |worker| async move {
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let (guest, has_agent, time) = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    vm.check_lock()?;
-                    let Some(machine) = &vm.machine else { return Ok(()) };
-                    let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
-                    let time = state.timings.shutdown;
-                    (guest, has_agent, state.vary(time))
-                };
-                let answers = guest.agent_answers();
-                if has_agent && !answers {
-                    // Not interruptible: the ping swallows the signal.
-                    tokio::time::sleep(AGENT_PING).await;
-                }
-                let reacts = guest.shuts_down() && (answers || guest.accepts_tcp());
-                if reacts && time <= limit {
-                    worker.work(time).await?;
-                    pve.power_cut(vmid);
-                    return Ok(());
-                }
-                worker.work(limit).await?;
-                if !force {
-                    return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
-                }
-                worker.log("VM quit/powerdown failed - terminating now with SIGTERM");
-                worker.work(Duration::from_secs(1)).await?;
-                pve.power_cut(vmid);
+        Ok(Value::from(self.begin_shutdown(call.node(), call.vmid(), &call.who, limit, force)).into())
+    }
+
+    /// Starts a shutdown task.
+    pub(super) fn begin_shutdown(
+        &self,
+        node: &str,
+        vmid: u32,
+        who: &Identity,
+        limit: Duration,
+        force: bool,
+    ) -> String {
+        let (pve, node) = (self.clone(), node.to_owned());
+        self.spawn_worker(&node.clone(), "qmshutdown", &vmid.to_string(), who, |worker| async move {
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            pve.shut_down(&worker, &node, vmid, limit, force).await
+        })
+    }
+
+    async fn shut_down(
+        &self,
+        worker: &Worker,
+        node: &str,
+        vmid: u32,
+        limit: Duration,
+        force: bool,
+    ) -> Result<(), Refusal> {
+        let (guest, has_agent, time) = {
+            let mut state = self.state();
+            let vm = state.vm_on(node, vmid)?;
+            vm.check_lock()?;
+            let Some(machine) = &vm.machine else { return Ok(()) };
+            let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
+            let time = state.timings.shutdown;
+            (guest, has_agent, state.vary(time))
+        };
+        let answers = guest.agent_answers();
+        if has_agent && !answers {
+            // Not interruptible: the ping swallows the signal.
+            tokio::time::sleep(AGENT_PING).await;
+        }
+        let reacts = guest.shuts_down() && (answers || guest.accepts_tcp());
+        if reacts && time <= limit {
+            worker.work(time).await?;
+            self.power_cut(vmid);
+            return Ok(());
+        }
+        worker.work(limit).await?;
+        if !force {
+            return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
+        }
+        worker.log("VM quit/powerdown failed - terminating now with SIGTERM");
+        worker.work(Duration::from_secs(1)).await?;
+        self.power_cut(vmid);
+        Ok(())
+    }
+
+    /// Shuts a guest down; what cleans up after QEMU starts it again, with its pending changes.
+    pub(super) fn reboot(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        self.may_power(call)?;
+        self.need_running(call)?;
+        let limit = call.params.number("timeout").map_or(SHUTDOWN_LIMIT, Duration::from_secs);
+        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
+        let upid =
+            self.spawn_worker(&node.clone(), "qmreboot", &vmid.to_string(), &call.who, |worker| async move {
+                let lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                pve.shut_down(&worker, &node, vmid, limit, false).await?;
+                drop(lock);
+                tokio::spawn(async move {
+                    tokio::time::sleep(CLEAN_UP).await;
+                    pve.power_on(vmid);
+                });
                 Ok(())
-            },
-        );
+            });
         Ok(Value::from(upid).into())
     }
 
-    /// Starts a VM's machine and its guest, with pending changes applied.
-    pub(super) fn power_on(&self, vmid: u32) {
-        let mut state = self.state();
-        let timings = state.timings.clone();
-        let pace = Pace {
-            agent: state.vary(timings.boot_to_agent),
-            running: state.vary(timings.agent_to_running),
-            join: state.vary(timings.join),
-        };
-        let pid = state.new_pid();
-        let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
-        for (key, pending) in std::mem::take(&mut vm.pending) {
-            match pending {
-                Pending::Set(value) => vm.config.insert(key, value),
-                Pending::Delete => vm.config.remove(&key),
-            };
-        }
-        let ip = vm.get("ipconfig0").unwrap_or_default().to_owned();
-        let addresses =
-            ["ip", "ip6"].iter().filter_map(|key| property(&ip, key)).filter(|text| text.contains('/'));
-        let net = vm.get("net0").unwrap_or_default();
-        let identity = Identity {
-            uuid: vm.uuid(),
-            hostname: vm.name(),
-            addresses: addresses.map(String::from).collect(),
-            mac: net
-                .split(',')
-                .next()
-                .and_then(|model| model.split('=').nth(1))
-                .unwrap_or_default()
-                .to_lowercase(),
-            cpus: vm.cpus(),
-            memory: vm.memory(),
-            disk: vm.disk_size(),
-        };
-        let inner = std::sync::Arc::downgrade(&self.0);
-        let on_join = Box::new(move || {
-            if let Some(inner) = inner.upgrade() {
-                Self(inner).announce(Event::GuestJoined { vmid });
+    /// Presses a running VM's reset button: the same QEMU goes on with a guest that boots anew.
+    pub(super) fn reset(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        self.may_power(call)?;
+        self.need_running(call)?;
+        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
+        let upid = self.spawn_worker(&node, "qmreset", &vmid.to_string(), &call.who, |_| async move {
+            let machine = pve.state().vms.get_mut(&vmid).and_then(|vm| {
+                let pending = std::mem::take(&mut vm.pending);
+                Some((vm.machine.take()?, pending))
+            });
+            let Some((machine, pending)) = machine else { return Ok(()) };
+            machine.guest.power_off();
+            pve.power_on(vmid);
+            if let Some(vm) = pve.state().vms.get_mut(&vmid) {
+                vm.pending = pending;
             }
+            Ok(())
         });
-        let (disk, faults) = (vm.disk.clone(), vm.faults.clone());
-        let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
-        vm.machine = Some(Machine { pid, started: tokio::time::Instant::now(), guest });
-        drop(state);
-        self.announce(Event::Power { vmid, on: true });
+        Ok(Value::from(upid).into())
     }
 
-    /// Ends a VM's machine at once.
-    pub(super) fn power_cut(&self, vmid: u32) {
-        let machine = self.state().vms.get_mut(&vmid).and_then(|vm| {
-            let machine = vm.machine.take()?;
-            for (key, pending) in std::mem::take(&mut vm.pending) {
-                match pending {
-                    Pending::Set(value) => vm.config.insert(key, value),
-                    Pending::Delete => vm.config.remove(&key),
-                };
-            }
-            Some(machine)
-        });
-        if let Some(machine) = machine {
-            machine.guest.power_off();
-            self.announce(Event::Power { vmid, on: false });
-        }
+    fn need_running(&self, call: &ApiCall) -> Result<(), Refusal> {
+        let running = self.state().vms.get(&call.vmid()).is_some_and(|vm| vm.machine.is_some());
+        if running { Ok(()) } else { Err(Refusal::failed(format!("VM {} not running", call.vmid()))) }
     }
 }

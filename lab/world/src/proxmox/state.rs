@@ -36,6 +36,8 @@ pub struct State {
     pub vms: BTreeMap<u32, Vm>,
     /// Volumes by `volid` and, on storages that are not shared, host.
     pub volumes: BTreeMap<(String, String), Volume>,
+    /// Storages whose volumes cannot be freed for the time being.
+    pub busy_storages: BTreeSet<String>,
     /// Tasks by UPID.
     pub tasks: BTreeMap<String, Task>,
     /// Order of the tasks' start.
@@ -127,8 +129,17 @@ pub struct Vm {
     pub disk: Arc<Disk>,
     /// What goes wrong inside.
     pub faults: GuestFaults,
-    /// Whether it is an HA resource.
-    pub ha: bool,
+    /// What HA is to do with it, where it is an HA resource.
+    pub ha: Option<HaRequest>,
+}
+
+/// The state that HA keeps a VM in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaRequest {
+    /// Running, on another host if need be.
+    Started,
+    /// Not running; a running one is asked to shut down, or loses its power where it gets no time for that.
+    Stopped(std::time::Duration),
 }
 
 /// A running QEMU.
@@ -178,7 +189,7 @@ impl Vm {
     /// A VM with this config and a fresh disk.
     pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
         let (node, disk) = (node.to_owned(), Arc::default());
-        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: false }
+        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: None }
     }
 
     /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.

@@ -68,7 +68,12 @@ impl Pve {
         let number = |name, default| {
             usize::try_from(call.params.number(name).unwrap_or(default)).unwrap_or(usize::MAX)
         };
-        let rows = lines.iter().enumerate().skip(number("start", 0)).take(number("limit", 50));
+        // None at most means all.
+        let most = match number("limit", 50) {
+            0 => usize::MAX,
+            most => most,
+        };
+        let rows = lines.iter().enumerate().skip(number("start", 0)).take(most);
         let rows = rows.map(|(at, line)| json!({ "n": at + 1, "t": line })).collect();
         Ok(Answer { data: Value::Array(rows), total: u64::try_from(lines.len()).ok() })
     }
