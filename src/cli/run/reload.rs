@@ -117,10 +117,13 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
         keep("proxmox.request_timeout", old.request_timeout == new.request_timeout);
         keep("proxmox.agent_calls_per_host", old.agent_calls_per_host == new.agent_calls_per_host);
         keep("proxmox.calls_per_host", old.calls_per_host == new.calls_per_host);
+        keep(
+            "proxmox.linked_clones_per_storage",
+            old.linked_clones_per_storage == new.linked_clones_per_storage,
+        );
+        keep("proxmox.full_clones_per_storage", old.full_clones_per_storage == new.full_clones_per_storage);
         *new = config::Proxmox {
             resource_pool: new.resource_pool.clone(),
-            linked_clones_per_storage: new.linked_clones_per_storage,
-            full_clones_per_storage: new.full_clones_per_storage,
             cpu_overcommit: new.cpu_overcommit,
             memory_reserve: new.memory_reserve,
             ..old.clone()
