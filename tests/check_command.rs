@@ -10,7 +10,7 @@ use bench::{Bench, POOL, no_secret_in};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use world::kubernetes::spec::{KubeSpec, NodeSpec, Rule, ServiceAccountSpec};
-use world::proxmox::spec::{ClusterSpec, StorageKind, StorageSpec, VmSpec};
+use world::proxmox::spec::{AccessSpec, ClusterSpec, StorageKind, StorageSpec, VmSpec};
 use world::serve::tls::ServerTls;
 
 impl Bench {
@@ -72,7 +72,7 @@ async fn everything_is_good_where_it_is() {
         "privileges on /pool/k8s-workers",
         "v1.36.2",
         "its CA pinned",
-        "1 nodes, 0 pods",
+        "1 node, 0 pods",
         "pool workers",
         "template k8s-worker (9000 on pve1, linked clone)",
         "agent enabled, cloud-init drive ide2",
@@ -110,6 +110,32 @@ async fn a_privilege_on_the_wrong_path_is_named_with_the_command_that_grants_it(
     let said = first_bad(&lines);
     assert!(said.contains("lacks Datastore.AllocateSpace, Datastore.Audit on /storage/shared"), "{said}");
     assert!(said.contains("pveum acl modify /storage/shared --users autoscaler@pve"), "{said}");
+}
+
+#[tokio::test]
+async fn a_token_with_rights_on_a_pool_needs_that_pool() {
+    let bench = Bench::demo().await;
+    bench.change("resource_pool = \"k8s-workers\"\n", "");
+    let (status, lines) = bench.about("machines").await;
+    let said = first_bad(&lines);
+    assert_eq!(status, 4, "{said}");
+    assert!(said.contains("lacks VM.Allocate") && said.contains("on /vms/9100"), "{said}");
+    assert!(said.contains("set `proxmox.resource_pool` to a pool on which the token has them"), "{said}");
+}
+
+#[tokio::test]
+async fn release_8_has_another_privilege_for_the_agent() {
+    let mut spec = ClusterSpec::demo();
+    spec.version = "8.4.21".to_owned();
+    spec.access = AccessSpec::least_privilege("8.4.21", &["shared", "local-lvm"], &["vmbr0"]);
+    let (status, said) = Bench::new(spec.clone(), KubeSpec::demo()).await.check().await;
+    assert_eq!(status, 0, "{said}");
+    for privileges in spec.access.roles.values_mut() {
+        privileges.retain(|privilege| privilege != "VM.Monitor");
+    }
+    let (status, said) = Bench::new(spec, KubeSpec::demo()).await.check().await;
+    assert_eq!(status, 4, "{said}");
+    assert!(said.contains("lacks VM.Monitor"), "{said}");
 }
 
 #[tokio::test]

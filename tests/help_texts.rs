@@ -1,8 +1,6 @@
 //! The help of each command, as it is printed: a change of what operators see is a change of these files. They are written
 //! anew with `UPDATE_HELP=1 cargo test --test help_texts`.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
-
 use std::path::Path;
 use std::process::Command;
 

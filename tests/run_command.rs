@@ -187,6 +187,11 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
     daemon.signal("HUP").await;
     daemon.says("the old one stays in force").await;
     daemon.says("config.toml:1:17").await;
+    let status = bench.shows(|status| status.problems.contains_key("configuration")).await;
+    assert!(
+        status.problems["configuration"].contains("`scan_interval` must be longer than zero"),
+        "{status:#?}"
+    );
     bench.configure(POOL);
     bench.change("scan_interval", "cluster = \"other\"\nscan_interval");
     bench.write("token", "00000000-0000-0000-0000-000000000000", 0o600);
@@ -194,6 +199,12 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
     daemon.says("`cluster` has changed, which needs a restart").await;
     daemon.says("the API token has changed, which needs a restart").await;
     daemon.says("the configuration is taken up").await;
+    let said = "a restart is needed to take up `cluster`, the API token";
+    bench.shows(|status| status.problems.get("configuration").is_some_and(|it| it == said)).await;
+    bench.configure(POOL);
+    bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
+    daemon.signal("HUP").await;
+    bench.shows(|status| !status.problems.contains_key("configuration")).await;
     daemon.signal("TERM").await;
     let (status, said) = daemon.ends().await;
     assert_eq!(status, Some(0), "{said}");

@@ -9,6 +9,7 @@ use super::pve::Pve;
 use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
+use crate::cli::plan_text::count;
 use crate::config::{Config, Ssh, TokenSource};
 use crate::kubernetes::{Cluster, Right};
 use crate::model::node::Node;
@@ -66,9 +67,8 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
             return None;
         }
     };
-    let hosts = seen.hosts.len();
-    let plural = if hosts == 1 { "" } else { "s" };
-    answer.say(Line::good(what, format!("PVE {version}, {hosts} host{plural}")), SUCCESS);
+    let hosts = count(seen.hosts.len(), "host");
+    answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
     let mut pve = Pve {
         agent: agent_privilege(&version),
         token_id: settings.token_id.clone(),
@@ -208,8 +208,9 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     }
     match live::kubernetes_objects(&cluster).await {
         Ok(snapshot) => {
-            let (nodes, pods) = (snapshot.nodes.len(), snapshot.pods.len());
-            answer.say(Line::good("  objects", format!("{nodes} nodes, {pods} pods")), SUCCESS);
+            let nodes = count(snapshot.nodes.len(), "node");
+            let pods = count(snapshot.pods.len(), "pod");
+            answer.say(Line::good("  objects", format!("{nodes}, {pods}")), SUCCESS);
             Some(snapshot.nodes)
         }
         Err(failure) => {

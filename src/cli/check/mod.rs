@@ -16,6 +16,7 @@ use super::Output;
 use super::exit::{Failure, SUCCESS, USAGE};
 use super::input::{self, ConfigFile};
 use super::live;
+use super::plan_text::count;
 use crate::config::{self, Config, Needs, Report};
 
 use lines::{Answer, Line};
@@ -86,10 +87,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
         return;
     }
     anstream::eprintln!("{}", report.styled());
-    let message = match report.findings().len() {
-        1 => "1 finding, shown above".to_owned(),
-        more => format!("{more} findings, shown above"),
-    };
+    let message = format!("{}, shown above", count(report.findings().len(), "finding"));
     answer.say(Line::wrong(format!("config {path}"), message), USAGE);
 }
 
@@ -108,7 +106,5 @@ async fn look(config: &Config, answer: &mut Answer) {
 fn summary(config: &Config) -> String {
     let (least, most) =
         config.pools.iter().fold((0, 0), |(least, most), pool| (least + pool.min, most + pool.max));
-    let pools = config.pools.len();
-    let plural = if pools == 1 { "" } else { "s" };
-    format!("{pools} pool{plural}, {least} to {most} nodes")
+    format!("{}, {least} to {most} nodes", count(config.pools.len(), "pool"))
 }

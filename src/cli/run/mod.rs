@@ -32,6 +32,8 @@ const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+/// Under which problem the status shows what came of a reload.
+const CONFIGURATION: &str = "configuration";
 const SIGNALS: &str = "\
 Signals:
   SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
@@ -116,7 +118,11 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
                     Heard::End(signal) => break signal,
                     Heard::Reload => {
                         supervisor.reloading();
-                        reload::reload(&arguments.config.config, &settings, &secrets, &board.status().machines);
+                        let (path, machines) = (&arguments.config.config, board.status().machines);
+                        match reload::reload(path, &settings, &secrets, &machines) {
+                            Some(problem) => board.problem(CONFIGURATION, &problem),
+                            None => board.clear(CONFIGURATION),
+                        }
                         supervisor.reloaded();
                     }
                 },
