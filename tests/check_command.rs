@@ -270,7 +270,11 @@ async fn slots_that_somebody_else_has_are_named() {
         "description".to_owned(),
         "pve-autoscaler/v1 cluster=kubernetes pool=workers machine=1".to_owned(),
     );
-    spec.vms.extend([seen, ours, VmSpec::machine(9103, "pve3", "invisible")]);
+    let mut router = VmSpec::machine(150, "pve1", "router");
+    router.pool = Some("k8s-workers".to_owned());
+    router.config.insert("ipconfig0".to_owned(), "ip=10.10.10.19/24,gw=10.10.10.1".to_owned());
+    ours.config.insert("ipconfig0".to_owned(), "ip=10.10.10.13/24".to_owned());
+    spec.vms.extend([router, seen, ours, VmSpec::machine(9103, "pve3", "invisible")]);
     let mut other = NodeSpec::worker("other", 4, 8);
     other.address = "10.10.10.20".to_owned();
     let mut own = NodeSpec::worker("workers-a", 4, 8);
@@ -281,14 +285,15 @@ async fn slots_that_somebody_else_has_are_named() {
     let (status, lines) = bench.about("slots").await;
     assert_eq!(status, 0, "what is only doubtful is no error");
     let said: Vec<_> = lines.iter().map(words).collect();
-    assert_eq!(said.len(), 3, "{said:#?}");
+    assert_eq!(said.len(), 4, "{said:#?}");
     assert!(said[0].starts_with("9101 is VM `database` on pve2, not ours"), "{said:#?}");
     assert!(said[1].starts_with("9103 is a VM or container that the token may not see"), "{said:#?}");
     assert!(said[2].starts_with("10.10.10.20 is the address of Node `other`"), "{said:#?}");
+    assert!(said[3].starts_with("10.10.10.19 is set in VM `router` (150)"), "{said:#?}");
     bench.change("max = 3", "max = 8");
     let (_, lines) = bench.about("slots").await;
-    let said = words(&lines[3]);
-    assert!(said.starts_with("10 slots, 6 free: enough for 7 machines, and `max` is 8"), "{said}");
+    let said = words(&lines[4]);
+    assert!(said.starts_with("10 slots, 5 free: enough for 6 machines, and `max` is 8"), "{said}");
 }
 
 #[tokio::test]

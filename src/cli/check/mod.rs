@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::Output;
-use super::exit::{Failure, SUCCESS, USAGE};
+use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
 use super::plan_text::count;
@@ -96,9 +96,16 @@ async fn look(config: &Config, answer: &mut Answer) {
     let nodes = clusters::kubernetes(config, answer).await;
     clusters::token_host(config, answer).await;
     let Some(pve) = pve else { return };
+    let configured = match slots::configured(&pve).await {
+        Ok(configured) => configured,
+        Err(error) => {
+            answer.say(Line::wrong("addresses of VMs", chain(&error)), UNREACHABLE);
+            Vec::new()
+        }
+    };
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
-        slots::check(&pve, config, pool, nodes.as_deref(), answer).await;
+        slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
     }
 }

@@ -13,12 +13,15 @@ use crate::config::{Addressing, Config, Pool};
 use crate::machines::{Taken, free};
 use crate::model::node::Node;
 use crate::proxmox::marker::Description;
-use crate::proxmox::{Error, Guest};
+use crate::proxmox::{Error, Guest, Kind};
 
 /// Calls at a time.
 const AT_A_TIME: usize = 4;
 /// VMIDs of a pool that are asked for one by one, to find guests that the token may not see.
 const ASKED: usize = 256;
+/// VMs whose addresses are read, and network devices of each.
+const READ: usize = 500;
+const DEVICES: usize = 8;
 /// Slots of one kind that are named at most.
 const NAMED: usize = 5;
 
@@ -37,6 +40,7 @@ pub(super) async fn check(
     config: &Config,
     pool: &Pool,
     nodes: Option<&[Arc<Node>]>,
+    configured: &[(IpAddr, u32, String)],
     answer: &mut Answer,
 ) {
     let slots = pool.slots();
@@ -93,7 +97,8 @@ pub(super) async fn check(
             _ => None,
         })
         .collect();
-    let elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
+    let mut elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
+    elsewhere.extend(set_elsewhere(pool, configured, &mut taken));
     for words in named(elsewhere) {
         let help = "such a slot is never used: choose addresses that nobody else has, also outside of any DHCP range";
         wrong.push(Line::doubtful(what.clone(), words).key("addresses").help(help));
@@ -145,6 +150,49 @@ async fn hidden(pve: &Pve, vmids: impl Iterator<Item = u32>) -> Result<BTreeSet<
         }
     }
     Ok(hidden)
+}
+
+/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all pools.
+pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, Error> {
+    let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
+    let asked = guests.take(READ).map(|guest| async move {
+        let vm = pve.client.config(&guest.host, guest.vmid).await;
+        (guest, vm)
+    });
+    let mut answers = futures::stream::iter(asked).buffered(AT_A_TIME);
+    let mut found = Vec::new();
+    while let Some((guest, vm)) = answers.next().await {
+        let vm = match vm {
+            Ok(vm) => vm,
+            // It went in the meantime, or is on a host that is off.
+            Err(error) if [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable].contains(&error.kind) => {
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let name = guest.name.clone().unwrap_or_default();
+        let texts = (0..DEVICES).filter_map(|number| vm.get(&format!("ipconfig{number}")));
+        let addresses = texts.flat_map(|text| text.split(',')).filter_map(|part| {
+            let text = part.strip_prefix("ip=").or_else(|| part.strip_prefix("ip6="))?;
+            text.split('/').next()?.parse::<IpAddr>().ok()
+        });
+        found.extend(addresses.map(|address| (address, guest.vmid, name.clone())));
+    }
+    Ok(found)
+}
+
+/// Addresses of the pool that are set in a VM of another slot, in words; all of them are taken.
+fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut Taken) -> Vec<String> {
+    let slots = pool.slots();
+    let mut words = Vec::new();
+    for (address, vmid, name) in configured {
+        let of_pool = slots.iter().find(|slot| slot.address == Some(*address));
+        if of_pool.is_some_and(|slot| slot.vmid != *vmid) {
+            taken.addresses.insert(*address);
+            words.push(format!("{address} is set in VM `{name}` ({vmid})"));
+        }
+    }
+    words
 }
 
 /// Addresses of the pool that a Node has which is no machine of ours, in words; all of Nodes' are taken.
