@@ -391,7 +391,7 @@ async fn check_says_whether_the_host_would_make_tokens() {
     let settings = lab.settings("root");
     let path = lab.folder.path().join("config.toml");
     let mut check = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
-    check.args(["check", "--for", "plan"]).arg("--config").arg(&path);
+    check.args(["check", "--for", "plan", "--config"]).arg(&path);
     let cases =
         [(1, 0, "`kubeadm token create` works (dry run)"), (9, 4, "is not the host that it should be")];
     for (seed, status, expected) in cases {

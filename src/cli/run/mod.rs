@@ -16,6 +16,7 @@ use clap::Args;
 use rustls::crypto::aws_lc_rs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::exit::{Failure, SUCCESS};
@@ -138,6 +139,11 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     supervisor.stopping();
     tracing::info!(signal = ends.name(), "ending; what is under way goes on at the next start");
     cancel.cancel();
+    end(daemon, &mut signals).await
+}
+
+/// Waits until the daemon has ended, or is not waited for any longer.
+async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Failure> {
     tokio::select! {
         biased;
         ended = &mut daemon => over(ended),
@@ -153,8 +159,8 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
 }
 
 /// The daemon's task has ended: a panic there is one here, so that whoever supervises the process starts it again.
-fn over(ended: Result<(), tokio::task::JoinError>) -> Result<u8, Failure> {
-    match ended.map_err(tokio::task::JoinError::try_into_panic) {
+fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
+    match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         Ok(()) | Err(Err(_)) => Ok(SUCCESS),
     }
