@@ -18,14 +18,17 @@ mod stage;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use world::best;
 use world::kubernetes::KubeEvent;
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
-use world::proxmox::spec::{ClusterSpec, Timings};
+use world::proxmox::spec::ClusterSpec;
 
 use stage::{ONE_POOL, Stage};
 
 /// How often the reaction to one pod is measured.
 const TRIALS: usize = 200;
+/// Linked clones at a time from one storage, the default of the configuration.
+const CLONES: u32 = 4;
 
 fn main() {
     let runtime =
@@ -123,21 +126,8 @@ async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
             last = at;
         }
     }
-    (between(since, last), at_best(nodes, &steady().timings, &KubeTimings::default()))
-}
-
-/// What the machines, Proxmox and Kubernetes take by themselves, with clones four at a time.
-fn at_best(nodes: u32, pve: &Timings, kube: &KubeTimings) -> Duration {
-    let clones = pve.linked_clone * nodes.div_ceil(4);
-    clones
-        + pve.config
-        + pve.start
-        + pve.boot_to_agent
-        + pve.agent_to_running
-        + pve.join
-        + kube.register
-        + kube.ready
-        + kube.node_taints
-        + kube.scheduler
-        + kube.pod_start
+    (
+        between(since, last),
+        best::to_running(&steady().timings, &KubeTimings::default(), nodes.div_ceil(CLONES)),
+    )
 }

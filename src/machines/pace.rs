@@ -29,7 +29,7 @@ impl Pace {
 
     /// Starts to watch for the end of something: where its end is seen only by looking.
     pub fn watch(&self, what: &str, guess: Duration) -> Looks {
-        Looks { usual: self.usual(what, guess), looks: 0, last: Duration::ZERO, before: Duration::ZERO }
+        Looks { usual: self.usual(what, guess), count: 0, last: Duration::ZERO, before: Duration::ZERO }
     }
 }
 
@@ -37,7 +37,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     usual: Duration,
-    looks: u32,
+    count: u32,
     /// When the last look was, and the one before, since the beginning.
     last: Duration,
     before: Duration,
@@ -48,12 +48,12 @@ impl Looks {
     /// grow, `longest` at most.
     pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
         let first = self.usual + self.usual / 12;
-        let pause = match self.looks {
+        let pause = match self.count {
             0 => first.saturating_sub(passed),
-            looks => passed * looks / 12,
+            count => passed * count / 12,
         };
         let pause = pause.clamp(SHORTEST, longest.max(first));
-        self.looks += 1;
+        self.count += 1;
         self.before = self.last;
         self.last = passed + pause;
         pause
@@ -62,7 +62,7 @@ impl Looks {
     /// What the end, seen at the last look, says about the time that it took. It came at some time since the look before;
     /// where it was seen at the first look the usual time is too long, if anything: else it would only ever grow.
     pub fn took(&self) -> Duration {
-        if self.looks <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
+        if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }
 }
 

@@ -131,9 +131,7 @@ fn strategic_map(object: &mut Value, changes: &Map<String, Value>) {
                 found.retain(|one| !change.as_array().is_some_and(|gone| gone.contains(one)));
             }
         } else if plain(name) {
-            if change.is_null() {
-                fields.remove(name);
-            } else if change["$patch"] == "delete" {
+            if change.is_null() || change["$patch"] == "delete" {
                 fields.remove(name);
             } else {
                 strategic(fields.entry(name.clone()).or_insert(Value::Null), change, name);
