@@ -71,19 +71,18 @@ async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, 
     Ok(ctx.proxmox.leaked_disks(&upid).await?.into_iter().collect())
 }
 
-/// Whether the token would see these disks if they were there: a VM that is destroyed has left its pool.
+/// Whether the token would see these disks if they were there. With rights on a pool it does not: a VM that is destroyed has
+/// left its pool.
 async fn may_see(ctx: &Context, machine: &Tracked, disks: &BTreeSet<String>) -> Result<bool, Trouble> {
     let limit = ctx.config.limits.destroy;
     let vm = format!("/vms/{}", machine.record().slot.vmid);
     let on_vm = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&vm).await?)).await?;
-    if on_vm.contains("VM.Config.Disk") {
-        return Ok(true);
-    }
     let storages: BTreeSet<&str> = disks.iter().filter_map(|disk| Some(disk.split_once(':')?.0)).collect();
     for storage in storages {
         let path = format!("/storage/{storage}");
         let on_it = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
-        if !on_it.contains("Datastore.Allocate") {
+        let seen = on_it.contains("Datastore.Audit") && on_vm.contains("VM.Config.Disk");
+        if !seen && !on_it.contains("Datastore.Allocate") {
             return Ok(false);
         }
     }

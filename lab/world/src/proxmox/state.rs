@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -12,10 +13,13 @@ use tokio::time::Instant;
 use super::{
     answer::Refusal,
     hands::{CallRecord, Fault},
-    spec::{AccessSpec, HostSpec, StorageSpec, Timings},
+    spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
 };
-use crate::guest::{Disk, Guest, GuestFaults};
+use crate::{
+    clock::WorldClock,
+    guest::{Disk, Guest, GuestFaults},
+};
 
 /// The whole state.
 #[derive(Debug)]
@@ -56,6 +60,8 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd spoke last.
     pub beat_at: Option<Instant>,
+    /// Wall-clock time.
+    pub clock: WorldClock,
     /// Source of every random choice.
     pub random: fastrand::Rng,
     /// The next process id of any host.
@@ -71,12 +77,41 @@ pub struct Host {
     pub online: bool,
     /// When it last lost its power, for what others notice of that.
     pub off_since: Option<Instant>,
+    /// When it last got its power back.
+    pub on_since: Option<Instant>,
     /// Whether somebody already waited for its first time-out.
     pub timed_out: bool,
     /// Whether an administrator put it into HA maintenance.
     pub maintenance: bool,
     /// When it booted.
     pub booted: Instant,
+}
+
+/// The others notice after this time that a host lost its power.
+const LOST: Duration = Duration::from_millis(6950);
+/// The others notice after this time that a host has its power back.
+const BACK: Duration = Duration::from_millis(6300);
+/// So long the network goes on looking for a host that lost its power.
+const LOOKED_FOR: Duration = Duration::from_secs(25);
+/// From a host's power to its API.
+const BOOT: Duration = Duration::from_secs(8);
+
+impl Host {
+    /// Whether the others take it for online: they notice late that it went, or that it is back.
+    pub fn seems_online(&self) -> bool {
+        let late = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
+        if self.online { !late(self.on_since, BACK) } else { late(self.off_since, LOST) }
+    }
+
+    /// Whether the network still looks for it, so that a call for it hangs.
+    pub fn is_looked_for(&self) -> bool {
+        self.off_since.is_some_and(|since| since.elapsed() < LOOKED_FOR)
+    }
+
+    /// Whether it has power and its API does not answer yet.
+    pub fn boots(&self) -> bool {
+        self.online && self.on_since.is_some_and(|since| since.elapsed() < BOOT)
+    }
 }
 
 /// A pool.
@@ -101,6 +136,21 @@ pub struct Volume {
     pub parent: Option<String>,
     /// `raw` or `qcow2`.
     pub format: String,
+    /// When it was made, Unix time.
+    pub ctime: i64,
+}
+
+impl Volume {
+    /// Bytes that are written: a linked clone starts with next to nothing, an image with a part of its size.
+    pub fn used(&self) -> u64 {
+        if self.parent.is_some() { self.size / 2048 } else { self.size / 11 }
+    }
+
+    /// The parent as listings show it: by its path on storages with files, else by its name.
+    pub fn shown_parent(&self, files: bool) -> Option<String> {
+        let name = self.parent.as_ref()?.split_once(':')?.1;
+        Some(if files { format!("../{name}") } else { name.to_owned() })
+    }
 }
 
 /// A change of a running VM that waits for its next cold start.
@@ -139,7 +189,7 @@ pub enum HaRequest {
     /// Running, on another host if need be.
     Started,
     /// Not running; a running one is asked to shut down, or loses its power where it gets no time for that.
-    Stopped(std::time::Duration),
+    Stopped(Duration),
 }
 
 /// A running QEMU.
@@ -271,8 +321,8 @@ impl Vm {
         self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
     }
 
-    /// The `status/current` members that lists share.
-    pub fn summary(&self) -> Value {
+    /// The members of `status/current` that lists share; `full` adds those that QEMU is asked for.
+    pub fn summary(&self, full: bool) -> Value {
         let mut row = json!({
             "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },
             "cpus": self.cpus(), "cpu": 0, "maxmem": self.memory(), "mem": 0, "memhost": 0, "disk": 0,
@@ -283,6 +333,24 @@ impl Vm {
             row["pid"] = machine.pid.into();
             row["cpu"] = 0.04.into();
             row["mem"] = (self.memory() / 3).into();
+            for kind in ["cpu", "io", "memory"] {
+                for share in ["some", "full"] {
+                    row[format!("pressure{kind}{share}")] = 0.into();
+                }
+            }
+        }
+        if self.get("serial0").is_some() {
+            row["serial"] = 1.into();
+        }
+        if full {
+            row["qmpstatus"] = row["status"].clone();
+            if self.machine.is_some() && self.get("net0").is_some() {
+                let nics = self.config.keys().filter_map(|key| key.strip_prefix("net"));
+                let nics = nics.filter(|number| number.parse::<u8>().is_ok());
+                let nic =
+                    |number: &str| (format!("tap{}i{number}", self.vmid), json!({ "netin": 0, "netout": 0 }));
+                row["nics"] = Value::Object(nics.map(nic).collect());
+            }
         }
         for key in ["tags", "lock"] {
             if let Some(value) = self.get(key) {
@@ -339,8 +407,39 @@ impl State {
 
     /// Whether writes to the cluster file system work.
     pub fn quorate(&self) -> bool {
-        let online = self.hosts.values().filter(|host| host.online).count();
+        let online = self.hosts.values().filter(|host| host.seems_online()).count();
         !self.quorum_forced_away && online * 2 > self.hosts.len()
+    }
+
+    /// The time until a loss of quorum is noticed that has happened already: writes hang as long.
+    pub fn loss_noticed_in(&self) -> Option<Duration> {
+        let online = self.hosts.values().filter(|host| host.online).count();
+        let lost = self.quorate() && online * 2 <= self.hosts.len();
+        let last = self.hosts.values().filter_map(|host| host.off_since).max();
+        last.filter(|_| lost).map(|since| LOST.saturating_sub(since.elapsed()))
+    }
+
+    /// Puts a VM there, in its pool, with the volumes that its drives name.
+    pub fn add(&mut self, spec: VmSpec) {
+        let VmSpec { vmid, node, pool, config, faults, .. } = spec;
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
+            pool.members.insert(vmid);
+        }
+        let vm = Vm::new(vmid, &node, config, faults);
+        for (_, volid, text) in vm.drives() {
+            let storage = volid.split(':').next().unwrap_or_default().to_owned();
+            let size = property(&text, "size").and_then(parse_size).unwrap_or(0);
+            let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
+            let place = self.place(&storage, &node);
+            let ctime = self.clock.now().as_second();
+            // A linked clone's file names its base before its own directory.
+            let base =
+                volid.split('/').nth(1).filter(|name| name.starts_with("base-") && volid.contains("/vm-"));
+            let parent = base.and_then(|base| Some(format!("{}{base}", &volid[..volid.find(base)?])));
+            let volume = Volume { storage, size, vmid, parent, format, ctime };
+            self.volumes.insert((volid, place), volume);
+        }
+        self.vms.insert(vmid, vm);
     }
 
     /// Refuses where Proxmox VE checks the quorum before it forks.
@@ -362,9 +461,29 @@ impl State {
         self.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
+    /// Like [`State::vm_on`], with the text of a stop or a shutdown.
+    pub fn vm_to_stop(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
+        let missing = || format!("unable to find configuration file for VM {vmid} on node '{node}'");
+        self.vm_on(node, vmid).map_err(|_| Refusal::failed(missing()))
+    }
+
     /// Like [`State::vm_on`].
     pub fn vm_on_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Vm, Refusal> {
         self.vms.get_mut(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
+    }
+
+    /// A volume that a VM needs for its start and that is not there.
+    pub fn missing_volume(&self, vm: &Vm) -> Option<String> {
+        let there = |volid: &str| {
+            let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);
+            self.volumes.contains_key(&(volid.to_owned(), place))
+        };
+        let needed = |key: &str, volid: &str| {
+            // The cloud-init drive is made anew at each start.
+            !key.starts_with("unused") && !volid.contains("cloudinit") && !volid.contains(":iso/")
+        };
+        let mut drives = vm.drives().into_iter();
+        drives.find(|(key, volid, _)| needed(key, volid) && !there(volid)).map(|(_, volid, _)| volid)
     }
 
     /// The pool of a VM.
