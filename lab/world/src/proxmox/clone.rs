@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
-    state::{State, Vm, Volume, parse_size, property},
+    state::{State, Volume},
     task::Worker,
+    vm::{Vm, parse_size, property},
 };
 
 /// How long a clone waits for the locks of source and new VM.

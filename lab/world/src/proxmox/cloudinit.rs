@@ -9,7 +9,7 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{Vm, property},
+    vm::{Vm, property},
 };
 
 /// Keys whose changes the drive has to be made anew for.

@@ -266,7 +266,7 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
 fn memory_used(state: &State, node: &str) -> u64 {
     let host = state.hosts.get(node).map_or(0, |host| host.spec.memory_used);
     let running = state.vms.values().filter(|vm| vm.node == node && vm.machine.is_some());
-    host + running.map(super::state::Vm::memory).sum::<u64>()
+    host + running.map(super::vm::Vm::memory).sum::<u64>()
 }
 
 fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {

@@ -9,7 +9,8 @@ use super::{
     access::Identity,
     answer::{Answer, Refusal},
     params::scalar,
-    state::{Pending, State, Vm, Volume, property, typed},
+    state::{State, Volume},
+    vm::{Pending, Vm, property, typed},
 };
 
 /// How long a config change waits for the VM's lock.
@@ -460,7 +461,7 @@ fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) ->
     };
     state.volumes.insert((name.clone(), place), volume);
     let media = if cloud_init { ",media=cdrom" } else { "" };
-    Ok(format!("{name}{media}{options},size={}", super::state::show_size(size)))
+    Ok(format!("{name}{media}{options},size={}", super::vm::show_size(size)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use tokio::{sync::broadcast, time::Instant};
 use super::{
     Event, Pve,
     spec::{AccessSpec, VmSpec},
-    state::{HaRequest, State, Volume},
+    state::{State, Volume},
+    vm::HaRequest,
 };
 use crate::guest::GuestFaults;
 

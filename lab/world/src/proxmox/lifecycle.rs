@@ -8,8 +8,9 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{State, parse_size, property, show_size},
+    state::State,
     task::Worker,
+    vm::{parse_size, property, show_size},
 };
 
 impl Pve {

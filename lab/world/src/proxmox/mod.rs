@@ -52,6 +52,7 @@ mod storage;
 mod task;
 mod tasks;
 mod upid;
+mod vm;
 
 pub use hands::{CallRecord, Effect, Fault, VmView};
 

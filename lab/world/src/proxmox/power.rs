@@ -10,8 +10,8 @@ use super::{
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
     qemu::CLEAN_UP,
-    state::HaRequest,
     task::Worker,
+    vm::HaRequest,
 };
 
 /// What an agent call waits for an agent that does not answer.
