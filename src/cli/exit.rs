@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use crate::config::Report;
+use crate::observability::SocketError;
 use crate::snapshot::SnapshotError;
 
 /// All went well, whatever a plan says.
@@ -15,11 +16,17 @@ pub const USAGE: u8 = 2;
 pub const SNAPSHOT: u8 = 3;
 /// One of the clusters cannot be reached, or refuses.
 pub const UNREACHABLE: u8 = 4;
-/// The output could not be written.
+/// The output could not be written, or the operating system refused something else.
 pub const OUTPUT: u8 = 5;
+/// `status` was asked and no daemon answers.
+pub const NOT_RUNNING: u8 = 6;
+/// `run` was started where a daemon already runs.
+pub const RUNNING: u8 = 7;
 
 pub(super) const HELP: &str = "Exit status: 0 success; 1 something was found wrong or not found; \
-2 wrong command line or configuration; 3 a snapshot that cannot be read; 4 a cluster that cannot be reached or refuses; 5 the output could not be written";
+2 wrong command line or configuration, or a secret that cannot be read; 3 a snapshot that cannot be read; \
+4 a cluster that cannot be reached or refuses; 5 the output could not be written, or the operating system refused something; \
+6 no daemon answers; 7 a daemon already runs";
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -40,6 +47,12 @@ pub(super) enum Failure {
     Output(std::io::Error),
     /// What was asked for is not there.
     NotFound(String),
+    /// No daemon answers.
+    NotRunning(SocketError),
+    /// A daemon already runs.
+    Running(SocketError),
+    /// The operating system refused something: what, as `cannot …` goes on.
+    System(&'static str, std::io::Error),
 }
 
 impl Failure {
@@ -50,8 +63,10 @@ impl Failure {
             Self::Snapshot(_) | Self::File(..) => SNAPSHOT,
             // A reader that has seen enough (`| head`) is no failure.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
-            Self::Output(_) => OUTPUT,
+            Self::Output(_) | Self::System(..) => OUTPUT,
             Self::NotFound(_) => FINDINGS,
+            Self::NotRunning(_) => NOT_RUNNING,
+            Self::Running(_) => RUNNING,
         }
     }
 
@@ -67,6 +82,8 @@ impl Failure {
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NotFound(what) => what.clone(),
+            Self::NotRunning(error) | Self::Running(error) => chain(error),
+            Self::System(what, error) => format!("cannot {what}: {error}"),
         }
     }
 
@@ -79,7 +96,31 @@ impl Failure {
                  help: add it (see config.example.toml), or give a file with `--snapshot`",
                 self.words()
             ),
-            _ => anstream::eprintln!("error: {}", self.words()),
+            _ => {
+                anstream::eprintln!("error: {}", self.words());
+                if let Some(help) = self.help() {
+                    anstream::eprintln!("help: {help}");
+                }
+            }
+        }
+    }
+
+    /// A way out, where there is one that is not in the words already.
+    fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::NotRunning(SocketError::Unreachable { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Some("only root and the daemon's group may ask: use `sudo`, or join the group")
+            }
+            Self::NotRunning(_) => Some(
+                "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended), \
+                 or name its socket with `--socket`",
+            ),
+            Self::Running(_) => {
+                Some("`pve-autoscaler status` asks it; for a second one name another socket with `--socket`")
+            }
+            _ => None,
         }
     }
 }

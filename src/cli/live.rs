@@ -58,7 +58,8 @@ pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
     cluster.map_err(|error| Failure::Named("the kubeconfig".to_owned(), error.into()))
 }
 
-async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
+/// What is in the Kubernetes cluster, listed once.
+pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
     // A wrong address or certificate is told at once, not after the limit.
     cluster.version().await.map_err(|error| unreachable(error.into()))?;

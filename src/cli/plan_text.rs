@@ -159,7 +159,7 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
 }
 
 /// A duration in its largest unit that fits.
-fn span(duration: SignedDuration) -> String {
+pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         ..120 => format!("{seconds} s"),

@@ -4,7 +4,7 @@ use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, leftovers, node};
+use super::{Context, leftovers, node, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
@@ -37,8 +37,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     }
     leftovers::none(ctx, machine, storages).await?;
     if let Some(id) = machine.record().token_id.clone() {
-        insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.kubernetes.delete_token(&id).await?))
-            .await?;
+        tokens::delete(ctx, machine, &id, ctx.config.limits.destroy).await?;
     }
     machine.drop_record(ctx).await
 }

@@ -8,9 +8,9 @@ use super::boot::Boot;
 use super::context::{ClusterFacts, Ticket};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, node};
+use super::{Context, node, tokens};
 use crate::bootstrap::{self, JoinEnd, JoinFacts, Settle};
-use crate::config::{Bootstrap, Pool, TokenSource};
+use crate::config::{Bootstrap, Pool};
 use crate::model::machine::Phase;
 use crate::proxmox::{ExecStatus, Kind};
 
@@ -24,26 +24,9 @@ pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticke
     let settings = settings(ctx)?;
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(&old).await?)).await?;
+        tokens::delete(ctx, machine, &old, limit).await?;
     }
-    let ticket = match &settings.token {
-        TokenSource::Api => {
-            let description = format!("pve-autoscaler: machine {}", machine.record().name);
-            // Repeated after an answer that was lost, one token too many exists: nobody knows its secret, and it ends soon.
-            let token = insist!(limit, machine.seed(), {
-                Ok(ctx.kubernetes.mint_token(settings.token_ttl, &description).await?)
-            });
-            let token = token.await?;
-            Ticket { token: token.joined(), id: token.id }
-        }
-        TokenSource::Ssh(_) => {
-            return Err(Trouble::pool(
-                "tokens over SSH cannot be made yet: set `token = \"api\"` in `[bootstrap]`",
-            ));
-        }
-    };
-    let id = ticket.id.clone();
-    machine.change(ctx, |record| record.token_id = Some(id)).await?;
+    let ticket = tokens::mint(ctx, machine, settings, limit).await?;
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
     Ok(ticket)
 }

@@ -31,6 +31,7 @@ mod shape;
 mod slots;
 mod task;
 mod templates;
+mod tokens;
 mod tracked;
 mod trouble;
 

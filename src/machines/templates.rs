@@ -97,6 +97,15 @@ impl Templates {
                 found.problems.push(missing(wanted));
             }
             for guest in candidates {
+                if !seen.hosts.get(&guest.host).is_some_and(|host| host.online) {
+                    found.problems.push(format!(
+                        "{} ({} on {}) cannot be cloned while its host is offline",
+                        guest.name.as_deref().unwrap_or("?"),
+                        guest.vmid,
+                        guest.host
+                    ));
+                    continue;
+                }
                 if let std::collections::btree_map::Entry::Vacant(e) = read.entry(guest.vmid) {
                     e.insert(proxmox.config(&guest.host, guest.vmid).await?);
                 }

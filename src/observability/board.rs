@@ -39,6 +39,14 @@ impl Board {
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
     }
 
+    /// Says whose board it is and how it starts, before the first round.
+    pub fn introduce(&self, instance: &str, mode: &str, now: Timestamp) {
+        let mut inner = self.inner();
+        inner.status.instance = instance.to_owned();
+        inner.status.mode = mode.to_owned();
+        inner.status.time = now;
+    }
+
     /// A number that grows with every round: what the watchdog is fed by.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
