@@ -48,6 +48,8 @@ async fn a_slot_stays_closed_until_the_disks_of_its_vm_are_gone() {
     }
     assert!(!why.contains("kubectl"), "{why}");
     assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    let shown = world.context.registry.all();
+    assert_eq!((shown.len(), shown[0].record.slot.vmid, shown[0].note.as_str()), (1, VMID, why.as_str()));
 
     world.pve.free_by_hand(&left[0]);
     tokio::time::sleep(Duration::from_mins(1)).await;
