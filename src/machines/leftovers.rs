@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use super::Context;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use crate::proxmox::{Kind, Upid, VmConfig};
+use crate::proxmox::{Kind, TaskFilter, Upid, VmConfig};
+
+/// The kind of task that destroys a VM.
+const DESTRUCTION: &str = "qmdestroy";
 
 /// The storages where a machine may have left something: those of its drives, of its template, and the pool's own.
 pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfig>) -> BTreeSet<String> {
@@ -65,10 +68,26 @@ pub(super) async fn none(
 
 /// What the destruction itself reported as left, where its log can still be read.
 async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, Trouble> {
-    let destruction =
-        machine.record().task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == "qmdestroy");
-    let Some(upid) = destruction else { return Ok(BTreeSet::new()) };
-    Ok(ctx.proxmox.leaked_disks(&upid).await?.into_iter().collect())
+    let record = machine.record();
+    let recorded = record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION);
+    let destructions = if let Some(upid) = recorded {
+        vec![upid]
+    } else {
+        // Whoever asked for it was killed before it was recorded, or it was somebody else.
+        let filter = TaskFilter {
+            vmid: Some(record.slot.vmid),
+            kind: Some(DESTRUCTION.to_owned()),
+            since: Some(record.created.as_second()),
+            limit: None,
+        };
+        let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
+        rows.into_iter().map(|row| row.upid).collect()
+    };
+    let mut disks = BTreeSet::new();
+    for upid in destructions {
+        disks.extend(ctx.proxmox.leaked_disks(&upid).await?);
+    }
+    Ok(disks)
 }
 
 /// Whether the token would see these disks if they were there. With rights on a pool it does not: a VM that is destroyed has
