@@ -1,80 +1,31 @@
-//! `run` as an operator and systemd run it: against the embedded Proxmox VE, and a Kubernetes API that cannot be reached.
+//! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot be reached.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+#[path = "lab/bench.rs"]
+mod bench;
 mod lab;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::json;
-use tempfile::TempDir;
+use bench::{Bench, POOL, no_secret_in};
+use pve_autoscaler::observability::{Status, ask};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 use world::proxmox::spec::ClusterSpec;
-use world::serve::{Serving, serve_https, tls::ServerTls};
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A folder with everything that a daemon needs; Kubernetes is a closed port.
-struct Bench {
-    folder: TempDir,
-    _serving: Serving,
-    endpoint: String,
-}
-
 impl Bench {
-    async fn new() -> Self {
-        let pve = lab::pve(ClusterSpec::demo());
-        let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
-        let handler = move |request| {
-            let pve = pve.clone();
-            async move { pve.handle(request).await }
-        };
-        let serving = serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
-        let endpoint = format!("https://{}", serving.address());
-        let bench = Self { folder: TempDir::new().unwrap(), _serving: serving, endpoint };
-        bench.write("ca.pem", &tls.ca_pem, 0o644);
-        bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1",
-                                                    "certificate-authority": bench.path("ca.pem")}}],
-            "users": [{"name": "u", "user": {"token": "kubernetes-secret"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        });
-        bench.write("kubeconfig", &kubeconfig.to_string(), 0o600);
-        bench.configure("scan_interval = \"10s\"", 3);
+    /// A bench whose Kubernetes is a closed port.
+    async fn without_kubernetes() -> Self {
+        let bench = Self::demo().await;
+        bench.kubeconfig("127.0.0.1:1");
         bench
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str, mode: u32) {
-        fs::write(self.path(name), text).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
-    }
-
-    fn configure(&self, first: &str, max: u32) {
-        let text = format!(
-            "{first}\n[proxmox]\nendpoints = [\"{}\"]\ntoken_id = \"{}\"\ntoken_file = \"{}\"\nca_file = \"{}\"\n\
-             [kubernetes]\nkubeconfig_file = \"{}\"\n[bootstrap]\n\
-             [[pool]]\nname = \"workers\"\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\ntemplate = 9000\nvmids = \"9100-9109\"\n\
-             addresses = \"10.10.10.11-10.10.10.20\"\nprefix = 24\n",
-            self.endpoint,
-            ClusterSpec::DEMO_TOKEN,
-            self.path("token").display(),
-            self.path("ca.pem").display(),
-            self.path("kubeconfig").display(),
-        );
-        self.write("config.toml", &text, 0o644);
     }
 
     fn command(&self) -> Command {
@@ -93,8 +44,22 @@ impl Bench {
     async fn refused(&self) -> (i32, String) {
         let output = tokio::time::timeout(LONG, self.command().output()).await.unwrap().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!said.contains(ClusterSpec::DEMO_SECRET) && !said.contains("kubernetes-secret"), "{said}");
+        no_secret_in(&said);
         (output.status.code().unwrap(), said)
+    }
+
+    /// What the daemon shows once something is so.
+    async fn shows(&self, is_so: impl Fn(&Status) -> bool) -> Status {
+        let asking = async {
+            loop {
+                let status = ask(&self.path("control.sock")).await.unwrap();
+                if is_so(&status) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(LONG, asking).await.unwrap()
     }
 
     /// A daemon that runs.
@@ -140,16 +105,16 @@ impl Daemon {
         while let Some(line) = self.log.next_line().await.unwrap() {
             self.said.push_str(&line);
         }
-        assert!(!self.said.contains(ClusterSpec::DEMO_SECRET), "{}", self.said);
-        assert!(!self.said.contains("kubernetes-secret"), "{}", self.said);
+        no_secret_in(&self.said);
         (status.code(), self.said)
     }
 }
 
 #[tokio::test]
 async fn a_wrong_configuration_is_refused_with_its_place() {
-    let bench = Bench::new().await;
-    bench.configure("scan_interval = \"0s\"", 30);
+    let bench = Bench::without_kubernetes().await;
+    bench.change("\"1s\"", "\"0s\"");
+    bench.change("max = 3", "max = 30");
     let (status, said) = bench.refused().await;
     assert_eq!(status, 2, "{said}");
     assert!(said.contains("config.toml:1:17"), "{said}");
@@ -158,7 +123,7 @@ async fn a_wrong_configuration_is_refused_with_its_place() {
 
 #[tokio::test]
 async fn secrets_that_cannot_be_used_are_refused_with_a_way_out() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     bench.write("token", ClusterSpec::DEMO_SECRET, 0o644);
     let (status, said) = bench.refused().await;
     assert_eq!(status, 2, "{said}");
@@ -172,7 +137,7 @@ async fn secrets_that_cannot_be_used_are_refused_with_a_way_out() {
 
 #[tokio::test]
 async fn a_log_level_that_is_none_is_a_wrong_command_line() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     let output = bench.command().args(["--log-level", "loud"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("expected one of off, error"));
@@ -180,7 +145,7 @@ async fn a_log_level_that_is_none_is_a_wrong_command_line() {
 
 #[tokio::test]
 async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     for name in ["TERM", "INT"] {
         let daemon = bench.start().await;
         let socket = bench.path("control.sock").display().to_string();
@@ -201,7 +166,7 @@ async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
 
 #[tokio::test]
 async fn a_killed_daemons_socket_is_replaced_and_a_living_ones_is_not() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     let killed = bench.start().await;
     killed.signal("KILL").await;
     assert_eq!(killed.ends().await.0, None);
@@ -216,18 +181,46 @@ async fn a_killed_daemons_socket_is_replaced_and_a_living_ones_is_not() {
 
 #[tokio::test]
 async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     let mut daemon = bench.start().await;
-    bench.configure("scan_interval = \"0s\"", 3);
+    bench.change("\"1s\"", "\"0s\"");
     daemon.signal("HUP").await;
     daemon.says("the old one stays in force").await;
     daemon.says("config.toml:1:17").await;
-    bench.configure("cluster = \"other\"", 4);
+    let status = bench.shows(|status| status.problems.contains_key("configuration")).await;
+    assert!(
+        status.problems["configuration"].contains("`scan_interval` must be longer than zero"),
+        "{status:#?}"
+    );
+    bench.configure(POOL);
+    bench.change("scan_interval", "cluster = \"other\"\nscan_interval");
     bench.write("token", "00000000-0000-0000-0000-000000000000", 0o600);
     daemon.signal("HUP").await;
     daemon.says("`cluster` has changed, which needs a restart").await;
     daemon.says("the API token has changed, which needs a restart").await;
     daemon.says("the configuration is taken up").await;
+    let said = "a restart is needed to take up `cluster`, the API token";
+    bench.shows(|status| status.problems.get("configuration").is_some_and(|it| it == said)).await;
+    bench.configure(POOL);
+    bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
+    daemon.signal("HUP").await;
+    bench.shows(|status| !status.problems.contains_key("configuration")).await;
+    daemon.signal("TERM").await;
+    let (status, said) = daemon.ends().await;
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[tokio::test]
+async fn with_both_clusters_its_rounds_begin_and_a_reload_reaches_them() {
+    let bench = Bench::demo().await;
+    let mut daemon = bench.start().await;
+    daemon.says("rounds begin").await;
+    let status = bench.shows(|status| !status.pools.is_empty()).await;
+    assert!(status.ready && status.problems.is_empty(), "{status:#?}");
+    assert_eq!((status.mode.as_str(), status.pools[0].max, status.pools[0].slots_free), ("active", 3, 10));
+    bench.change("max = 3", "max = 7");
+    daemon.signal("HUP").await;
+    bench.shows(|status| status.pools.iter().any(|pool| pool.max == 7)).await;
     daemon.signal("TERM").await;
     let (status, said) = daemon.ends().await;
     assert_eq!(status, Some(0), "{said}");
@@ -235,7 +228,7 @@ async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
 
 #[tokio::test]
 async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
-    let bench = Bench::new().await;
+    let bench = Bench::without_kubernetes().await;
     let path = bench.path("notify.sock");
     let systemd = UnixDatagram::bind(&path).unwrap();
     systemd.set_read_timeout(Some(LONG)).unwrap();
@@ -250,7 +243,7 @@ async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
     assert!(started.contains("READY=1") && started.contains("STATUS="), "{started}");
     let id = child.id().unwrap().to_string();
     let send = async |name: &str| {
-        assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success())
+        assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
     };
     send("HUP").await;
     let reloaded = until(&systemd, "READY=1").await;

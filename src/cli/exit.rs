@@ -23,10 +23,16 @@ pub const NOT_RUNNING: u8 = 6;
 /// `run` was started where a daemon already runs.
 pub const RUNNING: u8 = 7;
 
-pub(super) const HELP: &str = "Exit status: 0 success; 1 something was found wrong or not found; \
-2 wrong command line or configuration, or a secret that cannot be read; 3 a snapshot that cannot be read; \
-4 a cluster that cannot be reached or refuses; 5 the output could not be written, or the operating system refused something; \
-6 no daemon answers; 7 a daemon already runs";
+pub(super) const HELP: &str = "\
+Exit status:
+  0  success
+  1  something was found wrong, or what was asked for is not there
+  2  wrong command line or configuration, or a secret that cannot be read
+  3  a snapshot that cannot be read
+  4  a cluster that cannot be reached or refuses
+  5  the output could not be written, or the operating system refused something
+  6  no daemon answers
+  7  a daemon already runs";
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -51,6 +57,8 @@ pub(super) enum Failure {
     NotRunning(SocketError),
     /// A daemon already runs.
     Running(SocketError),
+    /// The daemon's socket cannot be made.
+    Socket(SocketError),
     /// The operating system refused something: what, as `cannot …` goes on.
     System(&'static str, std::io::Error),
 }
@@ -58,7 +66,7 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn status(&self) -> u8 {
         match self {
-            Self::Configuration(_) | Self::Lacking(_) | Self::Named(..) => USAGE,
+            Self::Configuration(_) | Self::Lacking(_) | Self::Named(..) | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) => SNAPSHOT,
             // A reader that has seen enough (`| head`) is no failure.
@@ -82,7 +90,7 @@ impl Failure {
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NotFound(what) => what.clone(),
-            Self::NotRunning(error) | Self::Running(error) => chain(error),
+            Self::NotRunning(error) | Self::Running(error) | Self::Socket(error) => chain(error),
             Self::System(what, error) => format!("cannot {what}: {error}"),
         }
     }
@@ -116,6 +124,12 @@ impl Failure {
             Self::NotRunning(_) => Some(
                 "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended), \
                  or name its socket with `--socket`",
+            ),
+            Self::Socket(SocketError::NoSocket { .. }) => {
+                Some("remove that file if nobody needs it, or name another path with `--socket`")
+            }
+            Self::Socket(_) => Some(
+                "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`",
             ),
             Self::Running(_) => {
                 Some("`pve-autoscaler status` asks it; for a second one name another socket with `--socket`")

@@ -26,7 +26,7 @@ pub(super) fn render(plan: &Plan) -> String {
 }
 
 /// `1 pod`, `2 pods`.
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 

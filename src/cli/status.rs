@@ -26,7 +26,7 @@ const OLD: i64 = 60;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Where the daemon listens
-    #[arg(long, default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How to print
     #[arg(long, value_enum, default_value_t)]

@@ -111,12 +111,13 @@ async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<Join
     let ended = async {
         let what = format!("join of {}", record.pool);
         let started = Instant::now();
+        let mut looks = ctx.pace.watch(&what, JOIN);
         loop {
             let longest = ctx.config.limits.task_poll * 10;
-            tokio::time::sleep(ctx.pace.pause(&what, JOIN, started.elapsed(), longest)).await;
+            tokio::time::sleep(looks.pause(started.elapsed(), longest)).await;
             match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
                 Ok(status) if status.exited => {
-                    ctx.pace.learn(&what, started.elapsed());
+                    ctx.pace.learn(&what, looks.took());
                     return Ok(Some(end(&status)));
                 }
                 Ok(_) => {}

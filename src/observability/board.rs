@@ -42,8 +42,8 @@ impl Board {
     /// Says whose board it is and how it starts, before the first round.
     pub fn introduce(&self, instance: &str, mode: &str, now: Timestamp) {
         let mut inner = self.inner();
-        inner.status.instance = instance.to_owned();
-        inner.status.mode = mode.to_owned();
+        instance.clone_into(&mut inner.status.instance);
+        mode.clone_into(&mut inner.status.mode);
         inner.status.time = now;
     }
 

@@ -71,7 +71,7 @@ pub enum SocketError {
 /// A socket that is this daemon's alone for as long as this lives.
 #[derive(Debug)]
 pub struct Listener {
-    listener: UnixListener,
+    socket: UnixListener,
     path: PathBuf,
     _lock: File,
 }
@@ -103,15 +103,15 @@ impl Listener {
             }
             Ok(_) => std::fs::remove_file(path).map_err(unusable)?,
         }
-        let listener = UnixListener::bind(path).map_err(unusable)?;
+        let socket = UnixListener::bind(path).map_err(unusable)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(unusable)?;
-        Ok(Self { listener, path: path.to_owned(), _lock: lock })
+        Ok(Self { socket, path: path.to_owned(), _lock: lock })
     }
 
     /// Serves the status until the future is dropped.
     pub async fn serve(&self, board: &Board) {
         loop {
-            let mut stream = match self.listener.accept().await {
+            let mut stream = match self.socket.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "nobody can be let in at the control socket");

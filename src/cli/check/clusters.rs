@@ -9,6 +9,7 @@ use super::pve::Pve;
 use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
+use crate::cli::plan_text::count;
 use crate::config::{Config, Ssh, TokenSource};
 use crate::kubernetes::{Cluster, Right};
 use crate::model::node::Node;
@@ -61,13 +62,13 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let (version, seen) = match (client.version().await, client.resources().await) {
         (Ok(version), Ok(seen)) => (version, seen),
         (Err(error), _) | (_, Err(error)) => {
-            answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
+            let help = proxmox_help(error.kind, &settings.token_id);
+            answer.say(Line { help, ..Line::wrong(what, chain(&error)).key("proxmox") }, UNREACHABLE);
             return None;
         }
     };
-    let hosts = seen.hosts.len();
-    let plural = if hosts == 1 { "" } else { "s" };
-    answer.say(Line::good(what, format!("PVE {version}, {hosts} host{plural}")), SUCCESS);
+    let hosts = count(seen.hosts.len(), "host");
+    answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
     let mut pve = Pve {
         agent: agent_privilege(&version),
         token_id: settings.token_id.clone(),
@@ -86,6 +87,21 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     }
     resource_pool(config, &pve, answer).await;
     Some(pve)
+}
+
+/// A way out where Proxmox VE does not answer, or does not know us.
+fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
+    let (user, name) = token_id.split_once('!').unwrap_or((token_id, ""));
+    match kind {
+        Kind::Unauthorized => Some(format!(
+            "`pveum user token list {user}` must show `{name}`, not expired, and the secret must be that token's"
+        )),
+        Kind::HostUnreachable | Kind::OutcomeUnknown => Some(
+            "`endpoints` must name hosts of the cluster with port 8006, and whom to trust must be its CA or certificate"
+                .to_owned(),
+        ),
+        _ => None,
+    }
 }
 
 async fn token(pve: &mut Pve, answer: &mut Answer) {
@@ -151,7 +167,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain([pve.agent]).collect();
     match pve.lacks(&path, &wanted).await {
         Ok(None) => {
-            answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS)
+            answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS);
         }
         Ok(Some((lacks, help))) => {
             let help = match &pve.resource_pool {
@@ -180,7 +196,8 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     match cluster.version().await {
         Ok(version) => answer.say(Line::good(what, version), SUCCESS),
         Err(error) => {
-            answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
+            let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
+            answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);
             return None;
         }
     }
@@ -191,8 +208,9 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     }
     match live::kubernetes_objects(&cluster).await {
         Ok(snapshot) => {
-            let (nodes, pods) = (snapshot.nodes.len(), snapshot.pods.len());
-            answer.say(Line::good("  objects", format!("{nodes} nodes, {pods} pods")), SUCCESS);
+            let nodes = count(snapshot.nodes.len(), "node");
+            let pods = count(snapshot.pods.len(), "pod");
+            answer.say(Line::good("  objects", format!("{nodes}, {pods}")), SUCCESS);
             Some(snapshot.nodes)
         }
         Err(failure) => {

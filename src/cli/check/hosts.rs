@@ -1,6 +1,6 @@
 //! Are a pool's hosts there, with room and with its network?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::lines::{Answer, Line};
 use super::pve::Pve;
@@ -8,6 +8,7 @@ use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::config::Pool;
 use crate::model::machine::Host;
+use crate::proxmox::Error;
 
 pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(*host)) {
@@ -80,66 +81,65 @@ fn in_range(pool: &Pool, vmid: u32) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid))
 }
 
-/// The bridge of the machines' first network device is on every host, and takes their VLAN.
+/// The bridge of the machines' first network device is on every host, and the token may use it with their VLAN.
 async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     let wanted: BTreeSet<String> = match &pool.bridge {
         Some(bridge) => BTreeSet::from([bridge.clone()]),
         None => templates.iter().filter_map(|fit| part(fit.vm.get("net0")?, "bridge")).collect(),
     };
-    let tag =
-        pool.vlan.or_else(|| templates.iter().find_map(|fit| part(fit.vm.get("net0")?, "tag")?.parse().ok()));
-    let up: Vec<&String> = pve.allowed(pool).filter(|host| pve.seen.hosts[*host].online).collect();
+    let of_template = || templates.iter().find_map(|fit| part(fit.vm.get("net0")?, "tag")?.parse().ok());
+    let tag: Option<u16> = pool.vlan.or_else(of_template);
+    let up: Vec<&str> =
+        pve.allowed(pool).filter(|host| pve.seen.hosts[*host].online).map(String::as_str).collect();
     for bridge in wanted {
         let what = match tag {
             Some(tag) => format!("network {bridge}, VLAN {tag}"),
             None => format!("network {bridge}"),
         };
-        let mut wrong = Vec::new();
-        for host in &up {
-            match on_host(pve, &what, host, &bridge).await {
-                Ok(line) => wrong.extend(line),
-                Err(error) => {
-                    answer.say(Line::wrong(what.clone(), chain(&error)).of(&pool.name), UNREACHABLE);
-                    return;
-                }
-            }
-        }
+        let mut wrong = match on_hosts(pve, &what, &up, &bridge).await {
+            Ok(wrong) => wrong,
+            Err(error) => return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE),
+        };
         if let Some(tag) = tag.filter(|_| wrong.is_empty()) {
             wrong.extend(tagged(pve, &what, &bridge, tag).await);
         }
-        let names: Vec<&str> = up.iter().map(|host| host.as_str()).collect();
-        let good = Line::good(what, format!("on {}", names.join(", "))).of(&pool.name);
+        let good = Line::good(what, format!("on {}", up.join(", "))).of(&pool.name);
         let wrong = wrong.into_iter().map(|line| line.key("bridge").of(&pool.name)).collect();
         answer.say_all(wrong, good, FINDINGS);
     }
 }
 
-async fn on_host(
-    pve: &Pve,
-    what: &str,
-    host: &str,
-    bridge: &str,
-) -> Result<Option<Line>, crate::proxmox::Error> {
-    let bridges = pve.bridges(host).await?;
-    let Some(found) = bridges.iter().find(|one| one.name == bridge) else {
-        if pve.lacking.contains("SDN.Use") {
-            // The list shows nothing then, and why was said already.
-            return Ok(None);
+/// The hosts without the bridge, and those on which it is down.
+async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result<Vec<Line>, Error> {
+    let (mut without, mut down, mut there) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for host in hosts {
+        let bridges = pve.bridges(host).await?;
+        match bridges.iter().find(|one| one.name == bridge) {
+            Some(found) if found.active => {}
+            Some(_) => down.push(*host),
+            // The list shows nothing to a token without the privilege, and that was said already.
+            None if pve.lacking.contains("SDN.Use") => {}
+            None => {
+                without.push(*host);
+                there.extend(bridges.into_iter().map(|one| one.name));
+            }
         }
-        let names: BTreeMap<&str, ()> = bridges.iter().map(|one| (one.name.as_str(), ())).collect();
-        let names = names.into_keys().collect::<Vec<_>>().join(", ");
-        let there = if names.is_empty() { "none".to_owned() } else { names };
-        let help = format!(
-            "on {host} it may use {there}: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
-        );
-        let message = format!("{host} has no bridge `{bridge}`, or the token may not use it");
-        return Ok(Some(Line::wrong(what, message).help(help)));
-    };
-    if !found.active {
-        let message = format!("bridge `{bridge}` is down on {host}");
-        return Ok(Some(Line::doubtful(what, message).help("`ifreload -a` on the host brings it up")));
     }
-    Ok(None)
+    let mut wrong = Vec::new();
+    if !without.is_empty() {
+        let there: Vec<String> = there.into_iter().collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let help = format!(
+            "it may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
+        );
+        let message = format!("no bridge `{bridge}` on {}, or the token may not use it", without.join(", "));
+        wrong.push(Line::wrong(what, message).help(help));
+    }
+    if !down.is_empty() {
+        let message = format!("bridge `{bridge}` is down on {}", down.join(", "));
+        wrong.push(Line::doubtful(what, message).help("`ifreload -a` on the host brings it up"));
+    }
+    Ok(wrong)
 }
 
 /// A bridge of the hosts has a path of its own for each VLAN, which its rights reach only if they propagate. An SDN network has

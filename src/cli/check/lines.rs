@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::exit::SUCCESS;
+use crate::cli::plan_text::count;
 use crate::cli::table::plain;
 use crate::config::{Finding, Report};
 
@@ -161,15 +162,13 @@ impl Answer {
 
     /// How many things are wrong, and what follows.
     fn conclude(&self, out: &mut String) {
-        let count = |level| self.lines.iter().filter(|line| line.level == level).count();
-        let (errors, warnings) = (count(Level::Error), count(Level::Warning));
-        let plural = |number: usize, what: &str| match number {
-            0 => None,
-            1 => Some(format!("1 {what}")),
-            more => Some(format!("{more} {what}s")),
-        };
-        let counts: Vec<String> =
-            [plural(errors, "error"), plural(warnings, "warning")].into_iter().flatten().collect();
+        let number = |level| self.lines.iter().filter(|line| line.level == level).count();
+        let counts = [(number(Level::Error), "error"), (number(Level::Warning), "warning")];
+        let counts: Vec<String> = counts
+            .into_iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, what)| count(number, what))
+            .collect();
         if counts.is_empty() {
             return;
         }
@@ -186,7 +185,7 @@ impl Answer {
             let one = if pools.len() == 1 { "pool" } else { "pools" };
             let _ = write!(
                 out,
-                ": `run` would serve the others, and {one} {} not as configured",
+                ": `run` would start, but {one} {} would not work as configured",
                 pools.join(", ")
             );
         }

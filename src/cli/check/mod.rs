@@ -13,9 +13,10 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::Output;
-use super::exit::{Failure, SUCCESS, USAGE};
+use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
+use super::plan_text::count;
 use crate::config::{self, Config, Needs, Report};
 
 use lines::{Answer, Line};
@@ -86,10 +87,7 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
         return;
     }
     anstream::eprintln!("{}", report.styled());
-    let message = match report.findings().len() {
-        1 => "1 finding, shown above".to_owned(),
-        more => format!("{more} findings, shown above"),
-    };
+    let message = format!("{}, shown above", count(report.findings().len(), "finding"));
     answer.say(Line::wrong(format!("config {path}"), message), USAGE);
 }
 
@@ -98,9 +96,16 @@ async fn look(config: &Config, answer: &mut Answer) {
     let nodes = clusters::kubernetes(config, answer).await;
     clusters::token_host(config, answer).await;
     let Some(pve) = pve else { return };
+    let configured = match slots::configured(&pve).await {
+        Ok(configured) => configured,
+        Err(error) => {
+            answer.say(Line::wrong("addresses of VMs", chain(&error)), UNREACHABLE);
+            Vec::new()
+        }
+    };
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
-        slots::check(&pve, config, pool, nodes.as_deref(), answer).await;
+        slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
     }
 }
@@ -108,7 +113,5 @@ async fn look(config: &Config, answer: &mut Answer) {
 fn summary(config: &Config) -> String {
     let (least, most) =
         config.pools.iter().fold((0, 0), |(least, most), pool| (least + pool.min, most + pool.max));
-    let pools = config.pools.len();
-    let plural = if pools == 1 { "" } else { "s" };
-    format!("{pools} pool{plural}, {least} to {most} nodes")
+    format!("{}, {least} to {most} nodes", count(config.pools.len(), "pool"))
 }

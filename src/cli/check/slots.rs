@@ -11,16 +11,23 @@ use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
 use crate::config::{Addressing, Config, Pool};
 use crate::machines::{Taken, free};
+use crate::model::Slot;
 use crate::model::node::Node;
 use crate::proxmox::marker::Description;
-use crate::proxmox::{Error, Guest};
+use crate::proxmox::{Error, Guest, Kind};
 
 /// Calls at a time.
 const AT_A_TIME: usize = 4;
 /// VMIDs of a pool that are asked for one by one, to find guests that the token may not see.
 const ASKED: usize = 256;
+/// VMs whose addresses are read, and network devices of each.
+const READ: usize = 500;
+const DEVICES: usize = 8;
 /// Slots of one kind that are named at most.
 const NAMED: usize = 5;
+
+/// A guest that went in the meantime, or is on a host that is off: nothing can be said about it.
+const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
 
 /// Who has a VMID of the pool.
 enum Holder {
@@ -28,7 +35,9 @@ enum Holder {
     Ours { uuid: Option<String>, other_pool: Option<String> },
     /// Somebody else's, in words.
     Foreign(String),
-    /// It is being made.
+    /// Somebody has it whom the token may not see.
+    Hidden,
+    /// It is being made, or cannot be asked now.
     Unknown,
 }
 
@@ -37,6 +46,7 @@ pub(super) async fn check(
     config: &Config,
     pool: &Pool,
     nodes: Option<&[Arc<Node>]>,
+    configured: &[(IpAddr, u32, String)],
     answer: &mut Answer,
 ) {
     let slots = pool.slots();
@@ -44,74 +54,91 @@ pub(super) async fn check(
         return;
     }
     let what = format!("slots {}", ranges(pool));
-    let inside: Vec<&Guest> = slots.iter().filter_map(|slot| pve.seen.guests.get(&slot.vmid)).collect();
-    let mut holders = BTreeMap::new();
-    let looks = futures::stream::iter(
-        inside.into_iter().map(|guest| async move { (guest.vmid, holder(pve, config, pool, guest).await) }),
-    );
-    let mut looks = looks.buffered(AT_A_TIME);
-    while let Some((vmid, looked)) = looks.next().await {
-        match looked {
-            Ok(holder) => drop(holders.insert(vmid, holder)),
-            Err(error) => {
-                return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE);
-            }
-        }
-    }
-    let hidden =
-        hidden(pve, slots.iter().map(|slot| slot.vmid).filter(|vmid| !holders.contains_key(vmid))).await;
-    let hidden = match hidden {
-        Ok(hidden) => hidden,
+    let holders = match holders(pve, config, pool, &slots).await {
+        Ok(holders) => holders,
         Err(error) => return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE),
     };
+    let mut taken = Taken { vmids: holders.keys().copied().collect(), ..Taken::default() };
+    let (strangers, uuids) = (strangers(&holders), uuids(&holders));
+    let ours = holders.len() - strangers.len();
+    let mut elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
+    elsewhere.extend(set_elsewhere(pool, configured, &mut taken));
 
-    let mut wrong = Vec::new();
-    let mut taken = Taken::default();
-    taken.vmids.extend(holders.keys());
-    taken.vmids.extend(&hidden);
-    let mut foreign: Vec<String> = Vec::new();
-    for (vmid, holder) in &holders {
-        match holder {
-            Holder::Foreign(words) => foreign.push(format!("{vmid} is {words}")),
-            Holder::Ours { other_pool: Some(other), .. } => {
-                foreign.push(format!("{vmid} is a machine of ours, of pool `{other}`"));
-            }
-            Holder::Ours { .. } | Holder::Unknown => {}
-        }
-    }
-    foreign
-        .extend(hidden.iter().map(|vmid| format!("{vmid} is a VM or container that the token may not see")));
-    let strangers = foreign.len();
-    for words in named(foreign) {
-        let help = "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
-        wrong.push(Line::doubtful(what.clone(), words).key("vmids").help(help));
-    }
-    let uuids: BTreeSet<&str> = holders
-        .values()
-        .filter_map(|holder| match holder {
-            Holder::Ours { uuid, .. } => uuid.as_deref(),
-            _ => None,
-        })
-        .collect();
-    let elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
-    for words in named(elsewhere) {
-        let help = "such a slot is never used: choose addresses that nobody else has, also outside of any DHCP range";
-        wrong.push(Line::doubtful(what.clone(), words).key("addresses").help(help));
-    }
+    let doubtful = |key, help| {
+        let what = what.clone();
+        move |words| Line::doubtful(what.clone(), words).key(key).help(help)
+    };
+    let leave_out =
+        "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
+    let choose =
+        "such a slot is never used: choose addresses that nobody else has, also outside of any DHCP range";
+    let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
+    wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
     let left = free(&alone, &taken, |_| None).get(&pool.name).map_or(0, Vec::len);
-    let ours = holders.len() + hidden.len() - strangers;
     let count = format!("{} slots, {left} free", slots.len());
-    if left + ours < pool.max as usize {
-        let can = left + ours;
+    let can = left + ours;
+    if can < pool.max as usize {
         let message = format!("{count}: enough for {can} machines, and `max` is {}", pool.max);
         let line = if can == 0 { Line::wrong } else { Line::doubtful };
-        wrong.push(
-            line(what.clone(), message).key("max").help("widen `vmids` and `addresses`, or lower `max`"),
-        );
+        let help = "widen `vmids` and `addresses`, or lower `max`";
+        wrong.push(line(what.clone(), message).key("max").help(help));
     }
     let wrong = wrong.into_iter().map(|line| line.of(&pool.name)).collect();
     answer.say_all(wrong, Line::good(what, count).of(&pool.name), FINDINGS);
+}
+
+/// Who has which VMID of the pool.
+async fn holders(
+    pve: &Pve,
+    config: &Config,
+    pool: &Pool,
+    slots: &[Slot],
+) -> Result<BTreeMap<u32, Holder>, Error> {
+    let (seen, others): (Vec<u32>, Vec<u32>) =
+        slots.iter().map(|slot| slot.vmid).partition(|vmid| pve.seen.guests.contains_key(vmid));
+    let guests = seen.iter().filter_map(|vmid| pve.seen.guests.get(vmid));
+    let looks = guests.map(|guest| async move { (guest.vmid, holder(pve, config, pool, guest).await) });
+    let mut holders = BTreeMap::new();
+    let mut looks = futures::stream::iter(looks).buffered(AT_A_TIME);
+    while let Some((vmid, holder)) = looks.next().await {
+        holders.insert(vmid, holder?);
+    }
+    let asked = others.into_iter().take(ASKED);
+    let asked = asked.map(|vmid| async move { (vmid, pve.client.vmid_taken(vmid).await) });
+    let mut answers = futures::stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((vmid, taken)) = answers.next().await {
+        if taken? {
+            holders.insert(vmid, Holder::Hidden);
+        }
+    }
+    Ok(holders)
+}
+
+/// Guests with VMIDs of the pool that are none of its machines, in words.
+fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
+    let words = |(vmid, holder): (&u32, &Holder)| match holder {
+        Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
+        Holder::Hidden => {
+            Some(format!("{vmid} is a VM or container that the token may not see (as a clone under way is)"))
+        }
+        Holder::Ours { other_pool, .. } => {
+            other_pool.as_ref().map(|other| format!("{vmid} is a machine of ours, of pool `{other}`"))
+        }
+        Holder::Unknown => None,
+    };
+    holders.iter().filter_map(words).collect()
+}
+
+/// SMBIOS uuids of our machines.
+fn uuids(holders: &BTreeMap<u32, Holder>) -> BTreeSet<&str> {
+    let mut all = BTreeSet::new();
+    for holder in holders.values() {
+        if let Holder::Ours { uuid: Some(uuid), .. } = holder {
+            all.insert(uuid.as_str());
+        }
+    }
+    all
 }
 
 async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Result<Holder, Error> {
@@ -119,7 +146,11 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     if guest.container {
         return Ok(Holder::Foreign(format!("container `{name}` on {}", guest.host)));
     }
-    let vm = pve.client.config(&guest.host, guest.vmid).await?;
+    let vm = match pve.client.config(&guest.host, guest.vmid).await {
+        Ok(vm) => vm,
+        Err(error) if GONE.contains(&error.kind) => return Ok(Holder::Unknown),
+        Err(error) => return Err(error),
+    };
     Ok(match vm.owner() {
         Description::Ours(marker) if marker.cluster == config.cluster => Holder::Ours {
             uuid: vm.smbios_uuid(),
@@ -134,17 +165,44 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
     })
 }
 
-/// VMIDs that are taken by what the token may not see.
-async fn hidden(pve: &Pve, vmids: impl Iterator<Item = u32>) -> Result<BTreeSet<u32>, Error> {
-    let asked = vmids.take(ASKED).map(|vmid| async move { (vmid, pve.client.vmid_taken(vmid).await) });
+/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all pools.
+pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, Error> {
+    let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
+    let asked = guests.take(READ).map(|guest| async move {
+        let vm = pve.client.config(&guest.host, guest.vmid).await;
+        (guest, vm)
+    });
     let mut answers = futures::stream::iter(asked).buffered(AT_A_TIME);
-    let mut hidden = BTreeSet::new();
-    while let Some((vmid, taken)) = answers.next().await {
-        if taken? {
-            hidden.insert(vmid);
+    let mut found = Vec::new();
+    while let Some((guest, vm)) = answers.next().await {
+        let vm = match vm {
+            Ok(vm) => vm,
+            Err(error) if GONE.contains(&error.kind) => continue,
+            Err(error) => return Err(error),
+        };
+        let name = guest.name.clone().unwrap_or_default();
+        let texts = (0..DEVICES).filter_map(|number| vm.get(&format!("ipconfig{number}")));
+        let addresses = texts.flat_map(|text| text.split(',')).filter_map(|part| {
+            let text = part.strip_prefix("ip=").or_else(|| part.strip_prefix("ip6="))?;
+            text.split('/').next()?.parse::<IpAddr>().ok()
+        });
+        found.extend(addresses.map(|address| (address, guest.vmid, name.clone())));
+    }
+    Ok(found)
+}
+
+/// Addresses of the pool that are set in a VM of another slot, in words; all of them are taken.
+fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut Taken) -> Vec<String> {
+    let slots = pool.slots();
+    let mut words = Vec::new();
+    for (address, vmid, name) in configured {
+        let of_pool = slots.iter().find(|slot| slot.address == Some(*address));
+        if of_pool.is_some_and(|slot| slot.vmid != *vmid) {
+            taken.addresses.insert(*address);
+            words.push(format!("{address} is set in VM `{name}` ({vmid})"));
         }
     }
-    Ok(hidden)
+    words
 }
 
 /// Addresses of the pool that a Node has which is no machine of ours, in words; all of Nodes' are taken.
@@ -172,7 +230,7 @@ fn named(mut all: Vec<String>) -> Vec<String> {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);
     if let Some(last) = all.last_mut().filter(|_| more > 0) {
-        last.push_str(&format!(", and {more} more"));
+        last.extend([", and ", &more.to_string(), " more"]);
     }
     all
 }

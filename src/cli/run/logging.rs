@@ -19,7 +19,8 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
     let level = text.to_ascii_lowercase();
     if LEVELS.contains(&level.as_str()) {
         let others = if ["off", "error"].contains(&level.as_str()) { level.as_str() } else { "warn" };
-        return Ok(format!("{others},pve_autoscaler={level}"));
+        // This one logs each call that fails, which those who made the call do already.
+        return Ok(format!("{others},kube_client=off,pve_autoscaler={level}"));
     }
     match EnvFilter::try_new(text) {
         // A word that is no level is read as the name of a crate.
@@ -31,17 +32,15 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
 
 /// Starts logging, once in a process.
 pub(super) fn start(directives: &str) {
-    let filter = EnvFilter::new(directives);
     let journal = if is_journal() { tracing_journald::layer().ok() } else { None };
-    let layer: Box<dyn Layer<Registry> + Send + Sync> = match journal {
-        Some(journal) => Box::new(journal.with_filter(filter)),
-        None => {
-            let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-            Box::new(text.with_ansi(colours()).with_filter(filter))
-        }
-    };
+    let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
     // Only fails where somebody has set another one before: then that one is meant.
     let _ = tracing_subscriber::registry().with(layer).try_init();
+}
+
+fn text() -> Box<dyn Layer<Registry> + Send + Sync> {
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    text.with_target(false).with_ansi(colours()).boxed()
 }
 
 fn colours() -> bool {
@@ -66,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_level_alone_is_ours() {
-        assert_eq!(directives("debug").as_deref(), Ok("warn,pve_autoscaler=debug"));
-        assert_eq!(directives("ERROR").as_deref(), Ok("error,pve_autoscaler=error"));
+        assert_eq!(directives("debug").as_deref(), Ok("warn,kube_client=off,pve_autoscaler=debug"));
+        assert_eq!(directives("ERROR").as_deref(), Ok("error,kube_client=off,pve_autoscaler=error"));
         assert_eq!(directives("info,kube=debug").as_deref(), Ok("info,kube=debug"));
         for wrong in ["", "loud", "a=b=c"] {
             assert!(directives(wrong).is_err(), "{wrong}");

@@ -16,6 +16,7 @@ use clap::Args;
 use rustls::crypto::aws_lc_rs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::exit::{Failure, SUCCESS};
@@ -32,16 +33,31 @@ const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+/// Under which problem the status shows what came of a reload.
+const CONFIGURATION: &str = "configuration";
+const SIGNALS: &str = "\
+Signals:
+  SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
+  SIGHUP           reads the configuration anew; one that is wrong is refused, and the old one stays in force";
+
 /// Arguments of `run`.
 #[derive(Debug, Args)]
+#[command(after_help = SIGNALS)]
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
     /// Where `status` asks
-    #[arg(long, default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     /// How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`
-    #[arg(long, env = "RUST_LOG", default_value = "info", value_parser = logging::directives)]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "RUST_LOG",
+        hide_env_values = true,
+        default_value = "info",
+        value_parser = logging::directives
+    )]
     log_level: String,
 }
 
@@ -103,11 +119,19 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
                     Heard::End(signal) => break signal,
                     Heard::Reload => {
                         supervisor.reloading();
-                        reload::reload(&arguments.config.config, &settings, &secrets, &board.status().machines);
+                        let (path, machines) = (&arguments.config.config, board.status().machines);
+                        match reload::reload(path, &settings, &secrets, &machines) {
+                            Some(problem) => board.problem(CONFIGURATION, &problem),
+                            None => board.clear(CONFIGURATION),
+                        }
                         supervisor.reloaded();
                     }
                 },
-                ended = &mut daemon => return over(ended),
+                ended = &mut daemon => {
+                    over(ended)?;
+                    let error = std::io::Error::other("its rounds have ended without being asked to");
+                    return Err(Failure::System("go on", error));
+                }
                 () = &mut beside => {}
             }
         }
@@ -115,6 +139,11 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     supervisor.stopping();
     tracing::info!(signal = ends.name(), "ending; what is under way goes on at the next start");
     cancel.cancel();
+    end(daemon, &mut signals).await
+}
+
+/// Waits until the daemon has ended, or is not waited for any longer.
+async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Failure> {
     tokio::select! {
         biased;
         ended = &mut daemon => over(ended),
@@ -130,8 +159,8 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
 }
 
 /// The daemon's task has ended: a panic there is one here, so that whoever supervises the process starts it again.
-fn over(ended: Result<(), tokio::task::JoinError>) -> Result<u8, Failure> {
-    match ended.map_err(tokio::task::JoinError::try_into_panic) {
+fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
+    match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         Ok(()) | Err(Err(_)) => Ok(SUCCESS),
     }
@@ -140,7 +169,7 @@ fn over(ended: Result<(), tokio::task::JoinError>) -> Result<u8, Failure> {
 fn refused(error: SocketError) -> Failure {
     match error {
         SocketError::InUse { .. } => Failure::Running(error),
-        other => Failure::Named("the control socket".to_owned(), other.into()),
+        other => Failure::Socket(other),
     }
 }
 

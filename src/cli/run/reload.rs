@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::config::{self, Config, Needs};
+use crate::config::{self, Config, Needs, TokenSource};
 use crate::observability::MachineStatus;
 
 /// The secrets that the daemon works with: another one in the same file is only seen by comparing.
@@ -25,6 +25,10 @@ impl Secrets {
         };
         let token = config.proxmox.as_ref().map(|table| table.token.read()).transpose();
         let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
+        if let Some(TokenSource::Ssh(ssh)) = config.bootstrap.as_ref().map(|table| &table.token) {
+            // Read again for each token: only that it can be matters here.
+            ssh.key.read().map_err(named("the SSH key for tokens"))?;
+        }
         Ok(Self {
             token: token.map_err(named("the API token"))?,
             kubeconfig: kubeconfig.map_err(named("the kubeconfig"))?,
@@ -36,46 +40,44 @@ impl Secrets {
     }
 }
 
-/// Reads the file again. What is wrong with it is said in full, and the old settings stay in force.
+/// Reads the file again. What is wrong with it is said in full on the log, and the old settings stay in force.
+///
+/// What an operator has to do something about comes back in one line.
 pub(super) fn reload(
     path: &Path,
     settings: &watch::Sender<Arc<Config>>,
     secrets: &Secrets,
     machines: &[MachineStatus],
-) {
+) -> Option<String> {
     let new = match config::load(path, Needs::Run) {
         Ok(new) => new,
         Err(report) => {
-            let report = report.plain();
-            tracing::error!("the configuration is not taken up, the old one stays in force:\n{report}");
-            return;
+            let all: Vec<String> = report.findings().iter().map(|one| one.title.clone()).collect();
+            return Some(refused(&all, &report.plain()));
         }
     };
     let conflicts = conflicts(&new, machines);
     if !conflicts.is_empty() {
-        let all = conflicts.join("\n");
-        tracing::error!("the configuration is not taken up, the old one stays in force:\n{all}");
-        return;
+        return Some(refused(&conflicts, &conflicts.join("\n")));
     }
     let old = settings.borrow().clone();
     let (new, fixed) = merged(&old, new);
-    for key in fixed {
-        tracing::warn!(key, "`{key}` has changed, which needs a restart; until then the old value holds");
-    }
+    let mut restart: Vec<String> = fixed.into_iter().map(|key| format!("`{key}`")).collect();
     match Secrets::read(&new) {
         Ok(read) => {
             for (what, mine, other) in [
-                ("API token", &secrets.token, &read.token),
-                ("kubeconfig", &secrets.kubeconfig, &read.kubeconfig),
+                ("the API token", &secrets.token, &read.token),
+                ("the kubeconfig", &secrets.kubeconfig, &read.kubeconfig),
             ] {
                 if Secrets::differs(mine.as_ref(), other.as_ref()) {
-                    tracing::warn!(
-                        "the {what} has changed, which needs a restart; until then the old one is used"
-                    );
+                    restart.push(what.to_owned());
                 }
             }
         }
         Err(failure) => tracing::warn!("a restart would fail now: {}", failure.words()),
+    }
+    for what in &restart {
+        tracing::warn!("{what} has changed, which needs a restart; until then the old value holds");
     }
     for pool in old.pools.iter().filter(|old| new.pools.iter().all(|new| new.name != old.name)) {
         let left = machines.iter().filter(|machine| machine.pool == pool.name).count();
@@ -90,6 +92,17 @@ pub(super) fn reload(
     let pools = new.pools.len();
     settings.send_replace(Arc::new(new));
     tracing::info!(pools, "the configuration is taken up");
+    (!restart.is_empty()).then(|| format!("a restart is needed to take up {}", restart.join(", ")))
+}
+
+fn refused(findings: &[String], report: &str) -> String {
+    tracing::error!("the configuration is not taken up, the old one stays in force:\n{report}");
+    let first = findings.first().map_or("it cannot be read", String::as_str);
+    let more = match findings.len() {
+        0 | 1 => String::new(),
+        many => format!(", and {} more", many - 1),
+    };
+    format!("the file is not taken up, the old settings stay in force: {first}{more} (see the log)")
 }
 
 /// The new settings with the old values of what only a start can change, and the keys of these that differ.
@@ -113,10 +126,13 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
         keep("proxmox.request_timeout", old.request_timeout == new.request_timeout);
         keep("proxmox.agent_calls_per_host", old.agent_calls_per_host == new.agent_calls_per_host);
         keep("proxmox.calls_per_host", old.calls_per_host == new.calls_per_host);
+        keep(
+            "proxmox.linked_clones_per_storage",
+            old.linked_clones_per_storage == new.linked_clones_per_storage,
+        );
+        keep("proxmox.full_clones_per_storage", old.full_clones_per_storage == new.full_clones_per_storage);
         *new = config::Proxmox {
             resource_pool: new.resource_pool.clone(),
-            linked_clones_per_storage: new.linked_clones_per_storage,
-            full_clones_per_storage: new.full_clones_per_storage,
             cpu_overcommit: new.cpu_overcommit,
             memory_reserve: new.memory_reserve,
             ..old.clone()

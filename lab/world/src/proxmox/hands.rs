@@ -176,6 +176,11 @@ impl Pve {
         }
     }
 
+    /// How long a plain request takes, without jitter.
+    pub fn request_time(&self) -> std::time::Duration {
+        self.state().timings.request
+    }
+
     /// Makes every connection fail, or ends that.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;
