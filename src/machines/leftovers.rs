@@ -9,7 +9,10 @@ use std::collections::BTreeSet;
 use super::Context;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use crate::proxmox::{Kind, Upid, VmConfig};
+use crate::proxmox::{Kind, TaskFilter, Upid, VmConfig};
+
+/// The kind of task that destroys a VM.
+const DESTRUCTION: &str = "qmdestroy";
 
 /// The storages where a machine may have left something: those of its drives, of its template, and the pool's own.
 pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfig>) -> BTreeSet<String> {
@@ -65,25 +68,40 @@ pub(super) async fn none(
 
 /// What the destruction itself reported as left, where its log can still be read.
 async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, Trouble> {
-    let destruction =
-        machine.record().task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == "qmdestroy");
-    let Some(upid) = destruction else { return Ok(BTreeSet::new()) };
-    Ok(ctx.proxmox.leaked_disks(&upid).await?.into_iter().collect())
+    let record = machine.record();
+    let recorded = record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION);
+    let destructions = if let Some(upid) = recorded {
+        vec![upid]
+    } else {
+        // Whoever asked for it was killed before it was recorded, or it was somebody else.
+        let filter = TaskFilter {
+            vmid: Some(record.slot.vmid),
+            kind: Some(DESTRUCTION.to_owned()),
+            since: Some(record.created.as_second()),
+            limit: None,
+        };
+        let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
+        rows.into_iter().map(|row| row.upid).collect()
+    };
+    let mut disks = BTreeSet::new();
+    for upid in destructions {
+        disks.extend(ctx.proxmox.leaked_disks(&upid).await?);
+    }
+    Ok(disks)
 }
 
-/// Whether the token would see these disks if they were there: a VM that is destroyed has left its pool.
+/// Whether the token would see these disks if they were there. With rights on a pool it does not: a VM that is destroyed has
+/// left its pool.
 async fn may_see(ctx: &Context, machine: &Tracked, disks: &BTreeSet<String>) -> Result<bool, Trouble> {
     let limit = ctx.config.limits.destroy;
     let vm = format!("/vms/{}", machine.record().slot.vmid);
     let on_vm = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&vm).await?)).await?;
-    if on_vm.contains("VM.Config.Disk") {
-        return Ok(true);
-    }
     let storages: BTreeSet<&str> = disks.iter().filter_map(|disk| Some(disk.split_once(':')?.0)).collect();
     for storage in storages {
         let path = format!("/storage/{storage}");
         let on_it = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
-        if !on_it.contains("Datastore.Allocate") {
+        let seen = on_it.contains("Datastore.Audit") && on_vm.contains("VM.Config.Disk");
+        if !seen && !on_it.contains("Datastore.Allocate") {
             return Ok(false);
         }
     }

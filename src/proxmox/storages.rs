@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox leaves out what the token
-    /// may not see: images need `Datastore.Allocate` on the storage or `VM.Config.Disk` on the VM, so that a token with rights
+    /// may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it and `VM.Config.Disk` on the VM, so that a token with rights
     /// on a pool no longer sees what a destroyed VM has left.
     pub async fn disks_of(&self, host: &str, storage: &str, vmid: u32) -> Result<Vec<String>, Error> {
         let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));

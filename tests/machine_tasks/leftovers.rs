@@ -48,6 +48,8 @@ async fn a_slot_stays_closed_until_the_disks_of_its_vm_are_gone() {
     }
     assert!(!why.contains("kubectl"), "{why}");
     assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    let shown = world.context.registry.all();
+    assert_eq!((shown.len(), shown[0].record.slot.vmid, shown[0].note.as_str()), (1, VMID, why.as_str()));
 
     world.pve.free_by_hand(&left[0]);
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -101,4 +103,15 @@ async fn disks_of_a_stranger_who_took_the_vmid_close_nothing() {
     assert!(world.pve.create_by_hand(stranger));
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(world.pve.vm(VMID).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
+    let mut world = doomed(support::pve()).await;
+    // The daemon is killed right after it has asked for it.
+    let upid = world.context.proxmox.destroy("pve1", VMID).await.unwrap();
+    assert!(support::done(&world.context.proxmox, &upid).await.is_success());
+    let why = stuck(world.go_on().await);
+    assert!(why.contains("vm-9101-disk-0"), "{why}");
+    assert_eq!(world.store.names(), ["machine-workers-9101"]);
 }

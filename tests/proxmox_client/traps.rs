@@ -319,7 +319,7 @@ async fn trap_18_a_root_only_key_is_forbidden_even_to_roots_token_and_named() {
     cloned(&client(&pve)).await;
     let client = admin(&pve);
     let digest = client.config("pve1", VMID).await.unwrap().digest().unwrap().to_owned();
-    for key in ["affinity", "hookscript", "args"] {
+    for key in ["affinity", "hugepages", "args"] {
         let set = BTreeMap::from([(key.to_owned(), "0-1".to_owned())]);
         let error = client.set_config("pve1", VMID, &set, &[], &digest, 5).await.unwrap_err();
         assert_eq!(error.kind, Kind::Forbidden, "{error}");

@@ -32,6 +32,14 @@ pub fn check(name: &str, text: &str, format: &str) -> Result<(), String> {
     }
 }
 
+/// Checks a VMID in a path.
+pub fn vmid(text: &str) -> Result<(), String> {
+    if text.parse::<i64>().is_err() {
+        return Err(format!("type check ('integer') failed - got '{text}'"));
+    }
+    check("vmid", text, "pve-vmid")
+}
+
 /// The format of a config key or another parameter that the schema only describes in words.
 pub fn unwritten(name: &str) -> Option<&'static str> {
     Some(match name {

@@ -9,7 +9,8 @@ use super::{
     ApiCall, Pve,
     access::Identity,
     answer::{Answer, Refusal},
-    state::{HaRequest, Host},
+    state::Host,
+    vm::HaRequest,
 };
 
 /// Between two rounds of the HA manager.

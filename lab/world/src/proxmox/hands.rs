@@ -7,8 +7,9 @@ use tokio::{sync::broadcast, time::Instant};
 
 use super::{
     Event, Pve,
-    spec::VmSpec,
-    state::{HaRequest, State, Vm, Volume},
+    spec::{AccessSpec, VmSpec},
+    state::{State, Volume},
+    vm::HaRequest,
 };
 use crate::guest::GuestFaults;
 
@@ -116,6 +117,7 @@ impl Pve {
             if let Some(host) = state.hosts.get_mut(node) {
                 host.online = false;
                 host.off_since = Some(Instant::now());
+                host.on_since = None;
                 host.timed_out = false;
             }
             let vms: Vec<u32> = state.vms.values().filter(|vm| vm.node == node).map(|vm| vm.vmid).collect();
@@ -137,6 +139,7 @@ impl Pve {
             if let Some(host) = state.hosts.get_mut(node) {
                 host.online = true;
                 host.off_since = None;
+                host.on_since = Some(Instant::now());
                 host.booted = Instant::now();
             }
             let vms = state.vms.values().filter(|vm| vm.node == node && vm.get("onboot") == Some("1"));
@@ -145,6 +148,11 @@ impl Pve {
         for vmid in starting {
             self.power_on(vmid);
         }
+    }
+
+    /// Changes users, tokens, roles and grants.
+    pub fn change_access(&self, change: impl FnOnce(&mut AccessSpec)) {
+        change(&mut self.state().access);
     }
 
     /// Takes the quorum away or gives it back, whatever the hosts do.
@@ -192,10 +200,7 @@ impl Pve {
             if state.vms.contains_key(&vmid) {
                 return false;
             }
-            if let Some(pool) = spec.pool.as_ref().and_then(|pool| state.pools.get_mut(pool)) {
-                pool.members.insert(vmid);
-            }
-            state.vms.insert(vmid, Vm::new(vmid, &spec.node, spec.config, spec.faults));
+            state.add(spec);
         }
         if running {
             self.power_on(vmid);
@@ -225,12 +230,19 @@ impl Pve {
             .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
     }
 
-    /// Removes a VM with its volumes by hand, running or not.
+    /// Pulls a VM's plug by hand.
+    pub fn stop_by_hand(&self, vmid: u32) {
+        self.power_cut(vmid);
+    }
+
+    /// Removes a VM with the volumes that its configuration names by hand, running or not.
     pub fn delete_by_hand(&self, vmid: u32) {
         self.power_cut(vmid);
         let mut state = self.state();
-        state.vms.remove(&vmid);
-        state.volumes.retain(|_, volume| volume.vmid != vmid);
+        let vm = state.vms.remove(&vmid);
+        let named = vm.map(|vm| vm.drives()).unwrap_or_default();
+        let named: Vec<String> = named.into_iter().map(|(_, volid, _)| volid).collect();
+        state.volumes.retain(|(volid, _), volume| volume.vmid != vmid || !named.contains(volid));
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
         }

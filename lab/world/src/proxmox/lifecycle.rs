@@ -8,8 +8,9 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{State, parse_size, property, show_size},
+    state::State,
     task::Worker,
+    vm::{parse_size, property, show_size},
 };
 
 impl Pve {
@@ -95,11 +96,11 @@ impl Pve {
             let mark = if warns { "WARN: " } else { "" };
             worker.log(format!("{mark}Could not remove disk '{volid}', check manually: {why}"));
         }
+        self.state().need_writable(vmid, node, worker.upid.pid)?;
         if purge {
             worker.log(format!("purging VM {vmid} from related configurations.."));
         }
         let mut state = self.state();
-        state.need_writable(vmid, node, worker.upid.pid)?;
         state.vms.remove(&vmid);
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
@@ -140,15 +141,16 @@ fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
     let (node, vmid) = (call.node(), call.vmid());
     let disk = call.params.text("disk").unwrap_or_default();
     let wanted = call.params.text("size").unwrap_or_default();
-    let vm = state.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| {
-        Refusal::failed(format!("unable to find configuration file for VM {vmid} on node '{node}'"))
-    })?;
+    let vm = state.vm_on(node, vmid)?;
     vm.check_lock()?;
     if call.params.text("digest").is_some_and(|digest| digest != vm.digest()) {
         return Err(Refusal::failed("checksum mismatch (file change by other user?)"));
     }
     let text =
         vm.get(&disk).ok_or_else(|| Refusal::failed(format!("disk '{disk}' does not exist")))?.to_owned();
+    if text.contains("media=cdrom") {
+        return Err(Refusal::failed("you can't resize a cdrom"));
+    }
     let volid = text.split(',').next().unwrap_or_default().to_owned();
     let storage = volid.split(':').next().unwrap_or_default().to_owned();
     call.who.need(state, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;

@@ -43,7 +43,7 @@ impl Params {
         }
         if !body.is_empty() {
             if method == Method::GET || method == Method::DELETE {
-                return Err(Refusal::Bare(501, format!("Unexpected content for method '{method}'")));
+                return Err(Refusal::Plain(501, format!("Unexpected content for method '{method}'")));
             }
             if body.len() > MAX_BODY {
                 return Err(Refusal::Bare(501, "for data too large".into()));
@@ -59,6 +59,14 @@ impl Params {
                             500,
                             format!("Not a HASH reference at {HTTP_SERVER} line 978.\n"),
                         ));
+                    }
+                    Err(error) if error.is_eof() && body.starts_with(b"{") => {
+                        let what = format!(
+                            ", or }} expected while parsing object/hash, at character offset {}",
+                            body.len()
+                        );
+                        let end = format!("(before \"(end of string)\") at {HTTP_SERVER} line 934.\n");
+                        return Err(Refusal::Plain(500, format!("{what} {end}")));
                     }
                     Err(_) => return Err(no_json("neither tag, array, object, number, string or atom")),
                 },
@@ -230,6 +238,9 @@ fn check_value(name: &str, value: &mut Value, rule: &Rule) -> Result<(), String>
         let found = if value.is_array() { "ARRAY" } else { "HASH" };
         return Err(format!("type check ('{}') failed - got {found}", kind_name(&rule.kind)));
     };
+    if matches!(rule.kind, Kind::Integer(..)) && text.parse::<i64>().is_err() {
+        return Err(format!("type check ('integer') failed - got '{text}'"));
+    }
     if let Some(format) = &rule.format {
         formats::check(name, &text, format)?;
     }

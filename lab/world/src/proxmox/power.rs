@@ -10,8 +10,8 @@ use super::{
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
     qemu::CLEAN_UP,
-    state::HaRequest,
     task::Worker,
+    vm::HaRequest,
 };
 
 /// What an agent call waits for an agent that does not answer.
@@ -19,19 +19,30 @@ pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits when the caller does not say.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
+/// What somebody who overrules a shutdown waits for its end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the lock of a shutdown was seen to outlive its killed worker.
+const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
+
+/// The ping of the agent, with which a shutdown begins, swallows the signal: the worker has to be killed, and the VM stays locked
+/// for a while.
+async fn swallow(worker: &Worker) -> Result<(), Refusal> {
+    worker.log("QEMU Guest Agent is not running - received interrupt");
+    tokio::time::sleep(PATIENCE).await;
+    worker.vanish();
+    tokio::time::sleep(ORPHANED_LOCK).await;
+    Ok(())
+}
+
 impl Pve {
     pub(super) fn status_current(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
         let vm = state.vm_on(call.node(), call.vmid())?;
-        let mut row = vm.summary();
+        let mut row = vm.summary(true);
         row["ha"] = json!({ "managed": i32::from(vm.ha.is_some()) });
-        row["qmpstatus"] = row["status"].clone();
         if vm.has_agent() {
             row["agent"] = 1.into();
-        }
-        if vm.get("serial0").is_some() {
-            row["serial"] = 1.into();
         }
         Ok(row.into())
     }
@@ -59,7 +70,7 @@ impl Pve {
         let (pve, node) = (self.clone(), node.to_owned());
         self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), who, |worker| async move {
             let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-            let time = {
+            let (time, has_cloud_init) = {
                 let mut state = pve.state();
                 let vm = state.vm_on(&node, vmid)?;
                 if vm.is_template() {
@@ -69,11 +80,17 @@ impl Pve {
                 if vm.machine.is_some() {
                     return Err(Refusal::failed(format!("VM {vmid} already running")));
                 }
+                let has_cloud_init = vm.drives().iter().any(|(_, volid, _)| volid.contains("cloudinit"));
+                if let Some(gone) = state.missing_volume(vm) {
+                    return Err(Refusal::failed(format!("volume '{gone}' does not exist")));
+                }
                 state.need_writable(vmid, &node, worker.upid.pid)?;
                 let time = state.timings.start;
-                state.vary(time)
+                (state.vary(time), has_cloud_init)
             };
-            worker.log("generating cloud-init ISO");
+            if has_cloud_init {
+                worker.log("generating cloud-init ISO");
+            }
             worker.work(time).await?;
             pve.power_on(vmid);
             Ok(())
@@ -97,12 +114,12 @@ impl Pve {
         let (pve, node, who) = (self.clone(), node.to_owned(), who.clone());
         self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &who.clone(), |worker| async move {
             if overrule {
-                pve.interrupt_shutdowns(&worker, vmid, &who.token);
+                pve.interrupt_shutdowns(&worker, vmid, &who.token).await;
             }
             let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
             let time = {
                 let mut state = pve.state();
-                let vm = state.vm_on(&node, vmid)?;
+                let vm = state.vm_to_stop(&node, vmid)?;
                 vm.check_lock()?;
                 if vm.machine.is_none() {
                     return Ok(());
@@ -116,19 +133,31 @@ impl Pve {
         })
     }
 
-    fn interrupt_shutdowns(&self, worker: &Worker, vmid: u32, token: &str) {
-        let state = self.state();
-        let found = state.tasks.values().filter(|task| {
-            task.running()
-                && task.upid.kind == "qmshutdown"
-                && task.upid.id == vmid.to_string()
-                && task.upid.user == token
-        });
-        let found: Vec<_> = found.map(|task| (task.upid.to_string(), task.interrupt.clone())).collect();
-        drop(state);
-        for (upid, interrupt) in found {
-            worker.log(format!("overruling active shutdown task {upid}"));
+    async fn interrupt_shutdowns(&self, worker: &Worker, vmid: u32, token: &str) {
+        let found: Vec<_> = {
+            let state = self.state();
+            let found = state.tasks.values().filter(|task| {
+                task.running()
+                    && task.upid.kind == "qmshutdown"
+                    && task.upid.id == vmid.to_string()
+                    && task.upid.user == token
+            });
+            found.map(|task| (task.upid.to_string(), task.interrupt.clone())).collect()
+        };
+        let upids: Vec<&str> = found.iter().map(|(upid, _)| upid.as_str()).collect();
+        if !upids.is_empty() {
+            worker.log(format!("overruled qmshutdown tasks: {}", upids.join(", ")));
+        }
+        for (_, interrupt) in &found {
             interrupt.cancel();
+        }
+        let under_way = || {
+            let state = self.state();
+            found.iter().any(|(upid, _)| state.tasks.get(upid).is_some_and(super::task::Task::running))
+        };
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while under_way() && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -168,7 +197,7 @@ impl Pve {
     ) -> Result<(), Refusal> {
         let (guest, has_agent, time) = {
             let mut state = self.state();
-            let vm = state.vm_on(node, vmid)?;
+            let vm = state.vm_to_stop(node, vmid)?;
             vm.check_lock()?;
             let Some(machine) = &vm.machine else { return Ok(()) };
             let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
@@ -177,8 +206,13 @@ impl Pve {
         };
         let answers = guest.agent_answers();
         if has_agent && !answers {
-            // Not interruptible: the ping swallows the signal.
-            tokio::time::sleep(AGENT_PING).await;
+            tokio::select! {
+                biased;
+                () = worker.interrupted() => return swallow(worker).await,
+                () = tokio::time::sleep(AGENT_PING) => {}
+            }
+            let silent = format!("VM {vmid} qga command 'guest-ping' failed - got timeout");
+            worker.log(format!("QEMU Guest Agent is not running - {silent}"));
         }
         let reacts = guest.shuts_down() && (answers || guest.accepts_tcp());
         if reacts && time <= limit {
@@ -190,7 +224,7 @@ impl Pve {
         if !force {
             return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
         }
-        worker.log("VM quit/powerdown failed - terminating now with SIGTERM");
+        worker.log("VM still running - terminating now with SIGTERM");
         worker.work(Duration::from_secs(1)).await?;
         self.power_cut(vmid);
         Ok(())
@@ -221,19 +255,21 @@ impl Pve {
         self.may_power(call)?;
         self.need_running(call)?;
         let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
-        let upid = self.spawn_worker(&node, "qmreset", &vmid.to_string(), &call.who, |_| async move {
-            let machine = pve.state().vms.get_mut(&vmid).and_then(|vm| {
-                let pending = std::mem::take(&mut vm.pending);
-                Some((vm.machine.take()?, pending))
+        let upid =
+            self.spawn_worker(&node.clone(), "qmreset", &vmid.to_string(), &call.who, |_| async move {
+                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                let machine = pve.state().vms.get_mut(&vmid).and_then(|vm| {
+                    let pending = std::mem::take(&mut vm.pending);
+                    Some((vm.machine.take()?, pending))
+                });
+                let Some((machine, pending)) = machine else { return Ok(()) };
+                machine.guest.power_off();
+                pve.power_on(vmid);
+                if let Some(vm) = pve.state().vms.get_mut(&vmid) {
+                    vm.pending = pending;
+                }
+                Ok(())
             });
-            let Some((machine, pending)) = machine else { return Ok(()) };
-            machine.guest.power_off();
-            pve.power_on(vmid);
-            if let Some(vm) = pve.state().vms.get_mut(&vmid) {
-                vm.pending = pending;
-            }
-            Ok(())
-        });
         Ok(Value::from(upid).into())
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Event, Pve,
-    state::{Machine, Pending, property},
+    vm::{Machine, Pending, property},
 };
 use crate::guest::{Guest, Identity, Pace};
 

@@ -9,6 +9,16 @@ use super::{
     params::{Kind, Rule, Rules},
 };
 
+/// Whether a VM's configuration can have this key.
+pub fn is_config_key(key: &str) -> bool {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = format!("{stem}[n]");
+    CONFIG
+        .split_whitespace()
+        .filter_map(|word| word.split(':').next())
+        .any(|name| name == key || name == numbered)
+}
+
 /// One call.
 #[derive(Clone, Debug)]
 pub struct Call {

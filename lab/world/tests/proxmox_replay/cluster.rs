@@ -44,6 +44,11 @@ pub fn roles() -> [(&'static str, &'static str); 5] {
     ]
 }
 
+/// A role as a cluster is given it.
+pub fn role((role, privileges): (&str, &str)) -> (String, Vec<String>) {
+    (role.to_owned(), privileges.split_whitespace().map(String::from).collect())
+}
+
 /// The `Authorization` header of a recorded identity.
 pub fn authorization(who: &str) -> Option<String> {
     let token = match who {
@@ -58,7 +63,6 @@ pub fn authorization(who: &str) -> Option<String> {
 }
 
 fn access() -> AccessSpec {
-    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
     let mut grants = Vec::new();
     let mut grant = |user: &str, path: &str, roles: &[&str], propagate| {
         for role in roles {
@@ -79,7 +83,7 @@ fn access() -> AccessSpec {
     let token =
         |id: &str, privsep| TokenSpec { id: id.into(), secret: "secret".into(), privsep, enabled: true };
     AccessSpec {
-        roles: roles().into_iter().map(|(role, privileges)| (role.to_owned(), words(privileges))).collect(),
+        roles: roles().into_iter().map(role).collect(),
         tokens: vec![
             token("autoscaler@pve!agent", true),
             token("autoscaler-pool@pve!agent", true),
@@ -193,7 +197,7 @@ pub fn timings() -> Timings {
         start: ms(200),
         stop: ms(100),
         shutdown: ms(4000),
-        destroy: ms(50),
+        destroy: ms(200),
         boot_to_agent: ms(45_000),
         agent_to_running: ms(10_000),
         jitter: 0.0,

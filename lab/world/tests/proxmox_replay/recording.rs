@@ -12,6 +12,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::Value;
 
 /// The folder of the recordings, where it is at hand.
+#[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
 pub fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/recordings");
     if folder.is_dir() {
@@ -81,6 +82,29 @@ impl Entry {
         self.0["reason"].as_str().unwrap_or_default()
     }
 
+    /// The node that the call is for.
+    pub fn node(&self) -> Option<&str> {
+        self.path().strip_prefix("/nodes/")?.split('/').next()
+    }
+
+    /// The node and the VM that the call is for.
+    pub fn vm(&self) -> Option<(&str, u32)> {
+        let mut parts = self.path().strip_prefix("/nodes/")?.split('/');
+        let (node, kind, vmid) = (parts.next()?, parts.next()?, parts.next()?);
+        (kind == "qemu").then_some((node, vmid.parse().ok()?))
+    }
+
+    /// A parameter that was sent once.
+    pub fn parameter(&self, name: &str) -> Value {
+        match &self.0["params"] {
+            Value::Array(pairs) => {
+                let pair = pairs.iter().find(|pair| pair[0] == name);
+                pair.map_or(Value::Null, |pair| pair[1].clone())
+            }
+            params => params[name].clone(),
+        }
+    }
+
     pub fn body(&self) -> &Value {
         &self.0["body"]
     }
@@ -139,7 +163,11 @@ impl Entry {
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
-        request.body(Bytes::from(body)).expect("a request")
+        // A raw body is written with each byte as the character of its number.
+        let raw = self.0.get("raw_body").is_some();
+        let bytes = body.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>();
+        let body = bytes.filter(|_| raw).map_or_else(|| Bytes::from(body), Bytes::from);
+        request.body(body).expect("a request")
     }
 }
 
@@ -155,7 +183,7 @@ fn text(value: &Value) -> String {
 }
 
 /// The recordings write very long values as `(8193 x a)`.
-fn expanded(text: &str) -> String {
+pub fn expanded(text: &str) -> String {
     let short = || {
         let (count, what) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(" x ")?;
         Some(what.repeat(count.parse().ok()?))
