@@ -86,3 +86,12 @@ async fn a_clone_is_asked_for_soon_after_a_pod_cannot_be_scheduled() {
     assert!(waited < SignedDuration::from_millis(300), "{waited:?}");
     stage.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn another_maximum_counts_from_the_next_round_on() {
+    let stage = Stage::running(&ONE_POOL.replace("max = 5", "max = 1"));
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.reload(ONE_POOL);
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+}

@@ -263,9 +263,7 @@ impl Stage {
     pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
-            if started.elapsed() > limit {
-                panic!("waited {limit:?} until {what}; {}", self.scene());
-            }
+            assert!(started.elapsed() <= limit, "waited {limit:?} until {what}; {}", self.scene());
             tokio::time::sleep(LOOK).await;
         }
         started.elapsed()
