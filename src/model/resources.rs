@@ -33,6 +33,18 @@ impl Resources {
         }
     }
 
+    /// Adds `times` times `more` to every amount, saturating.
+    pub fn add_times(&mut self, more: &Self, times: i64) {
+        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(times));
+        add(&mut self.cpu_milli, more.cpu_milli);
+        add(&mut self.memory, more.memory);
+        add(&mut self.ephemeral_storage, more.ephemeral_storage);
+        add(&mut self.pods, more.pods);
+        for (name, amount) in &more.other {
+            add(self.other.entry(name.clone()).or_default(), *amount);
+        }
+    }
+
     /// Takes `less` from every amount, saturating; the result may be negative.
     pub fn subtract(&mut self, less: &Self) {
         self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);
