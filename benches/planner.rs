@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use pve_autoscaler::config::{self, Config};
+use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
@@ -19,7 +19,7 @@ fn config(max: u32, cpu: &str, memory: &str, pods: u32) -> Config {
         "[scale_down]\ndelay_after_add = \"0s\"\nmax_parallel_drains = 5000\n[[pool]]\nname = \"w\"\nmax = {max}\n\
          cores = 10\nmemory = \"8GiB\"\nallocatable = {{ cpu = \"{cpu}\", memory = \"{memory}\", pods = {pods} }}\n"
     );
-    config::parse("bench", &text).unwrap()
+    config::parse("bench", &text, Needs::Plan).unwrap()
 }
 
 fn pod(name: String, cpu: i64, memory: i64, node: Option<String>, owned: bool) -> Arc<Pod> {

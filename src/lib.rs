@@ -11,11 +11,15 @@
 //! * [`kubernetes`] is the only place that names kube's types, [`proxmox`] the only one that names reqwest's.
 //! * [`cli`] is what an operator types.
 
+pub mod bootstrap;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod daemon;
 pub mod kubernetes;
+pub mod machines;
 pub mod model;
+pub mod observability;
 pub mod planning;
 pub mod proxmox;
 pub mod scheduling;

@@ -133,3 +133,14 @@ async fn a_live_plan_without_the_table_it_needs_says_so() {
     assert!(said.contains("no table `[kubernetes]`"), "{said}");
     assert!(Path::new(&config).exists());
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_a_configuration_has_its_place_in_json() {
+    let bench = Bench::new(ClusterSpec::demo()).await;
+    bench.write("wrong.toml", "scan_interval = \"10s\"\nbatch_max = \"0s\"\n", 0o644);
+    let config = bench.path("wrong.toml").display().to_string();
+    let (status, said) = run(&["check", "--offline", "--output", "json", "--config", &config]).await;
+    assert_eq!(status, 2, "{said}");
+    let lines: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(lines["lines"][0]["at"], serde_json::json!({"line": 2, "column": 13}), "{said}");
+}

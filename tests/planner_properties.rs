@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pve_autoscaler::config::{self, Config};
+use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
 use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling};
@@ -25,7 +25,7 @@ fn config(min: u32, max: u32) -> Config {
          [[pool]]\nname = \"w\"\nmin = {min}\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
          allocatable = {{ cpu = \"{OFFERED}m\", memory = \"8Gi\", pods = 10 }}\n"
     );
-    config::parse("test", &text).unwrap()
+    config::parse("test", &text, Needs::Plan).unwrap()
 }
 
 fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
@@ -271,7 +271,7 @@ fn two_pools(min: u32) -> Config {
         format!("[[pool]]\nname = \"{name}\"\nmin = {min}\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n")
     };
     let text = format!("[scale_down]\ndelay_after_add = \"0s\"\n{}{}", pool("w", min), pool("other", 0));
-    config::parse("test", &text).unwrap()
+    config::parse("test", &text, Needs::Plan).unwrap()
 }
 
 /// An idle node of pool `w`, and one of pool `other` with a single pod that has room on the first only.

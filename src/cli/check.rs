@@ -7,7 +7,7 @@ use super::Output;
 use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Finding, Needs, Report};
 use crate::kubernetes::Right;
 
 /// What a machine's whole life needs of Proxmox VE 9 (measured on 9.2.11); on 8 the agent's privilege has another name.
@@ -47,28 +47,45 @@ struct Line {
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Place>,
+}
+
+/// A place in the configuration, counted from 1 on.
+#[derive(Debug, Serialize)]
+struct Place {
+    line: usize,
+    column: usize,
 }
 
 impl Line {
     fn good(what: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { what: what.into(), ok: true, message: message.into(), help: None }
+        Self { what: what.into(), ok: true, message: message.into(), help: None, at: None }
     }
 
     fn bad(what: impl Into<String>, message: impl Into<String>, help: Option<&str>) -> Self {
-        Self { what: what.into(), ok: false, message: message.into(), help: help.map(ToOwned::to_owned) }
+        Self {
+            what: what.into(),
+            ok: false,
+            message: message.into(),
+            help: help.map(ToOwned::to_owned),
+            at: None,
+        }
+    }
+
+    fn finding(path: &str, finding: &Finding, report: &Report) -> Self {
+        let at = report.position(finding).map(|(line, column)| Place { line, column });
+        Self { at, ..Self::bad(format!("config {path}"), &finding.title, finding.help.as_deref()) }
     }
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let path = arguments.config.config.display().to_string();
-    let config = match config::load(&arguments.config.config) {
+    let config = match config::load(&arguments.config.config, Needs::Plan) {
         Ok(config) => config,
         Err(report) if arguments.output == Output::Json => {
-            let lines: Vec<_> = report
-                .findings()
-                .iter()
-                .map(|one| Line::bad(format!("config {path}"), &one.title, one.help.as_deref()))
-                .collect();
+            let lines: Vec<_> =
+                report.findings().iter().map(|one| Line::finding(&path, one, &report)).collect();
             input::json(&serde_json::json!({"lines": lines}))?;
             return Ok(USAGE);
         }

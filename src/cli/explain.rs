@@ -10,7 +10,7 @@ use serde_json::json;
 use super::exit::{Failure, SUCCESS};
 use super::input;
 use super::{Output, plan_text};
-use crate::config;
+use crate::config::{self, Needs};
 use crate::planning;
 use crate::scheduling::{self, Explanation};
 
@@ -44,7 +44,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let snapshot = input::snapshot(&arguments.snapshot, arguments.now)?;
     if let Some(name) = &arguments.node {
-        let config = config::load(&arguments.config).map_err(Failure::Configuration)?;
+        let config = config::load(&arguments.config, Needs::Plan).map_err(Failure::Configuration)?;
         let plan = planning::plan(&snapshot, &config);
         let verdict = plan.nodes.iter().find(|verdict| verdict.node == *name);
         let verdict =

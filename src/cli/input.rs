@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::exit::Failure;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Needs};
 use crate::model::Snapshot;
 use crate::snapshot;
 
@@ -21,7 +21,7 @@ pub(super) struct ConfigFile {
 
 impl ConfigFile {
     pub(super) fn load(&self) -> Result<Config, Failure> {
-        config::load(&self.config).map_err(Failure::Configuration)
+        config::load(&self.config, Needs::Plan).map_err(Failure::Configuration)
     }
 }
 

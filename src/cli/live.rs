@@ -1,19 +1,24 @@
 //! Looking at the live clusters, once.
 
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, ProxmoxTrust};
+use crate::config::{Config, ProxmoxTrust, SecretSource};
 use crate::kubernetes::{Cluster, ConnectOptions, Watches};
 use crate::model::Snapshot;
 use crate::proxmox::{self, Client, Settings, Trust};
 
 /// How long the first lists of all kinds may take together.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
+
+/// The authorities that a Debian system trusts, Proxmox VE among them.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Runs a future on a runtime of its own.
 pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
@@ -84,11 +89,13 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     let settings = config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?;
     let trust = match &settings.trust {
         ProxmoxTrust::Fingerprint(text) => Trust::Fingerprint(text.clone()),
-        ProxmoxTrust::CaFile(path) => {
-            let named = |error: std::io::Error| {
-                Failure::Named(format!("cannot read `{}`", path.display()), error.into())
-            };
-            Trust::Authorities(std::fs::read_to_string(path).map_err(named)?)
+        ProxmoxTrust::CaFile(path) => authorities(path)?,
+        ProxmoxTrust::System => authorities(Path::new(SYSTEM_AUTHORITIES))?,
+        ProxmoxTrust::CaCredential(name) => {
+            let pem = SecretSource::Credential(name.clone()).read().map_err(|error| {
+                Failure::Named("the certificates in `ca_credential`".to_owned(), error.into())
+            })?;
+            Trust::Authorities(pem.expose_secret().to_owned())
         }
     };
     let token =
@@ -103,4 +110,10 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     };
     Client::new(transport, client_settings, &token)
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
+}
+
+fn authorities(path: &Path) -> Result<Trust, Failure> {
+    let named =
+        |error: std::io::Error| Failure::Named(format!("cannot read `{}`", path.display()), error.into());
+    Ok(Trust::Authorities(std::fs::read_to_string(path).map_err(named)?))
 }

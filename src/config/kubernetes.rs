@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::names;
 use super::secret::{self, SecretSource};
 use super::values::Checker;
 
@@ -27,8 +28,8 @@ pub struct Kubernetes {
 pub(super) struct Written {
     kubeconfig_file: Option<Spanned<String>>,
     kubeconfig_credential: Option<Spanned<String>>,
-    context: Option<String>,
-    namespace: Option<String>,
+    context: Option<Spanned<String>>,
+    namespace: Option<Spanned<String>>,
     request_timeout: Option<Spanned<String>>,
 }
 
@@ -48,10 +49,22 @@ impl Written {
         );
         let request_timeout =
             checker.positive("request_timeout", this.request_timeout.as_ref(), Duration::from_secs(15));
+        let context = checker.named(
+            this.context.as_ref(),
+            |text| !text.trim().is_empty(),
+            |_| "`context` is empty".to_owned(),
+            "the name of a context; leave it out for the current one",
+        );
+        let namespace = checker.named(
+            this.namespace.as_ref(),
+            names::is_label,
+            |text| format!("`{text}` cannot be a namespace"),
+            "at most 63 lower-case letters, digits and `-`",
+        );
         Some(Kubernetes {
             kubeconfig: kubeconfig?,
-            context: this.context.clone(),
-            namespace: this.namespace.clone().unwrap_or_else(|| "pve-autoscaler".to_owned()),
+            context,
+            namespace: namespace.unwrap_or_else(|| "pve-autoscaler".to_owned()),
             request_timeout,
         })
     }

@@ -3,14 +3,20 @@
 //! A file is read in two stages. First its shape: unknown keys and wrong types end the reading at once, with the line and
 //! a suggestion. Then its meaning: everything that is wrong is reported together, each finding at its own line and key.
 
+mod bootstrap;
 mod health;
 mod kubernetes;
+mod limits;
+mod listed;
+mod names;
 mod pool;
 mod proxmox;
 mod report;
 mod scale_down;
 mod scale_up;
 mod secret;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::path::Path;
@@ -19,9 +25,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use health::Health;
 pub use kubernetes::Kubernetes;
-pub use pool::Pool;
+pub use limits::Limits;
+pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
@@ -30,21 +38,53 @@ pub use secret::{SecretError, SecretSource};
 
 use values::Checker;
 
+/// What the settings are for: a file is checked for what the command needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The daemon: both clusters, the bootstrap, and for each pool a template, VMIDs and addresses.
+    Run,
+    /// A plan or an answer to a question: pools. What else is written is checked, nothing else is needed.
+    Plan,
+}
+
+/// Whether the daemon acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// It does what it has decided.
+    #[default]
+    Active,
+    /// It says what it would do, and does nothing.
+    Observe,
+}
+
 /// Checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Whether the daemon acts.
+    pub mode: Mode,
+    /// Id of the Kubernetes cluster, part of the marker in each VM: what tells its machines from another's.
+    pub cluster: String,
     /// How often a round runs when nothing happens.
     pub scan_interval: Duration,
+    /// How long after an event that matters the round waits for more of them.
+    pub batch_window: Duration,
+    /// How long a round waits at most while events keep coming.
+    pub batch_max: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
     /// How the Kubernetes cluster is reached; not needed for snapshot files.
     pub kubernetes: Option<Kubernetes>,
+    /// How a booted VM becomes a node; not needed for plans.
+    pub bootstrap: Option<Bootstrap>,
     /// When and how nodes are added.
     pub scale_up: ScaleUp,
     /// When and how nodes are removed.
     pub scale_down: ScaleDown,
     /// How many unready nodes are too many.
     pub health: Health,
+    /// How long each step of a machine's life may take.
+    pub limits: Limits,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -53,9 +93,15 @@ pub struct Config {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    #[serde(default)]
+    mode: Mode,
+    cluster: Option<Spanned<String>>,
     scan_interval: Option<Spanned<String>>,
+    batch_window: Option<Spanned<String>>,
+    batch_max: Option<Spanned<String>>,
     proxmox: Option<Spanned<proxmox::Written>>,
     kubernetes: Option<Spanned<kubernetes::Written>>,
+    bootstrap: Option<Spanned<bootstrap::Written>>,
     #[serde(default)]
     scale_up: scale_up::Written,
     #[serde(default)]
@@ -63,17 +109,22 @@ struct Written {
     #[serde(default)]
     health: health::Written,
     #[serde(default)]
+    limits: limits::Written,
+    #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
+
+#[cfg(test)]
+const KEYS: &[&str] = &["mode", "cluster", "scan_interval", "batch_window", "batch_max"];
 
 /// Reads and checks a file.
 ///
 /// # Errors
 /// A report of everything that is wrong, ready to be printed.
-pub fn load(path: &Path) -> Result<Config, Report> {
+pub fn load(path: &Path, needs: Needs) -> Result<Config, Report> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
-        Ok(text) => parse(&name, &text),
+        Ok(text) => parse(&name, &text, needs),
         Err(error) => Err(Report::unreadable(&name, &error)),
     }
 }
@@ -82,142 +133,100 @@ pub fn load(path: &Path) -> Result<Config, Report> {
 ///
 /// # Errors
 /// A report of everything that is wrong, ready to be printed.
-pub fn parse(name: &str, text: &str) -> Result<Config, Report> {
+pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
     let written: Written = toml::from_str(text).map_err(|error| Report::syntax(name, text, &error))?;
-    let mut checker = Checker::default();
-    let config = Config {
-        scan_interval: checker.positive(
-            "scan_interval",
-            written.scan_interval.as_ref(),
-            Duration::from_secs(10),
-        ),
-        proxmox: written.proxmox.as_ref().and_then(|table| proxmox::Written::check(table, &mut checker)),
-        kubernetes: written
-            .kubernetes
-            .as_ref()
-            .and_then(|table| kubernetes::Written::check(table, &mut checker)),
-        scale_up: written.scale_up.check(&mut checker),
-        scale_down: written.scale_down.check(&mut checker),
-        health: written.health.check(&mut checker),
-        pools: pool::check_all(&written.pool, &mut checker),
-    };
+    let mut checker = Checker::new(needs);
+    let config = written.check(&mut checker);
     if checker.findings.is_empty() { Ok(config) } else { Err(Report::new(name, text, checker.findings)) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_wrong_thing_is_reported_at_once_and_at_its_place() {
-        let text = "scan_interval = \"0s\"\n\n[scale_down]\nutilization_threshold = 1.5\n\n[[pool]]\nname = \"gpu\"\n\
-            min = 5\nmax = 3\ncores = 4\nmemory = \"8 gigs\"\n";
-        let report = parse("config.toml", text).unwrap_err().plain();
-        for expected in [
-            "config.toml:1:17",
-            "`scan_interval` must be longer than zero",
-            "config.toml:4:25",
-            "pool `gpu`: `min` is greater than `max`",
-            "config.toml:8:7",
-            "help: raise `max`, or lower `min`",
-            "config.toml:11:10",
-        ] {
-            assert!(report.contains(expected), "no {expected:?} in\n{report}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_gets_a_suggestion() {
-        let cases = [
-            ("[scale_dwon]\n", "did you mean `scale_down`?"),
-            ("[scale_down]\nuneeded_time = \"10m\"\n", "did you mean `unneeded_time`?"),
-            ("[[pool]]\nname = \"a\"\nmaximum = 3\n", "unknown field `maximum`"),
-        ];
-        for (text, expected) in cases {
-            let report = parse("c.toml", text).unwrap_err().plain();
-            assert!(report.contains(expected), "no {expected:?} in\n{report}");
-        }
-    }
-
-    #[test]
-    fn how_the_clusters_are_reached_is_checked() {
-        let good = "endpoints = [\"https://127.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
-        let cases = [
-            (good.to_owned(), ""),
-            (good.replace("https", "http"), "is not an endpoint"),
-            (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
-            (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
-            (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
-            (
-                format!("{good}token_credential = \"t\"\n"),
-                "`token_file` and `token_credential` are both given",
+impl Written {
+    fn check(&self, checker: &mut Checker) -> Config {
+        self.tables(checker);
+        let cluster = checker.named(
+            self.cluster.as_ref(),
+            is_cluster,
+            |text| format!("`{text}` cannot be a cluster's id"),
+            "at most 63 lower-case letters, digits, `-` and `.`",
+        );
+        let (batch_window, batch_max) = self.batch(checker);
+        let headroom =
+            self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
+        let config = Config {
+            mode: self.mode,
+            cluster: cluster.unwrap_or_else(|| "kubernetes".to_owned()),
+            scan_interval: checker.positive(
+                "scan_interval",
+                self.scan_interval.as_ref(),
+                Duration::from_secs(10),
             ),
-            (good.replace("token_file", "token"), "name it with `token_file`"),
-            (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
-            (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
-            (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
+            batch_window,
+            batch_max,
+            proxmox: self
+                .proxmox
+                .as_ref()
+                .and_then(|table| proxmox::Written::check(table, headroom, checker)),
+            kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
+            bootstrap: self.bootstrap.as_ref().and_then(|table| bootstrap::Written::check(table, checker)),
+            scale_up: self.scale_up.check(checker),
+            scale_down: self.scale_down.check(checker),
+            health: self.health.check(checker),
+            limits: self.limits.check(checker),
+            pools: pool::check_all(&self.pool, headroom, checker),
+        };
+        self.token_lives_long_enough(&config, checker);
+        config
+    }
+
+    /// The tables that the daemon needs.
+    fn tables(&self, checker: &mut Checker) {
+        if !checker.runs() {
+            return;
+        }
+        let tables = [
+            ("[proxmox]", self.proxmox.is_some(), "how the Proxmox VE cluster is reached"),
+            ("[kubernetes]", self.kubernetes.is_some(), "how the Kubernetes cluster is reached"),
+            ("[bootstrap]", self.bootstrap.is_some(), "how a booted VM becomes a node"),
+            ("[[pool]]", !self.pool.is_empty(), "which machines there may be"),
         ];
-        for (table, expected) in cases {
-            let answer = parse("c.toml", &format!("[proxmox]\n{table}"));
-            match answer {
-                Ok(config) => assert!(expected.is_empty() && config.proxmox.is_some(), "{expected}"),
-                Err(report) => assert!(!expected.is_empty() && report.plain().contains(expected), "{report}"),
-            }
-        }
-        let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n").unwrap_err().plain();
-        assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
-    }
-
-    #[test]
-    fn a_secret_in_the_file_is_refused_and_never_shown() {
-        let cases = [
-            "[proxmox]\ntoken = \"S3CR3T\"\n",
-            "[proxmox]\n\"token\" = \"S3CR3T\"\n",
-            "proxmox = { password = \"S3CR3T\" }\n",
-            "[proxmox]\nendpoints = []\ntoken_id = \"a@pve!b=S3CR3T\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n",
-        ];
-        for text in cases {
-            let report = parse("c.toml", text).unwrap_err();
-            for said in [report.plain(), report.styled(), format!("{report:?}")] {
-                assert!(!said.contains("S3CR3T"), "{said}");
-            }
-            assert!(report.plain().contains("token_file"), "{report}");
+        for (table, _, what) in tables.into_iter().filter(|(_, given, _)| !given) {
+            checker.findings.push(Finding {
+                title: format!("the table `{table}` is missing"),
+                at: None,
+                because: None,
+                help: Some(format!("it says {what}; config.example.toml shows it")),
+            });
         }
     }
 
-    #[test]
-    fn a_size_below_its_bound_is_refused() {
-        for (memory, expected) in [("-8GiB", "is negative"), ("0", "is zero"), ("0GiB", "is zero")] {
-            let text = format!("[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"{memory}\"\n");
-            let report = parse("c.toml", &text).unwrap_err().plain();
-            assert!(report.contains(expected), "{report}");
-        }
+    fn batch(&self, checker: &mut Checker) -> (Duration, Duration) {
+        let (written, most) = (self.batch_window.as_ref(), self.batch_max.as_ref());
+        let window = checker.duration("batch_window", written, Duration::from_millis(100));
+        let max = checker.positive("batch_max", most, Duration::from_secs(1));
+        checker.ordered(("batch_window", written, window), ("batch_max", most, max));
+        (window, max)
     }
 
-    #[test]
-    fn a_missing_file_is_named() {
-        let report = load(Path::new("/nonexistent/c.toml")).unwrap_err().plain();
-        assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
-    }
-
-    #[test]
-    fn the_example_is_a_configuration_and_names_every_key() {
-        let text = include_str!("../../config.example.toml");
-        let config = parse("config.example.toml", text).unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.pools.len(), 1);
-        let all: String = text
-            .lines()
-            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
-            .fold(String::new(), |all, line| all + line + "\n");
-        let config = parse("uncommented", &all).unwrap_or_else(|report| panic!("{}", report.plain()));
-        assert_eq!(config.scale_down.unneeded_time, Duration::from_mins(10));
-        for keys in
-            [proxmox::KEYS, kubernetes::KEYS, scale_up::KEYS, scale_down::KEYS, health::KEYS, pool::KEYS]
-        {
-            for key in keys {
-                let named = all.lines().any(|line| line.starts_with(&format!("{key} =")));
-                assert!(named, "config.example.toml does not name `{key}`");
-            }
+    /// A token is made when the VM starts: it must outlive what may come until the join has ended.
+    fn token_lives_long_enough(&self, config: &Config, checker: &mut Checker) {
+        let (Some(bootstrap), Some(table)) = (&config.bootstrap, &self.bootstrap) else { return };
+        let limits = &config.limits;
+        let least = limits.start + limits.agent + limits.system_running + limits.join;
+        if bootstrap.token_ttl < least {
+            let at = table.get_ref().token_ttl().map_or(table.span(), Spanned::span);
+            let minutes = least.as_secs().div_ceil(60);
+            checker.wrong(
+                "`token_ttl` is too short: a token could run out before its machine has joined".to_owned(),
+                at,
+                &format!("must be at least \"{minutes}m\""),
+                "it is what `start`, `agent`, `system_running` and `join` of `[limits]` may take together",
+            );
         }
     }
+}
+
+/// What may stand in a VM's marker.
+fn is_cluster(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' || c == '-';
+    !text.is_empty() && text.len() <= 63 && text.chars().all(fine)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::names;
 use super::secret::{self, SecretSource};
 use super::values::Checker;
 
@@ -14,6 +15,10 @@ use super::values::Checker;
 pub enum ProxmoxTrust {
     /// The authorities in this PEM file, and no others.
     CaFile(PathBuf),
+    /// The authorities in this systemd credential (PEM), and no others.
+    CaCredential(String),
+    /// The authorities that the system trusts.
+    System,
     /// The certificate with this SHA-256 fingerprint.
     Fingerprint(String),
 }
@@ -37,6 +42,16 @@ pub struct Proxmox {
     pub agent_calls_per_host: usize,
     /// Other calls at a time for each host that occupy one of its three workers.
     pub calls_per_host: usize,
+    /// The resource pool that machines are put into.
+    pub resource_pool: Option<String>,
+    /// Linked clones at a time from one storage.
+    pub linked_clones_per_storage: usize,
+    /// Full clones at a time from one storage.
+    pub full_clones_per_storage: usize,
+    /// vCPUs that a host may be given for each of its threads, for pools that do not say.
+    pub cpu_overcommit: f64,
+    /// Memory in bytes that stays free on each host, for pools that do not say.
+    pub memory_reserve: i64,
 }
 
 /// `[proxmox]` as it is written.
@@ -48,11 +63,31 @@ pub(super) struct Written {
     token_file: Option<Spanned<String>>,
     token_credential: Option<Spanned<String>>,
     ca_file: Option<Spanned<String>>,
+    ca_credential: Option<Spanned<String>>,
+    ca: Option<Spanned<String>>,
     fingerprint: Option<Spanned<String>>,
     connect_timeout: Option<Spanned<String>>,
     request_timeout: Option<Spanned<String>>,
-    agent_calls_per_host: Option<usize>,
-    calls_per_host: Option<usize>,
+    agent_calls_per_host: Option<Spanned<usize>>,
+    calls_per_host: Option<Spanned<usize>>,
+    resource_pool: Option<Spanned<String>>,
+    linked_clones_per_storage: Option<Spanned<usize>>,
+    full_clones_per_storage: Option<Spanned<usize>>,
+    cpu_overcommit: Option<Spanned<f64>>,
+    memory_reserve: Option<Spanned<String>>,
+}
+
+/// What the machines of all pools leave free on a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Headroom {
+    pub cpu_overcommit: f64,
+    pub memory_reserve: i64,
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self { cpu_overcommit: 4.0, memory_reserve: 2 << 30 }
+    }
 }
 
 #[cfg(test)]
@@ -65,10 +100,19 @@ pub(super) const KEYS: &[&str] = &[
     "request_timeout",
     "agent_calls_per_host",
     "calls_per_host",
+    "resource_pool",
+    "linked_clones_per_storage",
+    "full_clones_per_storage",
+    "cpu_overcommit",
+    "memory_reserve",
 ];
 
 impl Written {
-    pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Proxmox> {
+    pub(super) fn check(
+        written: &Spanned<Self>,
+        headroom: Headroom,
+        checker: &mut Checker,
+    ) -> Option<Proxmox> {
         let table = Spanned::new(written.span(), ());
         let this = written.get_ref();
         for endpoint in &this.endpoints {
@@ -98,6 +142,12 @@ impl Written {
         let seconds = Duration::from_secs;
         let connect_timeout = checker.positive("connect_timeout", this.connect_timeout.as_ref(), seconds(5));
         let request_timeout = checker.positive("request_timeout", this.request_timeout.as_ref(), seconds(35));
+        let resource_pool = checker.named(
+            this.resource_pool.as_ref(),
+            names::is_resource_pool,
+            |text| format!("`{text}` cannot be a resource pool"),
+            "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
+        );
         Some(Proxmox {
             endpoints: this.endpoints.iter().map(|endpoint| endpoint.get_ref().clone()).collect(),
             token_id: id.clone(),
@@ -105,36 +155,95 @@ impl Written {
             trust: trust?,
             connect_timeout,
             request_timeout,
-            agent_calls_per_host: this.agent_calls_per_host.unwrap_or(1).max(1),
-            calls_per_host: this.calls_per_host.unwrap_or(2).max(1),
+            agent_calls_per_host: checker.count(
+                "agent_calls_per_host",
+                this.agent_calls_per_host.as_ref(),
+                1,
+                "",
+            ),
+            calls_per_host: checker.count("calls_per_host", this.calls_per_host.as_ref(), 2, ""),
+            resource_pool,
+            linked_clones_per_storage: checker.count(
+                "linked_clones_per_storage",
+                this.linked_clones_per_storage.as_ref(),
+                4,
+                "",
+            ),
+            full_clones_per_storage: checker.count(
+                "full_clones_per_storage",
+                this.full_clones_per_storage.as_ref(),
+                2,
+                "",
+            ),
+            cpu_overcommit: headroom.cpu_overcommit,
+            memory_reserve: headroom.memory_reserve,
         })
     }
 
+    /// What the machines of all pools leave free on a host, unless a pool says otherwise.
+    pub(super) fn headroom(&self, checker: &mut Checker) -> Headroom {
+        let default = Headroom::default();
+        Headroom {
+            cpu_overcommit: checker.between(
+                "cpu_overcommit",
+                self.cpu_overcommit.as_ref(),
+                (0.1, 100.0),
+                default.cpu_overcommit,
+            ),
+            memory_reserve: self
+                .memory_reserve
+                .as_ref()
+                .map_or(default.memory_reserve, |size| checker.size("`memory_reserve`", size)),
+        }
+    }
+
     fn trust(&self, checker: &mut Checker, table: &Spanned<()>) -> Option<ProxmoxTrust> {
-        match (&self.ca_file, &self.fingerprint) {
-            (Some(file), None) => Some(ProxmoxTrust::CaFile(PathBuf::from(file.get_ref()))),
-            (None, Some(written)) => {
-                let text = written.get_ref();
-                let pair = |pair: &str| pair.len() == 2 && pair.chars().all(|c| c.is_ascii_hexdigit());
-                if text.split(':').count() == 32 && text.split(':').all(pair) {
-                    return Some(ProxmoxTrust::Fingerprint(text.clone()));
-                }
-                let help = "`pvenode cert info` on the host shows it";
-                let title = "`fingerprint` is not a SHA-256 fingerprint".to_owned();
-                checker.wrong(title, written.span(), "32 hexadecimal pairs with colons", help);
-                None
-            }
-            (Some(_), Some(written)) => {
-                let title = "`ca_file` and `fingerprint` are both given".to_owned();
-                checker.wrong(title, written.span(), "only one of them", "remove one of the two");
-                None
-            }
-            (None, None) => {
-                let help = "on a host of the cluster: `ca_file = \"/etc/pve/pve-root-ca.pem\"`";
-                let title = "neither `ca_file` nor `fingerprint` is given".to_owned();
-                checker.wrong(title, table.span(), "missing in this table", help);
+        let ways = [
+            ("ca_file", &self.ca_file),
+            ("ca_credential", &self.ca_credential),
+            ("fingerprint", &self.fingerprint),
+            ("ca", &self.ca),
+        ];
+        let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
+        let Some((key, written)) = given.next() else {
+            let help = "on a host of the cluster: `ca_file = \"/etc/pve/pve-root-ca.pem\"`";
+            let title = "neither `ca_file` nor `fingerprint` is given".to_owned();
+            checker.wrong(title, table.span(), "missing in this table", help);
+            return None;
+        };
+        if let Some((other, second)) = given.next() {
+            checker.clash(
+                format!("`{key}` and `{other}` are both given"),
+                second.span(),
+                "only one of them",
+                written.span(),
+                "remove one of the two",
+            );
+            return None;
+        }
+        match key {
+            "ca_file" => Some(ProxmoxTrust::CaFile(checker.file(key, written))),
+            "ca_credential" => Some(ProxmoxTrust::CaCredential(checker.credential(key, written))),
+            "fingerprint" => fingerprint(written, checker),
+            _ if written.get_ref() == "system" => Some(ProxmoxTrust::System),
+            _ => {
+                let title = format!("`{}` is no authority that is known here", written.get_ref());
+                let help = "a file is named with `ca_file`";
+                checker.wrong(title, written.span(), "must be \"system\"", help);
                 None
             }
         }
     }
+}
+
+fn fingerprint(written: &Spanned<String>, checker: &mut Checker) -> Option<ProxmoxTrust> {
+    let text = written.get_ref();
+    let pair = |pair: &str| pair.len() == 2 && pair.chars().all(|c| c.is_ascii_hexdigit());
+    if text.split(':').count() == 32 && text.split(':').all(pair) {
+        return Some(ProxmoxTrust::Fingerprint(text.clone()));
+    }
+    let help = "`pvenode cert info` on the host shows it";
+    let title = "`fingerprint` is not a SHA-256 fingerprint".to_owned();
+    checker.wrong(title, written.span(), "32 hexadecimal pairs with colons", help);
+    None
 }

@@ -27,7 +27,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(source: &str, text: &str, findings: Vec<Finding>) -> Self {
+    /// The findings are shown in the order of the file, those of no place first.
+    pub(super) fn new(source: &str, text: &str, mut findings: Vec<Finding>) -> Self {
+        findings.sort_by_key(|finding| finding.at.as_ref().map(|(span, _)| span.start));
         Self { source: source.to_owned(), text: masked(text), findings }
     }
 
@@ -45,7 +47,7 @@ impl Report {
     pub(super) fn syntax(source: &str, text: &str, error: &toml::de::Error) -> Self {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
-        let label = if label.is_empty() { "here".to_owned() } else { format!("expected {label}") };
+        let label = if label.is_empty() { "here".to_owned() } else { format!("expected {}", words(label)) };
         let finding = Finding {
             title: message.split(", expected").next().unwrap_or(message).to_owned(),
             at: error.span().map(|span| (span, label)),
@@ -58,6 +60,14 @@ impl Report {
     /// The findings.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+
+    /// Line and column of a finding, both from 1 on; the column counts characters.
+    pub fn position(&self, finding: &Finding) -> Option<(usize, usize)> {
+        let (span, _) = finding.at.as_ref()?;
+        let before = self.text.get(..span.start)?;
+        let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+        Some((before.matches('\n').count() + 1, line.chars().count() + 1))
     }
 
     /// The report without colours.
@@ -102,47 +112,91 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// Keys under which somebody might write a secret into the file.
-fn is_secret(key: &str) -> bool {
-    ["token", "secret", "password", "token_secret", "api_token", "kubeconfig"].contains(&key)
+/// What a type is called outside of a program.
+fn words(kind: &str) -> &str {
+    match kind {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" | "usize" => "a whole number, not less than zero",
+        "i32" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "`true` or `false`",
+        "a sequence" => "a list: `[…, …]`",
+        other => other,
+    }
 }
 
-/// The text with what may be a secret replaced by as many asterisks, so that no report shows it: the rest of a line from
-/// the value of such a key on, and what follows a second `=` of a token's id.
+/// Keys under which somebody might write a secret into the file.
+fn is_secret(key: &str) -> bool {
+    const KEYS: [&str; 9] = [
+        "token",
+        "secret",
+        "password",
+        "token_secret",
+        "api_token",
+        "kubeconfig",
+        "ssh_key",
+        "private_key",
+        "bootstrap_token",
+    ];
+    KEYS.contains(&key)
+}
+
+/// The text with what may be a secret replaced by asterisks, so that no report shows it: the rest of a line from the
+/// value of such a key on (all lines of a text that has several), what follows a second `=` of a token's id, and private
+/// keys. Every place stays where it was.
 fn masked(text: &str) -> String {
-    let mask = |secret: &str| "*".repeat(secret.len());
     let mut out = String::with_capacity(text.len());
+    // What ends the hidden part that an earlier line began.
+    let mut until: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
-        let mut from = None;
-        for (at, _) in body.match_indices('=') {
-            let key = body[..at].trim_end().trim_end_matches(['"', '\'']);
-            let word = key
-                .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-                .map_or(key, |cut| &key[cut + 1..]);
-            let in_id = key.contains('!') && body[..at].contains("token_id");
-            if is_secret(word) || in_id {
-                from = Some(at + 1);
-                break;
-            }
-        }
-        let (shown, hidden) = body.split_at(from.unwrap_or(body.len()));
-        out.extend([shown, &mask(hidden), end]);
+        let from = if until.is_some() { 0 } else { hidden_from(body).unwrap_or(body.len()) };
+        let (shown, hidden) = body.split_at(from);
+        until = match until {
+            Some(mark) => Some(mark).filter(|mark| !hidden.contains(mark)),
+            None if hidden.contains(KEY_BEGINS) && !hidden.contains(KEY_ENDS) => Some(KEY_ENDS),
+            None => ["\"\"\"", "'''"].into_iter().find(|quotes| hidden.matches(quotes).count() == 1),
+        };
+        out.extend([shown, &"*".repeat(hidden.len()), end]);
     }
     out
 }
 
-/// The known key that is closest to an unknown one, from serde's own message.
+const KEY_BEGINS: &str = "-----BEGIN";
+const KEY_ENDS: &str = "-----END";
+
+/// Where the part of a line begins that may be a secret.
+fn hidden_from(line: &str) -> Option<usize> {
+    if let Some(at) = line.find(KEY_BEGINS).filter(|_| line.contains("PRIVATE KEY")) {
+        return Some(at);
+    }
+    for (at, _) in line.match_indices('=') {
+        let key = line[..at].trim_end().trim_end_matches(['"', '\'']);
+        let word =
+            key.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(key, |cut| &key[cut + 1..]);
+        let source = ["\"api\"", "\"ssh\""].contains(&line[at + 1..].trim());
+        let in_id = key.contains('!') && line[..at].contains("token_id");
+        if (is_secret(word) && !source) || in_id {
+            return Some(at + 1);
+        }
+    }
+    None
+}
+
+/// The known key or value that is closest to an unknown one, from serde's own message.
 fn suggestion(message: &str) -> Option<String> {
     let words: Vec<_> = message.split('`').skip(1).step_by(2).collect();
     let (unknown, known) = words.split_first()?;
-    if !message.starts_with("unknown field") {
+    if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
         return None;
     }
     if is_secret(unknown) {
-        return Some(
-            "put the secret into a file of its own with mode 0600 and name it with `token_file`".to_owned(),
-        );
+        let own = format!("{unknown}_file");
+        let key = if known.contains(&own.as_str()) { own } else { "token_file".to_owned() };
+        return Some(format!(
+            "put the secret into a file of its own with mode 0600 and name it with `{key}`"
+        ));
     }
     let closest = known
         .iter()

@@ -35,6 +35,9 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// At most so many nodes with pods to move are drained at a time, over all pools.
     pub max_parallel_drains: usize,
+    /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file cannot release it;
+    /// `None`, no brake, is for simulations.
+    pub max_removals_per_hour: Option<u32>,
 }
 
 /// `[scale_down]` as it is written.
@@ -53,6 +56,7 @@ pub(super) struct Written {
     skip_nodes_with_system_pods: Option<bool>,
     skip_nodes_with_custom_controller_pods: Option<bool>,
     max_parallel_drains: Option<Spanned<usize>>,
+    max_removals_per_hour: Option<Spanned<u32>>,
 }
 
 #[cfg(test)]
@@ -69,6 +73,7 @@ pub(super) const KEYS: &[&str] = &[
     "skip_nodes_with_system_pods",
     "skip_nodes_with_custom_controller_pods",
     "max_parallel_drains",
+    "max_removals_per_hour",
 ];
 
 impl Written {
@@ -82,15 +87,11 @@ impl Written {
         let delay_after_add = duration("delay_after_add", &self.delay_after_add, minutes(10));
         let delay_after_delete = duration("delay_after_delete", &self.delay_after_delete, Duration::ZERO);
         let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
-        if let Some(drains) = self.max_parallel_drains.as_ref().filter(|drains| *drains.get_ref() == 0) {
-            let help = "to switch removals off, set `enabled = false`";
-            checker.wrong(
-                "`max_parallel_drains` is zero".to_owned(),
-                drains.span(),
-                "must be at least 1",
-                help,
-            );
-        }
+        let off = "to switch removals off, set `enabled = false`";
+        let max_parallel_drains =
+            checker.count("max_parallel_drains", self.max_parallel_drains.as_ref(), 4, off);
+        let max_removals_per_hour =
+            checker.count("max_removals_per_hour", self.max_removals_per_hour.as_ref(), 60, off);
         ScaleDown {
             enabled: self.enabled.unwrap_or(true),
             utilization_threshold: checker.between(
@@ -110,7 +111,8 @@ impl Written {
             skip_nodes_with_custom_controller_pods: self
                 .skip_nodes_with_custom_controller_pods
                 .unwrap_or(true),
-            max_parallel_drains: self.max_parallel_drains.as_ref().map_or(4, |drains| *drains.get_ref()),
+            max_parallel_drains,
+            max_removals_per_hour: Some(max_removals_per_hour),
         }
     }
 }

@@ -33,6 +33,10 @@ pub struct ScaleUp {
     pub new_pod_delay: Duration,
     /// At most so many nodes in the whole cluster, those of no pool included.
     pub max_nodes_total: Option<u32>,
+    /// How long a pool or host is left alone after its first failure; each further one doubles it.
+    pub backoff_initial: Duration,
+    /// It is never left alone for longer.
+    pub backoff_max: Duration,
 }
 
 /// `[scale_up]` as it is written.
@@ -45,6 +49,8 @@ pub(super) struct Written {
     expendable_pods_priority_cutoff: Option<i32>,
     new_pod_delay: Option<Spanned<String>>,
     max_nodes_total: Option<u32>,
+    backoff_initial: Option<Spanned<String>>,
+    backoff_max: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -54,11 +60,20 @@ pub(super) const KEYS: &[&str] = &[
     "expendable_pods_priority_cutoff",
     "new_pod_delay",
     "max_nodes_total",
+    "backoff_initial",
+    "backoff_max",
 ];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> ScaleUp {
+        let first = self.backoff_initial.as_ref();
+        let most = self.backoff_max.as_ref();
+        let backoff_initial = checker.positive("backoff_initial", first, Duration::from_mins(5));
+        let backoff_max = checker.positive("backoff_max", most, Duration::from_mins(30));
+        checker.ordered(("backoff_initial", first, backoff_initial), ("backoff_max", most, backoff_max));
         ScaleUp {
+            backoff_initial,
+            backoff_max,
             max_node_provision_time: checker.positive(
                 "max_node_provision_time",
                 self.max_node_provision_time.as_ref(),

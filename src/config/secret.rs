@@ -51,22 +51,24 @@ impl SecretSource {
     /// Reads the secret; white space around it is cut.
     ///
     /// # Errors
-    /// The file is missing, empty, or can be read by group or others.
+    /// The file is missing, empty, or can be read by group or others. Credentials lie in a folder that only the service
+    /// can enter; systemd grants it the file with an access list, whose mask shows as the group's rights.
     pub fn read(&self) -> Result<SecretString, SecretError> {
         match self {
-            Self::File(path) => read(path),
+            Self::File(path) => read(path, 0o077),
             Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => read(&Path::new(&directory).join(name)),
+                Some(directory) => read(&Path::new(&directory).join(name), 0o037),
                 None => Err(SecretError::NoCredentials(name.clone())),
             },
         }
     }
 }
 
-fn read(path: &Path) -> Result<SecretString, SecretError> {
+/// A file that has none of the rights that are `refused`.
+fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(unreadable)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
+    if mode & refused != 0 {
         return Err(SecretError::Exposed { path: path.to_owned(), mode });
     }
     let text = fs::read_to_string(path).map_err(unreadable)?;
@@ -83,8 +85,10 @@ pub(super) fn source(
     credential: Option<&Spanned<String>>,
 ) -> Option<SecretSource> {
     match (file, credential) {
-        (Some(file), None) => Some(SecretSource::File(PathBuf::from(file.get_ref()))),
-        (None, Some(name)) => Some(SecretSource::Credential(name.get_ref().clone())),
+        (Some(file), None) => Some(SecretSource::File(checker.file(&format!("{key}_file"), file))),
+        (None, Some(name)) => {
+            Some(SecretSource::Credential(checker.credential(&format!("{key}_credential"), name)))
+        }
         (Some(_), Some(name)) => {
             let title = format!("`{key}_file` and `{key}_credential` are both given");
             checker.wrong(title, name.span(), "only one of them", "remove one of the two");
@@ -121,6 +125,16 @@ mod tests {
                     assert!(!format!("{error:?}").contains("s3cret"));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_credential_may_show_the_mask_of_its_access_list() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"s3cret").unwrap();
+        for (mode, readable) in [(0o400, true), (0o440, true), (0o460, false), (0o444, false)] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read(file.path(), 0o037).is_ok(), readable, "{mode:o}");
         }
     }
 

@@ -1,21 +1,49 @@
 //! Reading single values: durations, sizes, fractions. What is wrong is noted, and a default stands in for it.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use toml::Spanned;
 
+use super::Needs;
 use super::report::Finding;
 use crate::model::quantity;
 
 /// Collects what is wrong.
-#[derive(Default)]
 pub(super) struct Checker {
+    /// What the settings are for.
+    pub needs: Needs,
+    /// What is wrong.
     pub findings: Vec<Finding>,
 }
 
 impl Checker {
+    pub(super) fn new(needs: Needs) -> Self {
+        Self { needs, findings: Vec::new() }
+    }
+
+    /// The daemon is to run with these settings.
+    pub(super) fn runs(&self) -> bool {
+        self.needs == Needs::Run
+    }
+
+    /// One setting that clashes with another.
+    pub(super) fn clash(
+        &mut self,
+        title: String,
+        at: Range<usize>,
+        label: &str,
+        because: Range<usize>,
+        help: &str,
+    ) {
+        self.wrong(title, at, label, help);
+        if let Some(finding) = self.findings.last_mut() {
+            finding.because = Some(because);
+        }
+    }
+
     pub(super) fn wrong(&mut self, title: String, at: Range<usize>, label: &str, help: &str) {
         self.findings.push(Finding {
             title,
@@ -54,7 +82,7 @@ impl Checker {
             self.wrong(
                 format!("`{key}` must be longer than zero"),
                 written.span(),
-                "must be at least \"1s\"",
+                "must be more than \"0s\"",
                 "",
             );
         }
@@ -92,4 +120,90 @@ impl Checker {
         }
         value
     }
+
+    /// A number that is at least one; `way_out` says how to get what somebody may have meant by zero.
+    pub(super) fn count<N: Copy + Default + PartialEq>(
+        &mut self,
+        key: &str,
+        written: Option<&Spanned<N>>,
+        default: N,
+        way_out: &str,
+    ) -> N {
+        let Some(written) = written else { return default };
+        if *written.get_ref() == N::default() {
+            self.wrong(format!("`{key}` is zero"), written.span(), "must be at least 1", way_out);
+        }
+        *written.get_ref()
+    }
+
+    /// A TCP port.
+    pub(super) fn port(&mut self, key: &str, written: Option<&Spanned<u16>>) {
+        self.count(key, written, 1, "");
+    }
+
+    /// A file, named from the root on: the folder in which the daemon runs is nobody's choice.
+    pub(super) fn file(&mut self, key: &str, written: &Spanned<String>) -> PathBuf {
+        let path = PathBuf::from(written.get_ref());
+        if !path.is_absolute() {
+            let title = format!("`{key}` is not an absolute path");
+            let help = "name the file from the root on, e.g. \"/etc/pve-autoscaler/credentials/…\"";
+            self.wrong(title, written.span(), "must begin with `/`", help);
+        }
+        path
+    }
+
+    /// The name of a systemd credential: a plain file name.
+    pub(super) fn credential(&mut self, key: &str, written: &Spanned<String>) -> String {
+        let name = written.get_ref();
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            let title = format!("`{key}` is not the name of a credential");
+            let help = "a file is named with the key that ends in `_file`";
+            self.wrong(title, written.span(), "the ID in `LoadCredential=ID:/path`", help);
+        }
+        name.clone()
+    }
+
+    /// A text in the form that `fits` asks for.
+    pub(super) fn named(
+        &mut self,
+        written: Option<&Spanned<String>>,
+        fits: impl Fn(&str) -> bool,
+        title: impl Fn(&str) -> String,
+        label: &str,
+    ) -> Option<String> {
+        let written = written?;
+        let text = written.get_ref();
+        if !fits(text) {
+            self.wrong(title(text), written.span(), label, "");
+        }
+        Some(text.clone())
+    }
+
+    /// Two durations of which the first must not be the longer one, each by its key, its place and its value.
+    pub(super) fn ordered(&mut self, first: Timed<'_>, most: Timed<'_>) {
+        if first.2 <= most.2 || most.2.is_zero() {
+            return;
+        }
+        let help = format!("raise `{}`, or lower `{}`", most.0, first.0);
+        let longer = format!("`{}` is longer than `{}`", first.0, most.0);
+        match (first.1, most.1) {
+            (Some(at), Some(other)) => {
+                let label = format!("must be at most \"{}\"", other.get_ref());
+                self.clash(longer, at.span(), &label, other.span(), &help);
+            }
+            (Some(at), None) => {
+                let label = format!("must be at most {:?}, the default of `{}`", most.2, most.0);
+                self.wrong(longer, at.span(), &label, &help);
+            }
+            (None, Some(at)) => {
+                let title = format!("`{}` is shorter than `{}`", most.0, first.0);
+                let label = format!("must be at least {:?}, the default of `{}`", first.2, first.0);
+                self.wrong(title, at.span(), &label, &help);
+            }
+            (None, None) => {}
+        }
+    }
 }
+
+/// A duration by its key, as it is written, and its value.
+pub(super) type Timed<'a> = (&'a str, Option<&'a Spanned<String>>, Duration);

@@ -135,6 +135,16 @@ impl Watches {
         self.stores.nodes.get(name)
     }
 
+    /// The node with this `systemUUID`.
+    pub fn node_by_system_uuid(&self, uuid: &str) -> Option<Arc<Node>> {
+        self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
+    }
+
+    /// Whether a volume is attached to the node.
+    pub fn has_attachments(&self, node: &str) -> bool {
+        self.stores.attachments.all().iter().any(|attachment| attachment.node == node)
+    }
+
     /// A pod by namespace and name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         self.stores.pods.get(&format!("{namespace}/{name}"))

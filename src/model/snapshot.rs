@@ -34,6 +34,8 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 /// Since when a node has been unneeded (annotation, RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
+/// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have dropped some.
+pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// The taint of a node on its way out.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 

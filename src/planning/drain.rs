@@ -25,6 +25,15 @@ pub(super) struct Drain {
     pub awaited: Option<String>,
 }
 
+/// The pods of a node that is being drained.
+#[derive(Clone, Debug, Default)]
+pub struct Evictions {
+    /// To be evicted.
+    pub evict: Vec<Arc<Pod>>,
+    /// On their way out, or to be waited for.
+    pub leaving: Vec<Arc<Pod>>,
+}
+
 /// Why a node cannot be drained.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Blocker {
@@ -70,6 +79,25 @@ impl<'a> Rules<'a> {
             }
         }
         Ok(drain)
+    }
+
+    /// The pods of a node that is being drained. A budget without room blocks nothing any more: it is asked again.
+    pub(super) fn evictions(&self, pods: &[Arc<Pod>], budgets: &Budgets) -> Result<Evictions, Blocker> {
+        let mut evictions = Evictions::default();
+        for pod in pods {
+            match self.judge(pod, budgets) {
+                Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
+                    evictions.leaving.push(pod.clone());
+                }
+                Outcome::Skip => {}
+                Outcome::Await => evictions.leaving.push(pod.clone()),
+                Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
+                    evictions.evict.push(pod.clone());
+                }
+                Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
+            }
+        }
+        Ok(evictions)
     }
 
     fn judge(&self, pod: &Pod, budgets: &Budgets) -> Outcome {

@@ -18,6 +18,8 @@ mod scale_up;
 mod utilization;
 mod verdict;
 
+pub use drain::Evictions;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,6 +43,20 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
     }
+}
+
+/// The pods that leave a node which is being drained, by the rules that chose it.
+///
+/// # Errors
+/// A pod has come that must not be evicted: it, and why.
+pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evictions, String> {
+    let mut pods: Vec<_> =
+        snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).cloned().collect();
+    pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
+    let rules = drain::Rules::new(snapshot, &config.scale_down);
+    rules
+        .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
 /// The snapshot with everything in order of its names, so that the order of arrival decides nothing.

@@ -17,6 +17,7 @@ use crate::model::node::Node;
 use crate::model::plan::{NewMachine, PodVerdict, PoolGrowth};
 use crate::model::pod::Pod;
 use crate::model::quantity;
+use crate::model::snapshot::STARTING_TAINT;
 use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode, World};
 
 /// What scaling up decided.
@@ -25,6 +26,13 @@ pub(super) struct Growth {
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on a node that exists, with their nodes.
     pub placed: Vec<(Arc<Pod>, NodeIndex)>,
+}
+
+/// Whether a node carries a taint that goes by itself once it is set up.
+fn starting(node: &Node, pool: &Pool) -> bool {
+    const OURS: [&str; 2] = [STARTING_TAINT, "node.kubernetes.io/not-ready"];
+    let passing = |key: &str| OURS.contains(&key) || pool.startup_taints.iter().any(|taint| taint.key == key);
+    node.taints.iter().any(|taint| passing(&taint.key))
 }
 
 /// A node that does not exist yet.
@@ -154,7 +162,8 @@ impl Packer<'_, '_> {
             else {
                 continue;
             };
-            if !ready(&node) && young && self.view.world.node(at).open {
+            let coming = !ready(&node) || starting(&node, &self.pools()[pool]);
+            if coming && young && self.view.world.node(at).open {
                 let mut replacement = self.prototypes[pool].clone();
                 replacement.node = Arc::new(relabelled(&self.prototypes[pool].node, &node.name));
                 self.view.world.forget(at);

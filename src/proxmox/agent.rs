@@ -22,6 +22,21 @@ pub struct ExecStatus {
     pub stderr: String,
 }
 
+/// The guest's operating system, as its agent says. Fields that the agent leaves out are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OsInfo {
+    /// The distribution, e.g. `debian`.
+    pub id: String,
+    /// Its release, e.g. `13`.
+    pub version_id: String,
+    /// Its name for people, e.g. `Debian GNU/Linux 13 (trixie)`.
+    pub pretty_name: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The architecture, e.g. `x86_64`.
+    pub machine: String,
+}
+
 /// The most that a program's standard input may hold, in bytes.
 const INPUT_LIMIT: usize = 64 * 1024;
 
@@ -76,6 +91,21 @@ impl Client {
             signal: number_of(&data, "signal"),
             stdout: output(&data, "out-data"),
             stderr: output(&data, "err-data"),
+        })
+    }
+
+    /// The guest's operating system. Allowed where running programs is not.
+    pub async fn agent_os_info(&self, host: &str, vmid: u32) -> Result<OsInfo, Error> {
+        let data = self.get(Lane::Agent(host), &agent(host, vmid, "get-osinfo"), &[]).await?;
+        refused("get-osinfo", &data)?;
+        let result = data.get("result").ok_or_else(|| Error::malformed("agent get-osinfo", "no result"))?;
+        let text = |field| text_of(result, field).unwrap_or_default();
+        Ok(OsInfo {
+            id: text("id"),
+            version_id: text("version-id"),
+            pretty_name: text("pretty-name"),
+            kernel: text("kernel-release"),
+            machine: text("machine"),
         })
     }
 

@@ -95,7 +95,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         Kind::Changed
     } else if has("got timeout") || has("can't lock file") || has("got no worker upid") || has("cfs-lock") {
         Kind::Busy
-    } else if has("403 Permission check failed") {
+    } else if has("403 Permission check failed") || has("only root can set") {
         Kind::Forbidden
     } else {
         Kind::Other
@@ -111,6 +111,7 @@ mod tests {
         let cases = [
             (500, "Configuration file 'nodes/pve1/qemu-server/104.conf' does not exist", Kind::NotFound),
             (500, "unable to find configuration file for VM 9010 on node 'pve2'", Kind::NotFound),
+            (500, "only root can set 'affinity' config", Kind::Forbidden),
             (403, "Permission check failed (/vms/100, VM.Clone)", Kind::Forbidden),
             (401, "Authentication failed!", Kind::Unauthorized),
             (500, "VM is locked (clone)", Kind::Locked),

@@ -116,6 +116,19 @@ impl Seen {
         seen
     }
 
+    /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and containers, each
+    /// with what it is. A VM made less than 11 s ago may have no name yet.
+    pub fn find(&self, wanted: &str) -> Vec<&Guest> {
+        let vmid = wanted.parse::<u32>().ok();
+        let named = |guest: &Guest| guest.name.as_deref() == Some(wanted);
+        self.guests.values().filter(|guest| Some(guest.vmid) == vmid || named(guest)).collect()
+    }
+
+    /// The templates of VMs, in the order of their VMIDs.
+    pub fn templates(&self) -> Vec<&Guest> {
+        self.guests.values().filter(|guest| guest.template && !guest.container).collect()
+    }
+
     /// The hosts as the planner wants them, with what running guests were given.
     pub fn hosts(&self) -> Vec<Host> {
         self.hosts
@@ -193,6 +206,22 @@ fn storage(row: &Value) -> StorageSeen {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_template_is_found_by_vmid_and_by_a_name_that_others_may_have_too() {
+        let seen = Seen::read(&[
+            json!({"type": "qemu", "node": "pve1", "vmid": 9000, "name": "worker", "template": 1}),
+            json!({"type": "qemu", "node": "pve2", "vmid": 9001, "name": "worker", "template": "1"}),
+            json!({"type": "lxc", "node": "pve2", "vmid": 9002, "name": "worker", "template": 1}),
+            json!({"type": "qemu", "node": "pve2", "vmid": 120, "name": "9000"}),
+        ]);
+        let vmids = |found: Vec<&Guest>| found.iter().map(|guest| guest.vmid).collect::<Vec<_>>();
+        assert_eq!(vmids(seen.find("worker")), [9000, 9001, 9002]);
+        assert_eq!(vmids(seen.find("9000")), [120, 9000]);
+        assert_eq!(vmids(seen.find("9001")), [9001]);
+        assert!(seen.find("other").is_empty());
+        assert_eq!(vmids(seen.templates()), [9000, 9001]);
+    }
 
     #[test]
     fn a_dead_hosts_guests_do_not_run() {

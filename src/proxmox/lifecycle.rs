@@ -46,8 +46,31 @@ pub enum Power {
     Stopped,
 }
 
+/// How a VM is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmStatus {
+    /// Its power.
+    pub power: Power,
+    /// HA manages it: start and stop tasks only ask HA and end at once, and HA may start it again.
+    pub ha_managed: bool,
+    /// The lock that an operation holds, e.g. `clone`.
+    pub lock: Option<String>,
+}
+
 fn vm(host: &str, vmid: u32) -> String {
     format!("/nodes/{}/qemu/{vmid}", encode(host))
+}
+
+/// A configuration value in the form that Proxmox understands.
+fn as_sent(key: &str, value: &str) -> String {
+    match key {
+        "sshkeys" => encode(value.trim()),
+        "nameserver" => {
+            let addresses: Vec<_> = value.split([',', ';', ' ']).filter(|part| !part.is_empty()).collect();
+            addresses.join(" ")
+        }
+        _ => value.to_owned(),
+    }
 }
 
 fn upid(call: &str, data: &Value) -> Result<Upid, Error> {
@@ -82,7 +105,8 @@ impl Client {
     /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done at once
     /// (within `wait` seconds, 1 to 30).
     ///
-    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form.
+    /// `sshkeys` is given as keys, one a line; it is encoded here, once for the value and once for the form. `nameserver`
+    /// may be separated by anything; blanks are sent, since Proxmox takes commas and then writes one address of them.
     pub async fn set_config(
         &self,
         host: &str,
@@ -95,8 +119,7 @@ impl Client {
         let path = format!("{}/config", vm(host, vmid));
         let mut form: Vec<(&str, String)> = Vec::new();
         for (key, value) in set {
-            let value = if key == "sshkeys" { encode(value.trim()) } else { value.clone() };
-            form.push((key, value));
+            form.push((key, as_sent(key, value)));
         }
         if !delete.is_empty() {
             form.push(("delete", delete.join(",")));
@@ -154,13 +177,20 @@ impl Client {
 
     /// Whether QEMU runs, asked of the VM itself: the cluster's list lags.
     pub async fn power(&self, host: &str, vmid: u32) -> Result<Power, Error> {
+        self.vm_status(host, vmid).await.map(|status| status.power)
+    }
+
+    /// How a VM is, asked of itself.
+    pub async fn vm_status(&self, host: &str, vmid: u32) -> Result<VmStatus, Error> {
         let path = format!("{}/status/current", vm(host, vmid));
         let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
-        match text_of(&data, "status").as_deref() {
-            Some("running") => Ok(Power::Running),
-            Some("stopped") => Ok(Power::Stopped),
-            other => Err(Error::malformed("GET status/current", format!("status {other:?}"))),
-        }
+        let power = match text_of(&data, "status").as_deref() {
+            Some("running") => Power::Running,
+            Some("stopped") => Power::Stopped,
+            other => return Err(Error::malformed("GET status/current", format!("status {other:?}"))),
+        };
+        let ha_managed = data.get("ha").is_some_and(|ha| flag_of(ha, "managed"));
+        Ok(VmStatus { power, ha_managed, lock: text_of(&data, "lock") })
     }
 
     /// Whether linked clones of a template can be made (by its storage).
@@ -186,14 +216,6 @@ impl Client {
             .filter_map(Value::as_object)
             .flat_map(|privileges| privileges.keys().cloned())
             .collect())
-    }
-
-    /// Whether the cluster can be written to. A host alone always can: it has no cluster row.
-    pub async fn quorate(&self) -> Result<bool, Error> {
-        let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
-        let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
-        let cluster = rows.iter().find(|row| text_of(row, "type").as_deref() == Some("cluster"));
-        Ok(cluster.is_none_or(|cluster| flag_of(cluster, "quorate")))
     }
 
     /// Whether a call's error means that the VMID is taken by somebody else: its VM must be left alone.

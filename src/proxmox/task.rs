@@ -24,7 +24,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    fn read(text: &str) -> Self {
+    pub(super) fn read(text: &str) -> Self {
         let warnings = text.strip_prefix("WARNINGS: ").and_then(|count| count.parse().ok());
         match (text, warnings) {
             ("OK", _) => Self::Ok,

@@ -59,12 +59,17 @@ impl VmConfig {
         }
     }
 
+    /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes boots slow and
+    /// their outcome a matter of luck.
+    pub fn upgrades_packages(&self) -> bool {
+        self.get("ciupgrade") != Some("0")
+    }
+
     /// The drive that holds the cloud-init data, e.g. `ide2`.
     pub fn cloudinit_drive(&self) -> Option<&str> {
-        let drive = |key: &str| ["ide", "sata", "scsi", "virtio"].iter().any(|bus| key.starts_with(bus));
         let found = self.values.iter().find(|(key, value)| {
             let volume = value.split(',').next().unwrap_or_default();
-            drive(key) && (volume.ends_with(":cloudinit") || volume.contains("-cloudinit"))
+            is_drive(key) && (volume.ends_with(":cloudinit") || volume.contains("-cloudinit"))
         });
         found.map(|(key, _)| key.as_str())
     }
@@ -91,6 +96,30 @@ impl VmConfig {
         Some(parts.join(","))
     }
 
+    /// The volumes of all drives, e.g. `local-lvm:vm-101-disk-0`.
+    pub fn volumes(&self) -> Vec<&str> {
+        let volume = |value: &'_ String| value.split(',').next().is_some_and(|first| first.contains(':'));
+        let drives = self.values.iter().filter(|(key, value)| is_drive(key) && volume(value));
+        drives.filter_map(|(_, value)| value.split(',').next()).collect()
+    }
+
+    /// The disks that a backup job would take, written so that it leaves them out.
+    pub fn drives_without_backup(&self) -> Vec<(String, String)> {
+        let disks = self.values.iter().filter(|(key, value)| {
+            is_drive(key)
+                && !key.starts_with("efidisk")
+                && !key.starts_with("tpmstate")
+                && !value.contains("media=cdrom")
+                && value.split(',').next().is_some_and(|volume| volume.contains(':'))
+                && property(value, "backup").is_none_or(|backup| backup != "0")
+        });
+        let without = |value: &str| {
+            let parts = value.split(',').filter(|part| !part.starts_with("backup="));
+            format!("{},backup=0", parts.collect::<Vec<_>>().join(","))
+        };
+        disks.map(|(key, value)| (key.clone(), without(value))).collect()
+    }
+
     /// A drive's size in bytes.
     pub fn drive_size(&self, drive: &str) -> Option<i64> {
         let size = property(self.get(drive)?, "size")?;
@@ -106,6 +135,14 @@ impl VmConfig {
         };
         number.parse::<i64>().ok()?.checked_shl(shift)
     }
+}
+
+/// Whether a key is a drive's: `scsi0`, not `scsihw`.
+fn is_drive(key: &str) -> bool {
+    ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].iter().any(|bus| {
+        key.strip_prefix(bus)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    })
 }
 
 /// A named part of a property string (`a=1,b=2`).

@@ -177,12 +177,48 @@ impl Pve {
         .into())
     }
 
+    pub(super) fn network(&self, call: &ApiCall) -> Answer {
+        let state = self.state();
+        let filter = call.params.text("type");
+        let mut rows = Vec::new();
+        let Some(host) = state.hosts.get(call.node()) else { return json!([]).into() };
+        for (number, bridge) in host.spec.bridges.iter().enumerate() {
+            let path = format!("/sdn/zones/localnetwork/{bridge}");
+            let seen =
+                ["SDN.Audit", "SDN.Use"].iter().any(|privilege| call.who.has(&state, &path, privilege));
+            if seen && wanted(filter.as_deref(), "bridge") {
+                rows.push(json!({
+                    "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "priority": number * 2 + 4,
+                    "method": "static", "method6": "manual", "families": ["inet"], "bridge_ports": format!("eth{number}"),
+                    "bridge_stp": "off", "bridge_fd": "0", "address": host.spec.address, "netmask": "24",
+                    "cidr": format!("{}/24", host.spec.address), "gateway": "10.10.0.1",
+                }));
+            }
+            if wanted(filter.as_deref(), "eth") {
+                rows.push(json!({
+                    "iface": format!("eth{number}"), "type": "eth", "active": 1, "priority": number * 2 + 3,
+                    "method": "manual", "method6": "manual", "families": ["inet"],
+                }));
+            }
+        }
+        Value::Array(rows).into()
+    }
+
     pub(super) fn node_vms(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let visible = state.vms.values().filter(|vm| {
             vm.node == call.node() && call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit")
         });
         Value::Array(visible.map(super::state::Vm::summary).collect()).into()
+    }
+}
+
+/// The types of interfaces that a filter of the `network` call lets through.
+fn wanted(filter: Option<&str>, kind: &str) -> bool {
+    match filter {
+        None | Some("include_sdn") => true,
+        Some("any_bridge" | "any_local_bridge") => kind == "bridge" || kind == "OVSBridge",
+        Some(filter) => filter == kind,
     }
 }
 
@@ -225,6 +261,9 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
         (state.hosts.get(name), call.who.has(state, &format!("/nodes/{name}"), "Sys.Audit"))
         && online
     {
+        if host.maintenance {
+            row["hastate"] = "maintenance".into();
+        }
         row["maxcpu"] = host.spec.cores.into();
         row["cpu"] = 0.05.into();
         row["maxmem"] = host.spec.memory.into();

@@ -152,6 +152,20 @@ impl Pve {
         self.state().quorum_forced_away = !quorate;
     }
 
+    /// Puts a host into HA maintenance, or ends that.
+    pub fn set_maintenance(&self, node: &str, maintenance: bool) {
+        if let Some(host) = self.state().hosts.get_mut(node) {
+            host.maintenance = maintenance;
+        }
+    }
+
+    /// Gives a VM to HA, or takes it out.
+    pub fn set_ha(&self, vmid: u32, managed: bool) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            vm.ha = managed;
+        }
+    }
+
     /// Makes every connection fail, or ends that.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;

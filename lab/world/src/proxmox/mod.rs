@@ -38,9 +38,11 @@ mod answer;
 mod clone;
 mod cluster;
 mod config;
+mod ha;
 mod hands;
 mod lifecycle;
 mod params;
+mod pools;
 mod power;
 mod schema;
 pub mod spec;
@@ -303,6 +305,10 @@ impl Pve {
             ("GET", "/cluster/status") => self.cluster_status(r),
             ("GET", "/cluster/tasks") => Ok(self.cluster_tasks(r)),
             ("GET", "/cluster/options") => Ok(self.cluster_options(r)),
+            ("GET", "/cluster/ha/status/current") => self.ha_status(r),
+            ("GET", "/storage") => Ok(self.storage_configs(r)),
+            ("GET", "/nodes/{node}/network") => Ok(self.network(r)),
+            ("GET", "/pools/{poolid}") => self.pool(r),
             ("GET", "/nodes") => Ok(self.nodes(r)),
             ("GET", "/nodes/{node}/status") => self.node_status(r),
             ("GET", "/nodes/{node}/qemu") => Ok(self.node_vms(r)),
@@ -378,7 +384,10 @@ impl tower::Service<Request<Bytes>> for Pve {
 fn initial(spec: ClusterSpec, seed: u64) -> State {
     let booted = Instant::now();
     let host = |spec: spec::HostSpec| {
-        (spec.name.clone(), Host { spec, online: true, off_since: None, timed_out: false, booted })
+        (
+            spec.name.clone(),
+            Host { spec, online: true, off_since: None, timed_out: false, maintenance: false, booted },
+        )
     };
     let mut state = State {
         name: spec.name,

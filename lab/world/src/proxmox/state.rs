@@ -71,6 +71,8 @@ pub struct Host {
     pub off_since: Option<Instant>,
     /// Whether somebody already waited for its first time-out.
     pub timed_out: bool,
+    /// Whether an administrator put it into HA maintenance.
+    pub maintenance: bool,
     /// When it booted.
     pub booted: Instant,
 }

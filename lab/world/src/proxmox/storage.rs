@@ -1,11 +1,11 @@
-//! Calls about storages and pools.
+//! Calls about storages.
 
 use serde_json::{Value, json};
 
 use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
-    spec::StorageSpec,
+    spec::{StorageKind, StorageSpec},
     state::State,
 };
 
@@ -68,66 +68,29 @@ impl Pve {
         Ok(Value::Array(rows.collect()).into())
     }
 
-    pub(super) fn pools(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+    pub(super) fn storage_configs(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        let Some(wanted) = call.params.text("poolid") else {
-            let visible = state
-                .pools
-                .iter()
-                .filter(|(id, _)| call.who.has(&state, &format!("/pool/{id}"), "Pool.Audit"));
-            let rows = visible.map(|(id, pool)| json!({ "poolid": id, "comment": pool.comment })).collect();
-            return Ok(Value::Array(rows).into());
-        };
-        let pool = state
-            .pools
-            .get(&wanted)
-            .ok_or_else(|| Refusal::failed(format!("pool '{wanted}' does not exist")))?;
-        let members = pool.members.iter().filter_map(|vmid| state.vms.get(vmid)).filter(|&vm| call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit")).map(|vm| {
-                let known = state.statistics[0].get(&vm.vmid).map_or("unknown".into(), |row| row["status"].clone());
-                json!({ "id": format!("qemu/{}", vm.vmid), "type": "qemu", "vmid": vm.vmid, "node": vm.node, "status": known })
+        let visible = state.storages.values().filter(|storage| {
+            READERS.iter().any(|p| call.who.has(&state, &format!("/storage/{}", storage.id), p))
+        });
+        let rows = visible.map(|storage| {
+            let mut row = json!({
+                "storage": storage.id, "type": storage.kind.plugin(), "content": storage.content,
+                "digest": "255dc41da4fe2a64265b4c384da63a491fb27a37",
             });
-        let members: Vec<Value> = members.collect();
-        Ok(json!([{ "poolid": wanted, "comment": pool.comment, "members": members }]).into())
-    }
-
-    pub(super) async fn change_pool(&self, call: &ApiCall) -> Result<Answer, Refusal> {
-        let poolid = call.params.text("poolid").unwrap_or_default();
-        let quorate = {
-            let state = self.state();
-            call.who.need(&state, &format!("/pool/{poolid}"), &["Pool.Allocate"])?;
-            state.quorate()
-        };
-        if !quorate {
-            tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-            return Err(Refusal::failed("update pools failed: cfs-lock 'file-user_cfg' error: no quorum!"));
-        }
-        let mut state = self.state();
-        let vmids: Vec<u32> = call.params.words("vms").iter().filter_map(|word| word.parse().ok()).collect();
-        for vmid in &vmids {
-            call.who.need(&state, &format!("/vms/{vmid}"), &["VM.Allocate"])?;
-        }
-        let remove = call.params.flag("delete");
-        let taken = vmids.iter().find(|vmid| state.pool_of(**vmid).is_some_and(|pool| pool != poolid));
-        if let (Some(vmid), false, false) = (taken, remove, call.params.flag("allow-move")) {
-            let pool = state.pool_of(*vmid).unwrap_or_default();
-            return Err(Refusal::failed(format!(
-                "update pools failed: VM {vmid} belongs already to pool '{pool}' and 'allow-move' is not set"
-            )));
-        }
-        if !state.pools.contains_key(&poolid) {
-            return Err(Refusal::failed(format!("update pools failed: pool '{poolid}' does not exist")));
-        }
-        for (id, pool) in &mut state.pools {
-            let add = *id == poolid && !remove;
-            for vmid in &vmids {
-                if add {
-                    pool.members.insert(*vmid)
-                } else {
-                    pool.members.remove(vmid)
-                };
+            // Plugins that are shared by nature have no flag.
+            if storage.shared && matches!(storage.kind, StorageKind::Dir | StorageKind::Lvm) {
+                row["shared"] = 1.into();
             }
-        }
-        Ok(Value::Null.into())
+            if storage.kind.is_file_based() {
+                row["path"] = format!("/mnt/{}", storage.id).into();
+            }
+            if !storage.hosts.is_empty() {
+                row["nodes"] = storage.hosts.join(",").into();
+            }
+            row
+        });
+        Value::Array(rows.collect()).into()
     }
 }
 

@@ -1,0 +1,230 @@
+//! `[bootstrap]`: how a booted VM becomes a node.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::names;
+use super::secret::{self, SecretSource};
+use super::values::Checker;
+
+/// What makes a VM a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootstrapMethod {
+    /// `kubeadm join`, in the guest.
+    #[default]
+    Kubeadm,
+}
+
+/// A control plane node that is asked for tokens over SSH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssh {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The user there, who may run `kubeadm token`.
+    pub user: String,
+    /// The private key.
+    pub key: SecretSource,
+    /// The host's public key, `ssh-ed25519 AAAA…`: no other host is talked to.
+    pub host_key: String,
+}
+
+/// Where bootstrap tokens come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// They are Secrets, created through the Kubernetes API.
+    Api,
+    /// `kubeadm token create`, over SSH.
+    Ssh(Ssh),
+}
+
+/// Checked `[bootstrap]`.
+#[derive(Clone, Debug)]
+pub struct Bootstrap {
+    /// What makes a VM a node.
+    pub method: BootstrapMethod,
+    /// Where bootstrap tokens come from.
+    pub token: TokenSource,
+    /// `host:port` that nodes reach the API server at; `None`: what the cluster-info ConfigMap says.
+    pub api_server: Option<String>,
+    /// How long a token lives; it is deleted earlier, once its node has registered.
+    pub token_ttl: Duration,
+    /// A guest in which some systemd unit failed may still join.
+    pub accept_degraded: bool,
+    /// Checks of `kubeadm join` whose failure is ignored.
+    pub ignore_preflight_errors: Vec<String>,
+    /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: nothing is tried.
+    pub probe_port: Option<u16>,
+}
+
+/// `[bootstrap]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    #[serde(default)]
+    method: BootstrapMethod,
+    token: Option<Spanned<String>>,
+    ssh_host: Option<Spanned<String>>,
+    ssh_port: Option<Spanned<u16>>,
+    ssh_user: Option<Spanned<String>>,
+    ssh_key_file: Option<Spanned<String>>,
+    ssh_key_credential: Option<Spanned<String>>,
+    ssh_host_key: Option<Spanned<String>>,
+    api_server: Option<Spanned<String>>,
+    token_ttl: Option<Spanned<String>>,
+    accept_degraded: Option<bool>,
+    #[serde(default)]
+    ignore_preflight_errors: Vec<Spanned<String>>,
+    probe_port: Option<Spanned<u16>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &[
+    "method",
+    "token",
+    "ssh_host",
+    "ssh_port",
+    "ssh_user",
+    "ssh_key_file",
+    "ssh_host_key",
+    "api_server",
+    "token_ttl",
+    "accept_degraded",
+    "ignore_preflight_errors",
+    "probe_port",
+];
+
+impl Written {
+    pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
+        let this = written.get_ref();
+        let token = this.token(&Spanned::new(written.span(), ()), checker);
+        if let Some(server) = this.api_server.as_ref().filter(|it| !names::is_host_and_port(it.get_ref())) {
+            let title = format!("`{}` is not the address of an API server", server.get_ref());
+            let help = "nodes join there: name it as they reach it, without `https://`";
+            checker.wrong(title, server.span(), "expected e.g. \"10.10.10.2:6443\"", help);
+        }
+        for error in &this.ignore_preflight_errors {
+            let text = error.get_ref();
+            let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if text.is_empty() || !text.chars().all(fine) {
+                let title = format!("`{text}` is not a preflight check of kubeadm");
+                checker.wrong(title, error.span(), "expected e.g. \"NumCPU\" or \"Swap\"", "");
+            }
+        }
+        checker.port("probe_port", this.probe_port.as_ref());
+        let token_ttl = checker.positive("token_ttl", this.token_ttl.as_ref(), Duration::from_mins(30));
+        Some(Bootstrap {
+            method: this.method,
+            token: token?,
+            api_server: this.api_server.as_ref().map(|it| it.get_ref().clone()),
+            token_ttl,
+            accept_degraded: this.accept_degraded.unwrap_or(true),
+            ignore_preflight_errors: this
+                .ignore_preflight_errors
+                .iter()
+                .map(|it| it.get_ref().clone())
+                .collect(),
+            probe_port: this.probe_port.as_ref().map(|it| *it.get_ref()),
+        })
+    }
+
+    /// Where `token_ttl` is written.
+    pub(super) fn token_ttl(&self) -> Option<&Spanned<String>> {
+        self.token_ttl.as_ref()
+    }
+
+    /// The message never quotes the value: somebody may have put a token there.
+    fn token(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<TokenSource> {
+        match self.token.as_ref().map(|it| it.get_ref().as_str()) {
+            None | Some("api") => {
+                self.no_ssh(checker);
+                Some(TokenSource::Api)
+            }
+            Some("ssh") => self.ssh(table, checker).map(TokenSource::Ssh),
+            Some(_) => {
+                let at = self.token.as_ref().map_or(table.span(), Spanned::span);
+                let help = "a token is made for each machine: say where it comes from, not what it is";
+                checker.wrong(
+                    "`token` says where tokens come from".to_owned(),
+                    at,
+                    "must be \"api\" or \"ssh\"",
+                    help,
+                );
+                None
+            }
+        }
+    }
+
+    fn no_ssh(&self, checker: &mut Checker) {
+        let texts = [
+            ("ssh_host", &self.ssh_host),
+            ("ssh_user", &self.ssh_user),
+            ("ssh_key_file", &self.ssh_key_file),
+            ("ssh_key_credential", &self.ssh_key_credential),
+            ("ssh_host_key", &self.ssh_host_key),
+        ];
+        let spans = texts.iter().filter_map(|(key, it)| Some((*key, it.as_ref()?.span())));
+        for (key, at) in spans.chain(self.ssh_port.as_ref().map(|it| ("ssh_port", it.span()))) {
+            let title = format!("`{key}` means nothing while tokens come from the Kubernetes API");
+            checker.wrong(title, at, "not used", "set `token = \"ssh\"`, or remove it");
+        }
+    }
+
+    fn ssh(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<Ssh> {
+        let key = secret::source(
+            checker,
+            table,
+            "ssh_key",
+            self.ssh_key_file.as_ref(),
+            self.ssh_key_credential.as_ref(),
+        );
+        checker.port("ssh_port", self.ssh_port.as_ref());
+        if let Some(user) = self.ssh_user.as_ref().filter(|it| !names::is_user(it.get_ref())) {
+            let title = format!("`{}` cannot be a user's name", user.get_ref());
+            checker.wrong(title, user.span(), "lower-case letters, digits, `-` and `_`", "");
+        }
+        let host = self.ssh_host.as_ref();
+        match host {
+            None => {
+                let help = "name a control plane node on which `kubeadm token create` works";
+                let title = "`ssh_host` is missing".to_owned();
+                checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", help);
+            }
+            Some(host) if !names::is_host(host.get_ref()) => {
+                let title = format!("`{}` is not a host", host.get_ref());
+                checker.wrong(
+                    title,
+                    host.span(),
+                    "expected a name or an address",
+                    "the port goes into `ssh_port`",
+                );
+            }
+            Some(_) => {}
+        }
+        let host_key = self.ssh_host_key.as_ref();
+        match host_key {
+            None => {
+                let help = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host";
+                let title = "`ssh_host_key` is missing".to_owned();
+                checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", help);
+            }
+            Some(key) if !names::is_ssh_key(key.get_ref()) => {
+                let title = "`ssh_host_key` is not a public key".to_owned();
+                let help = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host";
+                checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", help);
+            }
+            Some(_) => {}
+        }
+        Some(Ssh {
+            host: host?.get_ref().clone(),
+            port: self.ssh_port.as_ref().map_or(22, |port| *port.get_ref()),
+            user: self.ssh_user.as_ref().map_or_else(|| "root".to_owned(), |user| user.get_ref().clone()),
+            key: key?,
+            host_key: host_key?.get_ref().clone(),
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What names may look like, by the rules of Kubernetes and Proxmox VE.
+
+/// A DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, none at the ends.
+pub(super) fn is_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty()
+        && text.len() <= 63
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// A DNS name of labels and dots (RFC 1123 subdomain), in either case.
+pub(super) fn is_domain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(|part| is_label(&part.to_ascii_lowercase()))
+}
+
+/// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an alphanumeric at both
+/// ends (`k8s.io/apimachinery/pkg/util/validation`).
+pub(super) fn is_word(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
+}
+
+/// A key of a label, a taint or a resource: `name` or `prefix/name`.
+pub(super) fn is_key(text: &str) -> bool {
+    match text.split_once('/') {
+        None => is_word(text),
+        Some((prefix, word)) => prefix.len() <= 253 && prefix.split('.').all(is_label) && is_word(word),
+    }
+}
+
+/// A tag of a VM (`pve-tag`).
+pub(super) fn is_tag(text: &str) -> bool {
+    let first = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.starts_with(first) && text.chars().all(|c| first(c) || "-+.".contains(c))
+}
+
+/// A storage's id (`pve-storage-id`).
+pub(super) fn is_storage(text: &str) -> bool {
+    text.len() >= 2
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A resource pool's id (`pve-poolid`): at most three levels.
+pub(super) fn is_resource_pool(text: &str) -> bool {
+    let level = |level: &str| {
+        !level.is_empty() && level.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    text.split('/').count() <= 3 && text.split('/').all(level)
+}
+
+/// A bridge or virtual network: the name of a network interface of Linux.
+pub(super) fn is_bridge(text: &str) -> bool {
+    text.len() <= 15
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A user of a Linux guest (`useradd`).
+pub(super) fn is_user(text: &str) -> bool {
+    text.len() <= 32
+        && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
+}
+
+/// The public half of an SSH key on one line, as in `authorized_keys` without options.
+pub(super) fn is_ssh_key(text: &str) -> bool {
+    const KINDS: [&str; 7] = [
+        "ssh-ed25519",
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+    ];
+    let mut words = text.split_ascii_whitespace();
+    let kind = words.next().is_some_and(|kind| KINDS.contains(&kind));
+    let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let body = words.next().is_some_and(|body| body.starts_with("AAAA") && body.chars().all(base64));
+    kind && body && !text.contains(['\n', '\r'])
+}
+
+/// `host:port`, an IPv6 address in brackets, and no scheme.
+pub(super) fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let port = port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    let six = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    port && six.map_or_else(|| is_domain(host), |six| six.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// A name or an address, without a port.
+pub(super) fn is_host(text: &str) -> bool {
+    is_domain(text) || text.parse::<std::net::IpAddr>().is_ok()
+}

@@ -1,0 +1,92 @@
+//! What a pool's kubelets are told, and what their nodes offer.
+
+use std::collections::BTreeMap;
+
+use super::Written;
+use crate::config::names;
+use crate::config::values::Checker;
+use crate::model::quantity;
+use crate::model::resources::Resources;
+
+/// Arguments that the daemon or kubeadm sets, and what to do instead.
+const SET_ALREADY: [(&str, &str); 12] = [
+    ("bootstrap-kubeconfig", "kubeadm sets it: remove it"),
+    ("config", "kubeadm sets it: remove it"),
+    ("container-runtime-endpoint", "kubeadm finds it: remove it"),
+    ("hostname-override", "a node is called after its machine: remove it"),
+    ("kubeconfig", "kubeadm sets it: remove it"),
+    ("max-pods", "use the pool's `max_pods`"),
+    ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
+    ("node-labels", "use the pool's `labels`"),
+    ("provider-id", "it names the machine: remove it"),
+    ("register-node", "a machine is there to become a node: remove it"),
+    ("register-with-taints", "use the pool's `taints` and `startup_taints`"),
+    ("rotate-certificates", "kubeadm sets it: remove it"),
+];
+
+pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<String, String> {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.kubelet_args {
+        let text = key.get_ref();
+        if let Some((_, help)) = SET_ALREADY.into_iter().find(|(known, _)| known == text) {
+            let title = format!("pool `{name}`: `{text}` is set already");
+            checker.wrong(title, key.span(), "not free", help);
+        } else if !names::is_label(text) {
+            let title = format!("pool `{name}`: `{text}` is not an argument of the kubelet");
+            let bare = text.trim_start_matches('-');
+            let help = if bare != text && names::is_label(bare) {
+                format!("write it without the dashes: `{bare}`")
+            } else {
+                String::new()
+            };
+            checker.wrong(title, key.span(), "lower-case letters, digits and `-`", &help);
+        }
+        if value.get_ref().to_string().chars().any(char::is_control) {
+            let title = format!("pool `{name}`: the value of `{text}` is not one line of text");
+            checker.wrong(title, value.span(), "no control characters", "");
+        }
+    }
+    pool.kubelet_args
+        .iter()
+        .map(|(key, value)| (key.get_ref().clone(), value.get_ref().to_string()))
+        .collect()
+}
+
+pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
+    let written = pool.max_pods.as_ref()?;
+    let key = format!("pool `{}`: max_pods", pool.name.get_ref());
+    Some(checker.count(&key, Some(written), 110, "without it a node takes 110"))
+}
+
+/// What a fresh node offers, as it is declared.
+pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
+    let name = pool.name.get_ref();
+    let mut sum = Resources::default();
+    for (key, written) in pool.allocatable.as_ref()? {
+        let text = written.get_ref().to_string();
+        let parsed = if key.get_ref() == "cpu" { quantity::milli(&text) } else { quantity::units(&text) };
+        if !names::is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not a resource", key.get_ref());
+            checker.wrong(title, key.span(), "expected e.g. cpu, memory, pods or \"nvidia.com/gpu\"", "");
+        }
+        let Ok(amount) = parsed else {
+            let title = format!("pool `{name}`: `allocatable.{}` is not a quantity", key.get_ref());
+            checker.wrong(title, written.span(), "expected e.g. \"3900m\", \"7Gi\" or 110", "");
+            continue;
+        };
+        if amount < 0 {
+            let title = format!("pool `{name}`: `allocatable.{}` is negative", key.get_ref());
+            checker.wrong(title, written.span(), "must not be less than zero", "");
+        }
+        match key.get_ref().as_str() {
+            "cpu" => sum.cpu_milli = amount,
+            "memory" => sum.memory = amount,
+            "ephemeral-storage" => sum.ephemeral_storage = amount,
+            "pods" => sum.pods = amount,
+            other => {
+                sum.other.insert(other.to_owned(), amount);
+            }
+        }
+    }
+    Some(sum)
+}

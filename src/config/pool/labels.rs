@@ -1,0 +1,173 @@
+//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::Written;
+use crate::config::names::{is_key, is_word};
+use crate::config::values::Checker;
+use crate::model::node::{Taint, TaintEffect};
+use crate::model::selector::Labels;
+use crate::model::snapshot::POOL_LABEL;
+
+/// What a label's value may hold.
+const VARIABLES: [&str; 4] = ["host", "pool", "name", "vmid"];
+
+/// Domain of the labels and taints that the daemon itself sets.
+const OURS: &str = "pve-autoscaler/";
+
+/// A value with its variables filled in; what is no known variable stays as it is, and checking has refused it.
+pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, variable, after)) = next(rest) {
+        filled.push_str(before);
+        filled.push_str(of.get(variable).map_or("", String::as_str));
+        rest = after;
+    }
+    filled + rest
+}
+
+/// The text before the first `{{ … }}`, the name in it, and the text after it.
+fn next(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, inside) = text.split_once("{{")?;
+    let (variable, after) = inside.split_once("}}")?;
+    Some((before, variable.trim(), after))
+}
+
+pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.labels {
+        if !is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not a label's key", key.get_ref());
+            checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
+        }
+        if key.get_ref().starts_with(OURS) {
+            let title = format!("pool `{name}`: the label `{}` is the autoscaler's own", key.get_ref());
+            let help = format!("each node gets `{POOL_LABEL}` by itself: remove it");
+            checker.wrong(title, key.span(), "reserved", &help);
+        }
+        if let Some(hint) = refused_by_kubelet(key.get_ref()) {
+            let title = format!("pool `{name}`: no kubelet may give itself the label `{}`", key.get_ref());
+            checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
+        }
+        value_fits(pool, value, checker);
+    }
+    pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+}
+
+/// A kubelet refuses to start with labels of Kubernetes' own domains but these (`k8s.io/kubelet/pkg/apis`, the
+/// NodeRestriction admission).
+fn refused_by_kubelet(key: &str) -> Option<&'static str> {
+    const KNOWN: [&str; 11] = [
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+    ];
+    let (domain, _) = key.split_once('/')?;
+    let inside = |parent: &str| {
+        domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    };
+    let theirs = inside("kubernetes.io") || inside("k8s.io");
+    let open = inside("kubelet.kubernetes.io") || inside("node.kubernetes.io");
+    (theirs && !open && !KNOWN.contains(&key)).then_some(
+        "use a domain of your own, or one in `node.kubernetes.io/`; roles are for control planes to give",
+    )
+}
+
+fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
+    let name = pool.name.get_ref();
+    let mut rest = value.get_ref().as_str();
+    while let Some((_, variable, after)) = next(rest) {
+        rest = after;
+        if VARIABLES.contains(&variable) {
+            continue;
+        }
+        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is nothing that a label can hold");
+        let closest = VARIABLES
+            .into_iter()
+            .map(|known| (strsim::jaro_winkler(variable, known), known))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(likeness, _)| *likeness > 0.7);
+        let help =
+            closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
+        checker.wrong(title, value.span(), "known are host, pool, name and vmid", &help);
+        return;
+    }
+    if rest.contains("{{") || rest.contains("}}") {
+        let title = format!("pool `{name}`: a `{{{{` without its `}}}}` in `{}`", value.get_ref());
+        checker.wrong(title, value.span(), "expected e.g. \"{{ host }}\"", "");
+        return;
+    }
+    // The longest that is known of: a VMID has at most nine digits, a name a suffix of six letters.
+    let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
+    let longest = BTreeMap::from([
+        ("host", host.unwrap_or("pve").to_owned()),
+        ("pool", name.clone()),
+        ("name", format!("{name}-xxxxx")),
+        ("vmid", "999999999".to_owned()),
+    ]);
+    let filled = fill(value.get_ref(), &longest);
+    if !filled.is_empty() && !is_word(&filled) {
+        let title = format!("pool `{name}`: `{}` is not a label's value", value.get_ref());
+        checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
+    }
+}
+
+/// The pool's lasting taints and those that something takes away once the node is set up.
+pub(super) fn taints(pool: &Written, checker: &mut Checker) -> (Vec<Taint>, Vec<Taint>) {
+    let name = pool.name.get_ref();
+    let mut seen: Vec<(Taint, &Spanned<String>)> = Vec::new();
+    let read = |list: &[Spanned<String>], checker: &mut Checker| -> Vec<Taint> {
+        list.iter().filter_map(|text| taint(name, text, checker)).collect()
+    };
+    let lists = (read(&pool.taints, checker), read(&pool.startup_taints, checker));
+    for text in pool.taints.iter().chain(&pool.startup_taints) {
+        let Some(one) = parse(text.get_ref()) else { continue };
+        let twice = seen.iter().find(|(other, _)| other.key == one.key && other.effect == one.effect);
+        if let Some((_, first)) = twice {
+            let title = format!("pool `{name}`: two taints `{}` with the same effect", one.key);
+            let help = "a node has one taint for a key and an effect: remove one of the two";
+            checker.clash(title, text.span(), "second", first.span(), help);
+        }
+        seen.push((one, text));
+    }
+    lists
+}
+
+/// A taint as kubectl writes it: `key=value:Effect` or `key:Effect`.
+fn parse(text: &str) -> Option<Taint> {
+    let (left, effect) = text.rsplit_once(':')?;
+    let (key, value) = left.split_once('=').unwrap_or((left, ""));
+    let effect = match effect {
+        "NoSchedule" => TaintEffect::NoSchedule,
+        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+        "NoExecute" => TaintEffect::NoExecute,
+        _ => return None,
+    };
+    let fine = is_key(key) && (value.is_empty() || is_word(value));
+    fine.then(|| Taint { key: key.to_owned(), value: value.to_owned(), effect, time_added: None })
+}
+
+fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option<Taint> {
+    let parsed = parse(written.get_ref());
+    if parsed.is_none() {
+        let title = format!("pool `{name}`: `{}` is not a taint", written.get_ref());
+        let help = "the effect is NoSchedule, PreferNoSchedule or NoExecute";
+        checker.wrong(title, written.span(), "expected e.g. \"dedicated=batch:NoSchedule\"", help);
+    }
+    if parsed.as_ref().is_some_and(|taint| taint.key.starts_with(OURS)) {
+        let title = format!("pool `{name}`: the taint `{}` is the autoscaler's own", written.get_ref());
+        checker.wrong(title, written.span(), "reserved", "remove it");
+    }
+    parsed
+}

@@ -1,0 +1,299 @@
+//! `[[pool]]`: machines of one kind.
+
+mod claims;
+mod kubelet;
+mod labels;
+mod machine;
+mod ranges;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use slots::Addressing;
+
+use super::listed::{Listed, Scalar};
+use super::names;
+use super::proxmox::Headroom;
+use super::values::Checker;
+use crate::model::machine::Slot;
+use crate::model::node::Taint;
+use crate::model::resources::Resources;
+use crate::model::selector::Labels;
+
+/// A checked `[[pool]]`.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its name, the first part of its machines' names.
+    pub name: String,
+    /// It never has fewer nodes.
+    pub min: u32,
+    /// It never has more machines.
+    pub max: u32,
+    /// vCPUs of a machine.
+    pub cores: u32,
+    /// Memory of a machine in bytes.
+    pub memory: i64,
+    /// The template that its machines are clones of; `None` only for plans.
+    pub template: Option<TemplateRef>,
+    /// How the template is cloned.
+    pub clone: CloneKind,
+    /// The storage of full clones; `None`: the template's.
+    pub storage: Option<String>,
+    /// VMIDs of its machines in their order; empty only for plans.
+    pub vmids: Vec<RangeInclusive<u32>>,
+    /// How its machines get their addresses.
+    pub addressing: Addressing,
+    /// The size that a disk grows to; `None`: as large as the template's.
+    pub disk: Option<DiskSize>,
+    /// The bridge of the first network device; `None`: the template's.
+    pub bridge: Option<String>,
+    /// The VLAN of the first network device; `None`: the template's.
+    pub vlan: Option<u16>,
+    /// The user that cloud-init makes; `None`: the template's.
+    pub user: Option<String>,
+    /// Public keys that may log in as this user.
+    pub ssh_keys: Vec<String>,
+    /// Tags of its VMs.
+    pub tags: Vec<String>,
+    /// Labels of its nodes as they are written; [`Pool::labels_for`] fills their variables in.
+    pub labels: Labels,
+    /// Taints of its nodes.
+    pub taints: Vec<Taint>,
+    /// Taints that its nodes start with, and that something takes away once they are set up.
+    pub startup_taints: Vec<Taint>,
+    /// Pods that a node takes; `None`: the kubelet's default.
+    pub max_pods: Option<u32>,
+    /// Further arguments of the kubelet, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
+    pub allocatable: Option<Resources>,
+    /// Rank for the `priority` expander: higher grows first.
+    pub priority: i32,
+    /// Hosts that its machines may be put on; empty: all.
+    pub hosts: Vec<String>,
+    /// vCPUs that a host may be given for each of its threads.
+    pub cpu_overcommit: f64,
+    /// Memory in bytes that stays free on each host.
+    pub memory_reserve: i64,
+    /// At most so many of its machines on one host.
+    pub max_per_host: Option<u32>,
+}
+
+/// A `[[pool]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    name: Spanned<String>,
+    min: Option<Spanned<u32>>,
+    max: Spanned<u32>,
+    cores: Spanned<u32>,
+    memory: Spanned<String>,
+    template: Option<Spanned<Scalar>>,
+    #[serde(default)]
+    clone: CloneKind,
+    storage: Option<Spanned<String>>,
+    vmids: Option<Spanned<Listed>>,
+    addresses: Option<Spanned<Listed>>,
+    prefix: Option<Spanned<u8>>,
+    gateway: Option<Spanned<String>>,
+    #[serde(default)]
+    dns: Vec<Spanned<String>>,
+    search: Option<Spanned<String>>,
+    disk: Option<Spanned<String>>,
+    disk_device: Option<Spanned<String>>,
+    bridge: Option<Spanned<String>>,
+    vlan: Option<Spanned<u16>>,
+    user: Option<Spanned<String>>,
+    #[serde(default)]
+    ssh_keys: Vec<Spanned<String>>,
+    #[serde(default)]
+    tags: Vec<Spanned<String>>,
+    #[serde(default)]
+    labels: BTreeMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    taints: Vec<Spanned<String>>,
+    #[serde(default)]
+    startup_taints: Vec<Spanned<String>>,
+    max_pods: Option<Spanned<u32>>,
+    #[serde(default)]
+    kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    allocatable: Option<BTreeMap<Spanned<String>, Spanned<Scalar>>>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    cpu_overcommit: Option<Spanned<f64>>,
+    memory_reserve: Option<Spanned<String>>,
+    max_per_host: Option<Spanned<u32>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &[
+    "name",
+    "min",
+    "max",
+    "cores",
+    "memory",
+    "template",
+    "clone",
+    "storage",
+    "vmids",
+    "addresses",
+    "prefix",
+    "gateway",
+    "dns",
+    "search",
+    "disk",
+    "disk_device",
+    "bridge",
+    "vlan",
+    "user",
+    "ssh_keys",
+    "tags",
+    "labels",
+    "taints",
+    "startup_taints",
+    "max_pods",
+    "kubelet_args",
+    "allocatable",
+    "priority",
+    "hosts",
+    "cpu_overcommit",
+    "memory_reserve",
+    "max_per_host",
+];
+
+impl Pool {
+    /// Its slots: the n-th VMID with the n-th address, in the order of the file.
+    pub fn slots(&self) -> Vec<Slot> {
+        let vmids = self.vmids.iter().flat_map(Clone::clone);
+        match &self.addressing {
+            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, address: None }).collect(),
+            Addressing::Static { ranges, .. } => {
+                let numbers = |(first, last): &(IpAddr, IpAddr)| slots::number(*first)..=slots::number(*last);
+                let addresses = ranges.iter().flat_map(numbers).map(slots::back);
+                vmids.zip(addresses).map(|(vmid, address)| Slot { vmid, address: Some(address) }).collect()
+            }
+        }
+    }
+
+    /// The labels of the node that a machine becomes.
+    pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = BTreeMap::from([
+            ("host", host.to_owned()),
+            ("pool", self.name.clone()),
+            ("name", name.to_owned()),
+            ("vmid", vmid.to_string()),
+        ]);
+        self.labels.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+}
+
+/// Checks all pools, each by itself and against the others.
+pub(super) fn check_all(pools: &[Spanned<Written>], headroom: Headroom, checker: &mut Checker) -> Vec<Pool> {
+    claims::names(pools, checker);
+    let (mut checked, mut claimed) = (Vec::new(), Vec::new());
+    for written in pools {
+        let (pool, reserved) = check(written.get_ref(), headroom, checker);
+        claimed.push((written, reserved, pool.template.clone()));
+        checked.push(pool);
+    }
+    claims::slots(&claimed, checker);
+    checked
+}
+
+fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, slots::Reserved) {
+    let name = pool.name.get_ref();
+    pool.shape(checker);
+    let template = machine::template(pool, checker);
+    let memory = machine::memory(pool, checker);
+    let (reserved, addressing) = slots::check(pool, checker);
+    let (taints, startup_taints) = labels::taints(pool, checker);
+    let cpu_overcommit = checker.between(
+        "cpu_overcommit",
+        pool.cpu_overcommit.as_ref(),
+        (0.1, 100.0),
+        headroom.cpu_overcommit,
+    );
+    let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {
+        checker.size(&format!("pool `{name}`: `memory_reserve`"), size)
+    });
+    let vmid = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+    let pool = Pool {
+        name: name.clone(),
+        min: pool.min.as_ref().map_or(0, |min| *min.get_ref()),
+        max: *pool.max.get_ref(),
+        cores: *pool.cores.get_ref(),
+        memory,
+        template,
+        clone: pool.clone,
+        storage: machine::storage(pool, checker),
+        vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
+        addressing,
+        disk: machine::disk(pool, checker),
+        bridge: machine::bridge(pool, checker),
+        vlan: pool.vlan.as_ref().map(|vlan| *vlan.get_ref()),
+        user: machine::user(pool, checker),
+        ssh_keys: machine::ssh_keys(pool, checker),
+        tags: machine::tags(pool, checker),
+        labels: labels::labels(pool, checker),
+        taints,
+        startup_taints,
+        max_pods: kubelet::max_pods(pool, checker),
+        kubelet_args: kubelet::arguments(pool, checker),
+        allocatable: kubelet::allocatable(pool, checker),
+        priority: pool.priority,
+        hosts: machine::hosts(pool, checker),
+        cpu_overcommit,
+        memory_reserve,
+        max_per_host: pool.max_per_host.as_ref().map(|most| *most.get_ref()),
+    };
+    (pool, reserved)
+}
+
+impl Written {
+    /// A setting that only a plan can do without is missing.
+    fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
+        if checker.runs() {
+            let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
+            checker.wrong(title, self.name.span(), "this pool", help);
+        }
+    }
+
+    /// Its name and its numbers.
+    fn shape(&self, checker: &mut Checker) {
+        let name = self.name.get_ref();
+        if !names::is_label(name) || name.len() > 40 {
+            let title = format!("`{name}` cannot be a pool's name");
+            let label = "lower-case letters, digits and `-`, at most 40 characters";
+            let help = "machines are called after their pool: it must fit a host name";
+            checker.wrong(title, self.name.span(), label, help);
+        }
+        let max = *self.max.get_ref();
+        if let Some(min) = self.min.as_ref().filter(|min| *min.get_ref() > max) {
+            checker.clash(
+                format!("pool `{name}`: `min` is greater than `max`"),
+                min.span(),
+                &format!("must be at most {max}"),
+                self.max.span(),
+                "raise `max`, or lower `min`",
+            );
+        }
+        if *self.cores.get_ref() == 0 {
+            let title = format!("pool `{name}`: `cores` is zero");
+            checker.wrong(title, self.cores.span(), "must be at least 1", "");
+        }
+        if let Some(most) = self.max_per_host.as_ref().filter(|most| *most.get_ref() == 0) {
+            let title = format!("pool `{name}`: `max_per_host` is zero");
+            checker.wrong(title, most.span(), "must be at least 1", "");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A whole file: everything that is wrong with it, at its place; and the example.
+
+use super::*;
+
+#[test]
+fn every_wrong_thing_is_reported_at_once_and_at_its_place() {
+    let text = "scan_interval = \"0s\"\n\n[scale_down]\nutilization_threshold = 1.5\n\n[[pool]]\nname = \"gpu\"\n\
+        min = 5\nmax = 3\ncores = 4\nmemory = \"8 gigs\"\n";
+    let report = parse("config.toml", text, Needs::Plan).unwrap_err().plain();
+    for expected in [
+        "config.toml:1:17",
+        "`scan_interval` must be longer than zero",
+        "config.toml:4:25",
+        "pool `gpu`: `min` is greater than `max`",
+        "config.toml:8:7",
+        "help: raise `max`, or lower `min`",
+        "config.toml:11:10",
+    ] {
+        assert!(report.contains(expected), "no {expected:?} in\n{report}");
+    }
+}
+
+#[test]
+fn an_unknown_key_gets_a_suggestion() {
+    let cases = [
+        ("[scale_dwon]\n", "did you mean `scale_down`?"),
+        ("[scale_down]\nuneeded_time = \"10m\"\n", "did you mean `unneeded_time`?"),
+        ("[[pool]]\nname = \"a\"\nmaximum = 3\n", "unknown field `maximum`"),
+    ];
+    for (text, expected) in cases {
+        let report = parse("c.toml", text, Needs::Plan).unwrap_err().plain();
+        assert!(report.contains(expected), "no {expected:?} in\n{report}");
+    }
+}
+
+#[test]
+fn how_the_clusters_are_reached_is_checked() {
+    let good = "endpoints = [\"https://127.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+    let cases = [
+        (good.to_owned(), ""),
+        (good.replace("https", "http"), "is not an endpoint"),
+        (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
+        (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
+        (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
+        (format!("{good}token_credential = \"t\"\n"), "`token_file` and `token_credential` are both given"),
+        (good.replace("token_file", "token"), "name it with `token_file`"),
+        (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
+        (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
+        (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
+    ];
+    for (table, expected) in cases {
+        let answer = parse("c.toml", &format!("[proxmox]\n{table}"), Needs::Plan);
+        match answer {
+            Ok(config) => assert!(expected.is_empty() && config.proxmox.is_some(), "{expected}"),
+            Err(report) => assert!(!expected.is_empty() && report.plain().contains(expected), "{report}"),
+        }
+    }
+    let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n", Needs::Plan).unwrap_err().plain();
+    assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
+}
+
+#[test]
+fn a_secret_in_the_file_is_refused_and_never_shown() {
+    let cases = [
+        "[proxmox]\ntoken = \"S3CR3T\"\n",
+        "[proxmox]\n\"token\" = \"S3CR3T\"\n",
+        "proxmox = { password = \"S3CR3T\" }\n",
+        "[bootstrap]\ntoken = \"S3CR3T\"\n",
+        "[bootstrap]\ntoken = \"\"\"\nabc\nS3CR3T\n\"\"\"\n",
+        "[proxmox]\nendpoints = []\ntoken_id = \"a@pve!b=S3CR3T\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n",
+    ];
+    for text in cases {
+        let report = parse("c.toml", text, Needs::Plan).unwrap_err();
+        for said in [report.plain(), report.styled(), format!("{report:?}")] {
+            assert!(!said.contains("S3CR3T"), "{said}");
+        }
+        let hints = ["token_file", "say where it comes from, not what it is"];
+        assert!(hints.iter().any(|hint| report.plain().contains(hint)), "{report}");
+    }
+}
+
+#[test]
+fn a_size_below_its_bound_is_refused() {
+    for (memory, expected) in [("-8GiB", "is negative"), ("0", "is zero"), ("0GiB", "is zero")] {
+        let text = format!("[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"{memory}\"\n");
+        let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+        assert!(report.contains(expected), "{report}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let report = load(Path::new("/nonexistent/c.toml"), Needs::Plan).unwrap_err().plain();
+    assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
+}
+
+/// Text of the example with its settings switched on, each in its first way or in its last.
+fn example(other_ways: bool) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    let mut in_other_way = false;
+    for line in include_str!("../../config.example.toml").lines() {
+        match line.strip_prefix("#| ") {
+            Some(other) if other_ways => {
+                if !in_other_way {
+                    lines.pop();
+                }
+                lines.push(other);
+                in_other_way = true;
+            }
+            Some(_) => {}
+            None => {
+                lines.push(line.strip_prefix("#: ").unwrap_or(line));
+                in_other_way = false;
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+fn good(text: &str, needs: Needs) -> Config {
+    parse("example", text, needs).unwrap_or_else(|report| panic!("{}", report.plain()))
+}
+
+#[test]
+fn the_example_is_a_configuration_and_names_every_key() {
+    let config = good(include_str!("../../config.example.toml"), Needs::Plan);
+    assert_eq!(config.pools.len(), 1);
+    let (first, other) = (example(false), example(true));
+    let config = good(&first, Needs::Run);
+    assert_eq!(config.pools[0].slots().len(), 50);
+    assert!(matches!(config.bootstrap.unwrap().token, TokenSource::Api));
+    let config = good(&other, Needs::Run);
+    assert_eq!(config.pools[0].template, Some(TemplateRef::Vmid(9000)));
+    assert_eq!(config.pools[0].slots().len(), 41);
+    assert!(matches!(config.bootstrap.unwrap().token, TokenSource::Ssh(_)));
+    for keys in [
+        KEYS,
+        proxmox::KEYS,
+        kubernetes::KEYS,
+        bootstrap::KEYS,
+        scale_up::KEYS,
+        scale_down::KEYS,
+        health::KEYS,
+        limits::KEYS,
+        pool::KEYS,
+    ] {
+        for key in keys {
+            let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));
+            assert!(named(&first) || named(&other), "config.example.toml does not name `{key}`");
+        }
+    }
+}
+
+#[test]
+fn the_example_shows_the_defaults() {
+    let shown = good(&example(false), Needs::Run);
+    let bare = good(include_str!("../../config.example.toml"), Needs::Plan);
+    let tables = |config: &Config| {
+        format!(
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            config.mode,
+            config.cluster,
+            config.scan_interval,
+            config.batch_window,
+            config.batch_max,
+            config.scale_up,
+            config.scale_down,
+            config.health,
+            config.limits
+        )
+    };
+    assert_eq!(tables(&shown), tables(&bare));
+    let needed =
+        "endpoints = [\"https://a\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n";
+    let text = format!("[proxmox]\n{needed}[kubernetes]\nkubeconfig_file = \"/k\"\n[bootstrap]\n");
+    let bare = good(&text, Needs::Plan);
+    let (shown_proxmox, bare_proxmox) = (shown.proxmox.unwrap(), bare.proxmox.unwrap());
+    let numbers = |it: &Proxmox| {
+        let times = (it.connect_timeout, it.request_timeout, it.agent_calls_per_host, it.calls_per_host);
+        let clones = (it.linked_clones_per_storage, it.full_clones_per_storage);
+        format!("{times:?} {clones:?} {:?} {:?}", it.cpu_overcommit, it.memory_reserve)
+    };
+    assert_eq!(numbers(&shown_proxmox), numbers(&bare_proxmox));
+    let (shown_kube, bare_kube) = (shown.kubernetes.unwrap(), bare.kubernetes.unwrap());
+    assert_eq!(
+        (shown_kube.namespace, shown_kube.request_timeout),
+        (bare_kube.namespace, bare_kube.request_timeout)
+    );
+    let (shown, bare) = (shown.bootstrap.unwrap(), bare.bootstrap.unwrap());
+    assert_eq!(
+        (shown.method, shown.token, shown.token_ttl, shown.accept_degraded, shown.ignore_preflight_errors),
+        (bare.method, bare.token, bare.token_ttl, bare.accept_degraded, bare.ignore_preflight_errors)
+    );
+}
+
+#[test]
+fn a_plan_needs_pools_at_most_and_the_daemon_everything() {
+    assert!(parse("c.toml", "", Needs::Plan).is_ok());
+    let report = parse("c.toml", "", Needs::Run).unwrap_err().plain();
+    for table in ["[proxmox]", "[kubernetes]", "[bootstrap]", "[[pool]]"] {
+        assert!(report.contains(&format!("the table `{table}` is missing")), "{report}");
+    }
+    let pool = "[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"\n";
+    assert!(parse("c.toml", pool, Needs::Plan).is_ok());
+    let report = parse("c.toml", pool, Needs::Run).unwrap_err().plain();
+    for key in ["template", "vmids", "addresses"] {
+        assert!(report.contains(&format!("pool `a`: `{key}` is missing")), "{report}");
+    }
+    assert!(report.contains("c.toml:2:8"), "{report}");
+}
+
+#[test]
+fn findings_come_in_the_order_of_the_file_with_line_and_column() {
+    let text = "# Ä\nscan_interval = \"0s\"\n[[pool]]\nname = \"Ä\"\nmin = 2\nmax = 1\ncores = 0\nmemory = \"0\"\n\
+        [limits]\nclone = \"0s\"\n";
+    let report = parse("c.toml", text, Needs::Run).unwrap_err();
+    let places: Vec<_> = report.findings().iter().map(|finding| report.position(finding)).collect();
+    let named = places.iter().flatten().copied().collect::<Vec<_>>();
+    assert!(named.is_sorted() && places.iter().take(3).all(Option::is_none), "{places:?}");
+    for place in [(2, 17), (4, 8), (5, 7), (7, 9), (8, 10), (10, 9)] {
+        assert!(named.contains(&place), "no {place:?} in {named:?}");
+    }
+}
+
+/// Each text has exactly these findings: title, what stands at the place, and the way out, in parts.
+fn refuses(cases: &[(&str, &[&str])]) {
+    for (text, expected) in cases {
+        let Err(report) = parse("c.toml", text, Needs::Plan) else { panic!("nothing is wrong with\n{text}") };
+        let said = report.plain();
+        assert_eq!(report.findings().len(), 1, "{said}");
+        for part in *expected {
+            assert!(said.contains(part), "no {part:?} in\n{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_at_the_top_is_said() {
+    refuses(&[
+        ("mode = \"obsrve\"\n", &["unknown variant `obsrve`", "did you mean `observe`?"]),
+        ("cluster = \"Home\"\n", &["`Home` cannot be a cluster's id", "c.toml:1:11", "lower-case letters"]),
+        ("cluster = \"\"\n", &["cannot be a cluster's id"]),
+        (
+            "batch_window = \"2s\"\nbatch_max = \"1s\"\n",
+            &[
+                "`batch_window` is longer than `batch_max`",
+                "c.toml:1:16",
+                "because of this",
+                "raise `batch_max`",
+            ],
+        ),
+        ("batch_window = \"2s\"\n", &["must be at most 1s, the default of `batch_max`"]),
+        ("batch_max = \"50ms\"\n", &["`batch_max` is shorter than `batch_window`", "at least 100ms"]),
+        ("batch_max = \"0s\"\n", &["`batch_max` must be longer than zero", "must be more than \"0s\""]),
+    ]);
+}
+
+#[test]
+fn a_wrong_type_is_named_in_words() {
+    refuses(&[
+        ("[limits]\nmax_parallel_creates = -1\n", &["invalid value", "expected a whole number, not less"]),
+        ("[scale_down]\nenabled = \"no\"\n", &["invalid type", "expected `true` or `false`"]),
+        ("[[pool]]\nname = \"a\"\nhosts = \"pve1\"\n", &["invalid type", "expected a list"]),
+        ("[[pool]]\nname = \"a\"\nvmids = 1.5\n", &["expected a text, a whole number or a list of them"]),
+        ("[[pool]]\nname = \"a\"\ntemplate = []\n", &["expected a text or a whole number"]),
+    ]);
+}
+
+#[test]
+fn no_limit_is_zero() {
+    for key in limits::KEYS {
+        let zero = if key.starts_with("max_") { "0" } else { "\"0s\"" };
+        let title = if key.starts_with("max_") { "is zero" } else { "must be longer than zero" };
+        refuses(&[(&format!("[limits]\n{key} = {zero}\n"), &[&format!("`{key}` {title}"), "c.toml:2:"])]);
+    }
+}
+
+#[test]
+fn scaling_is_checked() {
+    refuses(&[
+        ("[scale_up]\nbackoff_initial = \"0s\"\n", &["`backoff_initial` must be longer than zero"]),
+        (
+            "[scale_up]\nbackoff_initial = \"1h\"\nbackoff_max = \"30m\"\n",
+            &["`backoff_initial` is longer than `backoff_max`", "must be at most \"30m\"", "because of this"],
+        ),
+        (
+            "[scale_up]\nbackoff_max = \"1m\"\n",
+            &[
+                "`backoff_max` is shorter than `backoff_initial`",
+                "must be at least 300s, the default of `backoff_initial`",
+            ],
+        ),
+        (
+            "[scale_down]\nmax_removals_per_hour = 0\n",
+            &["`max_removals_per_hour` is zero", "to switch removals off, set `enabled = false`"],
+        ),
+        ("[scale_down]\nmax_parallel_drains = 0\n", &["`max_parallel_drains` is zero", "enabled = false"]),
+    ]);
+}
+
+#[test]
+fn the_way_to_kubernetes_is_checked() {
+    let with = |line: &str| format!("[kubernetes]\nkubeconfig_file = \"/k\"\n{line}\n");
+    for (line, expected) in [
+        ("namespace = \"Auto_Scaler\"", "`Auto_Scaler` cannot be a namespace"),
+        ("namespace = \"\"", "cannot be a namespace"),
+        ("context = \"\"", "`context` is empty"),
+    ] {
+        refuses(&[(&with(line), &[expected, "c.toml:3:"])]);
+    }
+    refuses(&[
+        (
+            "[kubernetes]\nkubeconfig_file = \"kubeconfig\"\n",
+            &["`kubeconfig_file` is not an absolute path", "must begin with `/`", "from the root on"],
+        ),
+        (
+            "[kubernetes]\nkubeconfig_credential = \"/run/kubeconfig\"\n",
+            &["`kubeconfig_credential` is not the name of a credential", "ends in `_file`"],
+        ),
+    ]);
+}
+
+#[test]
+fn the_way_to_proxmox_is_checked() {
+    let needed = "[proxmox]\nendpoints = [\"https://a\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\n";
+    for (lines, expected) in [
+        ("ca_file = \"/c\"\nagent_calls_per_host = 0", "`agent_calls_per_host` is zero"),
+        ("ca_file = \"/c\"\ncalls_per_host = 0", "`calls_per_host` is zero"),
+        ("ca_file = \"/c\"\nlinked_clones_per_storage = 0", "`linked_clones_per_storage` is zero"),
+        ("ca_file = \"/c\"\nfull_clones_per_storage = 0", "`full_clones_per_storage` is zero"),
+        ("ca_file = \"/c\"\ncpu_overcommit = 0.0", "`cpu_overcommit` must be between"),
+        ("ca_file = \"/c\"\nmemory_reserve = \"-1GiB\"", "`memory_reserve` is negative"),
+        ("ca_file = \"/c\"\nresource_pool = \"a b\"", "`a b` cannot be a resource pool"),
+        ("ca_file = \"ca.pem\"", "`ca_file` is not an absolute path"),
+        ("ca = \"mozilla\"", "must be \"system\""),
+        ("ca = \"system\"\nca_file = \"/c\"", "`ca_file` and `ca` are both given"),
+        ("ca_credential = \"a/b\"", "`ca_credential` is not the name of a credential"),
+    ] {
+        refuses(&[(&format!("{needed}{lines}\n"), &[expected])]);
+    }
+    let trusts = [
+        ("ca = \"system\"", ProxmoxTrust::System),
+        ("ca_credential = \"ca\"", ProxmoxTrust::CaCredential("ca".to_owned())),
+    ];
+    for (line, trust) in trusts {
+        assert_eq!(good(&format!("{needed}{line}\n"), Needs::Plan).proxmox.unwrap().trust, trust);
+    }
+}
+
+const HOST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqT0vUKZT3fYqDm3YQkJH0q5T7d6l1yq1cZ1mQy0f2B";
+
+#[test]
+fn the_bootstrap_is_checked() {
+    let ssh = format!(
+        "[bootstrap]\ntoken = \"ssh\"\nssh_host = \"cp1\"\nssh_key_file = \"/k\"\nssh_host_key = \"{HOST_KEY}\"\n"
+    );
+    let api = "[bootstrap]\n";
+    for (text, expected) in [
+        (ssh.replace("ssh_host = \"cp1\"\n", ""), "`ssh_host` is missing"),
+        (ssh.replace("cp1", "cp1:22"), "the port goes into `ssh_port`"),
+        (ssh.replace(&format!("ssh_host_key = \"{HOST_KEY}\"\n"), ""), "`ssh_host_key` is missing"),
+        (ssh.replace("AAAAC", "BBBBC"), "`ssh_host_key` is not a public key"),
+        (ssh.replace("ssh_key_file = \"/k\"\n", ""), "neither `ssh_key_file` nor `ssh_key_credential`"),
+        (ssh.replace("\"/k\"", "\"id_ed25519\""), "`ssh_key_file` is not an absolute path"),
+        (format!("{ssh}ssh_port = 0\n"), "`ssh_port` is zero"),
+        (format!("{ssh}ssh_user = \"Root\"\n"), "`Root` cannot be a user's name"),
+        (format!("{api}ssh_port = 22\n"), "`ssh_port` means nothing while tokens come from"),
+        (format!("{api}ssh_host = \"a\"\n"), "set `token = \"ssh\"`, or remove it"),
+        (format!("{api}method = \"k3s\"\n"), "unknown variant `k3s`"),
+        (format!("{api}api_server = \"https://10.0.0.1:6443\"\n"), "without `https://`"),
+        (format!("{api}api_server = \"10.0.0.1\"\n"), "is not the address of an API server"),
+        (format!("{api}api_server = \"10.0.0.1:0\"\n"), "is not the address of an API server"),
+        (format!("{api}probe_port = 0\n"), "`probe_port` is zero"),
+        (format!("{api}ignore_preflight_errors = [\"Num CPU\"]\n"), "is not a preflight check"),
+        (format!("{api}token_ttl = \"0s\"\n"), "`token_ttl`"),
+        (format!("{api}token_ttl = \"16m\"\n"), "must be at least \"17m\""),
+    ] {
+        let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+        assert!(report.contains(expected), "no {expected:?} in\n{report}");
+    }
+    let six = format!("{api}api_server = \"[fd00::2]:6443\"\nprobe_port = 22\n");
+    let bootstrap = good(&six, Needs::Plan).bootstrap.unwrap();
+    assert_eq!((bootstrap.probe_port, bootstrap.accept_degraded), (Some(22), true));
+    let TokenSource::Ssh(ssh) = good(&ssh, Needs::Plan).bootstrap.unwrap().token else { panic!("not ssh") };
+    assert_eq!((ssh.host.as_str(), ssh.port, ssh.user.as_str()), ("cp1", 22, "root"));
+    assert_eq!(ssh.host_key, HOST_KEY);
+}

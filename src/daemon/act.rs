@@ -1,0 +1,171 @@
+//! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+
+use super::Daemon;
+use crate::config::{Config, Mode};
+use crate::machines::{self, View};
+use crate::model::machine::{Intent, Phase};
+use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason};
+use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
+use crate::model::{Record, Slot, Snapshot};
+
+/// Node annotations that are written at a time.
+const ANNOTATIONS_AT_A_TIME: usize = 8;
+/// Pods that a record names at most.
+const PODS_NAMED: usize = 5;
+
+impl Daemon {
+    pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
+        self.speak(snapshot, plan);
+        if config.mode == Mode::Observe {
+            self.overlay = timers(plan).filter_map(|(node, since)| Some((node.to_owned(), since?))).collect();
+            return;
+        }
+        let now = snapshot.time;
+        for growth in &plan.scale_up {
+            for machine in &growth.machines {
+                self.make(config, &growth.pool, machine, now);
+            }
+        }
+        for removal in &plan.scale_down {
+            self.take_back(config, removal, now);
+        }
+        self.annotate(snapshot, plan).await;
+    }
+
+    fn make(&mut self, config: &Arc<Config>, pool: &str, machine: &NewMachine, now: Timestamp) {
+        let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
+            tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
+            return;
+        };
+        let Some(template) = self.templates.pick(pool, &machine.host) else {
+            tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
+            return;
+        };
+        let record = Record {
+            id: uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..)))
+                .into_uuid()
+                .to_string(),
+            pool: pool.to_owned(),
+            name: name.clone(),
+            slot: Slot { vmid, address: machine.address },
+            host: machine.host.clone(),
+            template: template.vmid,
+            template_host: template.host,
+            cores: machine.cores,
+            memory: machine.memory_bytes,
+            intent: Intent::Create,
+            created: now,
+            task: None,
+            smbios_uuid: None,
+            token_id: None,
+            node_uid: None,
+            cordoned: false,
+            entered: BTreeMap::from([(Phase::Requested, now)]),
+            pods: machine.pods.iter().take(PODS_NAMED).cloned().collect(),
+        };
+        let pods = machine.pods.join(", ");
+        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
+        self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
+        self.memory.grew(pool, now);
+        // Shown before its task begins, so that the next round counts it.
+        self.registry.put(View::requested(record.clone(), now));
+        let config = config.clone();
+        let context = machines::Context { config, ..self.context() };
+        self.spawn(machines::create(context, record, self.reports.clone()));
+    }
+
+    fn take_back(&mut self, config: &Arc<Config>, removal: &Removal, now: Timestamp) {
+        let Some(view) = self.registry.of_node(&removal.node) else { return };
+        if view.busy || view.phase != Phase::Ready {
+            return;
+        }
+        if let Some(most) = config.scale_down.max_removals_per_hour
+            && self.memory.removals() >= most as usize
+        {
+            self.said.once("brake", || {
+                tracing::warn!(
+                    most,
+                    "no more nodes are removed for now: `scale_down.max_removals_per_hour` is reached"
+                );
+            });
+            return;
+        }
+        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
+        if leaving >= config.limits.max_parallel_retires as usize {
+            return;
+        }
+        let reason = why(removal);
+        tracing::info!(node = %removal.node, reason, "a node is removed");
+        self.board.decided(now, format!("- {}: {reason}", removal.node));
+        self.memory.shrinks(now);
+        // Shown before its task begins, so that the next round leaves it alone.
+        let mut shown = view.clone();
+        shown.phase = Phase::Draining;
+        shown.since = now;
+        shown.note.clone_from(&reason);
+        self.registry.put(shown);
+        let context = machines::Context { config: config.clone(), ..self.context() };
+        self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
+    }
+
+    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes.
+    async fn annotate(&self, snapshot: &Snapshot, plan: &Plan) {
+        let wanted: BTreeMap<&str, Option<Timestamp>> = timers(plan).collect();
+        let changes = snapshot.nodes.iter().filter_map(|node| {
+            if !node.labels.contains_key(POOL_LABEL) {
+                return None;
+            }
+            let since = wanted.get(node.name.as_str())?;
+            let written = node.annotations.get(UNNEEDED_SINCE);
+            let same = written.and_then(|text| text.parse::<Timestamp>().ok()) == *since
+                && written.is_some() == since.is_some();
+            (!same).then(|| (node.name.clone(), since.map(|since| since.to_string())))
+        });
+        let kubernetes = &self.kubernetes;
+        let write = |(node, since): (String, Option<String>)| async move {
+            let written = kubernetes.annotate_node(&node, UNNEEDED_SINCE, since.as_deref()).await;
+            if let Err(error) = written {
+                tracing::debug!(%error, node, "a node's timer could not be written; the next round tries again");
+            }
+        };
+        futures::stream::iter(changes.collect::<Vec<_>>())
+            .for_each_concurrent(ANNOTATIONS_AT_A_TIME, write)
+            .await;
+    }
+}
+
+/// Since when each node of a pool has been unneeded.
+fn timers(plan: &Plan) -> impl Iterator<Item = (&str, Option<Timestamp>)> {
+    plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict.since))
+}
+
+pub(super) fn leaves(phase: Phase) -> bool {
+    matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
+}
+
+fn made_for(pods: &[String]) -> String {
+    match pods {
+        [] => "the pool's minimum".to_owned(),
+        [one] => format!("for {one}"),
+        [first, rest @ ..] => format!("for {first} and {} more", rest.len()),
+    }
+}
+
+/// A removal's reason in words.
+pub(super) fn why(removal: &Removal) -> String {
+    let used = (removal.utilization * 100.0).round();
+    match removal.reason {
+        RemovalReason::Empty => "nothing that has to move runs on it".to_owned(),
+        RemovalReason::Underutilized => format!("{used} % used, and its pods fit elsewhere"),
+        RemovalReason::Unready => "it was not ready for too long".to_owned(),
+        RemovalReason::Consolidation => "fewer or smaller machines do".to_owned(),
+        RemovalReason::Drifted => "it was made from settings that have changed".to_owned(),
+        RemovalReason::Expired => "it is older than allowed".to_owned(),
+    }
+}

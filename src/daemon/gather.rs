@@ -1,0 +1,125 @@
+//! Everything that one decision reads, put together: nothing is asked of anybody here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use crate::config::{Config, Mode};
+use crate::machines::{self, Taken};
+use crate::model::Snapshot;
+use crate::model::node::Node;
+use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
+use crate::model::workload::Backoff;
+
+/// A look at Proxmox that is older than so many scan intervals is not acted on.
+const STALE_LOOKS: u32 = 6;
+
+/// Timers of nodes in a mode that writes nothing: node → since when unneeded.
+pub(super) type Overlay = BTreeMap<String, Timestamp>;
+
+impl Daemon {
+    /// The snapshot for a decision at `now`, and the settings with hosts narrowed to those that a template reaches.
+    pub(super) fn gather(&mut self, config: &Arc<Config>, now: Timestamp) -> (Snapshot, Config) {
+        let mut snapshot = self.watches.snapshot();
+        snapshot.time = now;
+        let views = self.registry.all();
+        self.only_ours(&mut snapshot, &views);
+        let (look, problem) = self.inventory.last();
+        match &problem {
+            Some(problem) => self.board.problem("proxmox", problem),
+            None => self.board.clear("proxmox"),
+        }
+        let too_old =
+            SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
+        let fresh = look.as_ref().filter(|look| now.duration_since(look.at) <= too_old);
+        snapshot.proxmox = Inventory {
+            // Hosts that nobody has seen for long take no machines.
+            hosts: Some(fresh.map(|look| look.seen.hosts()).unwrap_or_default()),
+            machines: Some(views.iter().map(machines::View::machine).collect()),
+            templates: self.templates.seen(),
+        };
+        let mut taken = self.taken(&views, &snapshot);
+        if let Some(look) = &look {
+            taken.vmids.extend(look.seen.guests.keys());
+        }
+        snapshot.memory = self.memory.now();
+        snapshot.memory.free_slots = Some(machines::free(config, &taken, |slot| self.registry.freed(slot)));
+        snapshot.memory.name_seed = self.random.u64(..);
+        let effective = self.narrowed(config, &mut snapshot, fresh.is_some());
+        (snapshot, effective)
+    }
+
+    /// A pool's label that somebody else set makes nothing ours: only a Node with a machine of ours behind it is managed.
+    fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::View]) {
+        let uuids: std::collections::BTreeSet<&str> =
+            views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
+        let observe = self.config.borrow().mode == Mode::Observe;
+        for node in &mut snapshot.nodes {
+            let labelled = node.labels.contains_key(POOL_LABEL);
+            let ours = uuids.contains(node.system_uuid.as_str());
+            if labelled && !ours {
+                self.said.once(
+                    &format!("label {}", node.name),
+                    || tracing::warn!(node = %node.name, "the Node has our pool label and no machine of ours behind it: it is left alone"),
+                );
+                let mut stripped = Node::clone(node);
+                stripped.labels.remove(POOL_LABEL);
+                *node = Arc::new(stripped);
+            } else if let (true, Some(since)) = (observe, self.overlay.get(&node.name)) {
+                let mut timed = Node::clone(node);
+                timed.annotations.insert(UNNEEDED_SINCE.to_owned(), since.to_string());
+                *node = Arc::new(timed);
+            }
+        }
+    }
+
+    fn taken(&self, views: &[machines::View], snapshot: &Snapshot) -> Taken {
+        let mut taken = Taken::default();
+        for view in views {
+            taken.vmids.insert(view.record.slot.vmid);
+            taken.addresses.extend(view.record.slot.address);
+        }
+        for node in &snapshot.nodes {
+            taken
+                .addresses
+                .extend(node.internal_ips.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok()));
+        }
+        taken.vmids.extend(self.mend.closed(self.clock.now()));
+        taken
+    }
+
+    /// Pools that have no usable template back off; the others get only hosts that a template reaches.
+    fn narrowed(&self, config: &Arc<Config>, snapshot: &mut Snapshot, proxmox_seen: bool) -> Config {
+        let mut effective = Config::clone(config);
+        let found = self.templates.all();
+        let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
+        for pool in &mut effective.pools {
+            let usable = found.get(&pool.name);
+            let reach: std::collections::BTreeSet<&String> =
+                usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
+            let reason = if !proxmox_seen {
+                Some("Proxmox VE cannot be looked at".to_owned())
+            } else if reach.is_empty() {
+                let problem = usable.and_then(|found| found.problems.first().cloned());
+                Some(problem.unwrap_or_else(|| "its template was not found yet".to_owned()))
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
+                let longer = memory.backoff.as_ref().is_some_and(|backoff| backoff.until > soon);
+                if !longer {
+                    memory.backoff = Some(Backoff { until: soon, reason, seconds: 0 });
+                }
+                continue;
+            }
+            let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
+            let hosts: Vec<String> = reach.into_iter().filter(allowed).cloned().collect();
+            // No host in common: a name that no host has keeps the pool from meaning "all".
+            pool.hosts = if hosts.is_empty() { vec!["-".to_owned()] } else { hosts };
+        }
+        effective
+    }
+}

@@ -1,0 +1,240 @@
+//! Records × VMs × Nodes, held against each other: what does not belong together is mended, or reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Daemon;
+use crate::config::{Config, Mode};
+use crate::kubernetes::{Records, Versioned};
+use crate::machines::{self, Ending, Told, View};
+use crate::model::Record;
+use crate::model::machine::{Intent, Phase};
+use crate::model::snapshot::STARTING_TAINT;
+
+/// All records are read again this often.
+const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
+/// A slot that somebody else has is looked at again after this time.
+const CLOSED: SignedDuration = SignedDuration::from_mins(5);
+/// A machine that got stuck is tried again after this time, then after twice that, and so on.
+const STUCK: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(20), SignedDuration::from_mins(10));
+/// A VM has to be missing in so many looks in a row.
+const MISSING_LOOKS: u64 = 2;
+/// The first pause between two tries to read the records, and the longest.
+const TRIES: (std::time::Duration, std::time::Duration) =
+    (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
+
+/// What mending remembers between rounds.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// VMIDs that others have, until when they are left alone.
+    closed: BTreeMap<u32, Timestamp>,
+    /// Machines that got stuck: when they are tried again, and the pause before that.
+    stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
+    /// Machines whose VM was not seen: the number of the look that missed it first.
+    vm_missing: BTreeMap<String, u64>,
+    /// Machines whose Node is not there, since when.
+    node_missing: BTreeMap<String, Timestamp>,
+    /// Records that cannot be read close their slots.
+    unreadable: Vec<u32>,
+    read: Option<Timestamp>,
+}
+
+impl State {
+    /// VMIDs that take no machine now.
+    pub fn closed(&self, now: Timestamp) -> impl Iterator<Item = u32> {
+        let held = self.closed.iter().filter(move |(_, until)| **until > now).map(|(vmid, _)| *vmid);
+        held.chain(self.unreadable.iter().copied())
+    }
+
+    pub fn heard(&mut self, told: &Told, _config: &Config) {
+        let id = told.record.id.clone();
+        let now = told.at;
+        match &told.ending {
+            Ending::SlotTaken(what) => {
+                let vmid = told.record.slot.vmid;
+                tracing::warn!(
+                    vmid,
+                    pool = told.record.pool,
+                    what,
+                    "the slot is taken by somebody else and is left alone for a while"
+                );
+                self.closed.insert(vmid, now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
+            }
+            Ending::Stuck(_) => {
+                let pause = self.stuck.get(&id).map_or(STUCK.0, |(_, pause)| (*pause * 2).min(STUCK.1));
+                self.stuck.insert(id, (now.saturating_add(pause).unwrap_or(Timestamp::MAX), pause));
+            }
+            Ending::Failed { .. } => {}
+            Ending::Ready | Ending::Removed | Ending::Discarded | Ending::GivenUp(_) => {
+                self.stuck.remove(&id);
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Reads all records, until that works, and takes up every machine where it is.
+    pub(super) async fn read_records(&mut self) {
+        let mut pause = TRIES.0;
+        loop {
+            match self.kubernetes.list_records().await {
+                Ok(records) => return self.take_up(records),
+                Err(error) => {
+                    tracing::warn!(%error, "the machine records cannot be read yet");
+                    self.board.problem("kubernetes", &error.to_string());
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(TRIES.1);
+                }
+            }
+        }
+    }
+
+    /// Holds everything against each other. Costs nothing but a list of records every few minutes.
+    pub(super) async fn mend(&mut self, config: &Arc<Config>) {
+        let now = self.clock.now();
+        let due = self.mend.read.is_none_or(|read| now.duration_since(read) >= READ_RECORDS);
+        let stuck = self.mend.stuck.iter().any(|(_, (when, _))| *when <= now);
+        if due || stuck {
+            match self.kubernetes.list_records().await {
+                Ok(records) => self.take_up(records),
+                Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
+            }
+        }
+        if config.mode == Mode::Active && self.watches.is_current() {
+            self.hold_against_vms(config);
+            self.hold_against_nodes(config, now);
+        }
+    }
+
+    fn take_up(&mut self, records: Records) {
+        let now = self.clock.now();
+        self.mend.read = Some(now);
+        self.mend.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();
+        for one in &records.unreadable {
+            self.said.once(&format!("record {}", one.name), || {
+                tracing::error!(config_map = %one.name, reason = %one.reason,
+                    "a machine record cannot be read: its slot stays closed until the ConfigMap is mended or, once its VM is gone, deleted");
+            });
+        }
+        let known: Vec<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
+        for view in self.registry.all() {
+            if !view.busy && !known.contains(&view.record.id) {
+                tracing::warn!(machine = %view.record.name, "its record was removed by somebody else: its VM is not ours any more");
+                self.registry.forget(&view.record.id, now);
+            }
+        }
+        let active = self.config.borrow().mode == Mode::Active;
+        for stored in records.readable {
+            self.take_up_one(stored, active, now);
+        }
+    }
+
+    fn take_up_one(&mut self, stored: Versioned<Record>, active: bool, now: Timestamp) {
+        let id = stored.record.id.clone();
+        if self.registry.get(&id).is_some_and(|view| view.busy) {
+            return;
+        }
+        if self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now) {
+            return;
+        }
+        let uuid = stored.record.smbios_uuid.as_deref();
+        let node = uuid.and_then(|uuid| self.watches.node_by_system_uuid(uuid));
+        let settled = stored.record.intent == Intent::Create
+            && stored.record.token_id.is_none()
+            && stored.record.node_uid.is_some()
+            && node.as_ref().is_none_or(|node| node.taints.iter().all(|taint| taint.key != STARTING_TAINT));
+        let mut view = View::found(&stored, node.map(|node| node.name.clone()), now);
+        if settled {
+            // A Node that is missing for a moment may come back; `hold_against_nodes` decides.
+            view.phase = Phase::Ready;
+            self.registry.put(view);
+            return;
+        }
+        let new = self.registry.get(&id).is_none();
+        self.registry.put(view);
+        if active {
+            if new {
+                tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "goes on with a machine");
+            }
+            let task = machines::adopt(self.context(), stored, self.reports.clone());
+            self.spawn(task);
+        }
+    }
+
+    /// Ready machines whose VM is gone, or on another host.
+    fn hold_against_vms(&mut self, config: &Arc<Config>) {
+        let (Some(look), None) = self.inventory.last() else { return };
+        for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
+            let id = &view.record.id;
+            let guest = look.seen.guests.get(&view.record.slot.vmid);
+            let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
+            match guest {
+                Some(guest) if guest.host != view.record.host => {
+                    self.mend.vm_missing.remove(id);
+                    self.moved(&view, guest.host.clone());
+                }
+                None if host_up => {
+                    let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
+                    if look.number >= first + MISSING_LOOKS {
+                        self.mend.vm_missing.remove(id);
+                        self.discard(config, &view, "its VM was removed by somebody else");
+                    }
+                }
+                _ => {
+                    self.mend.vm_missing.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Ready machines whose Node is gone for longer than a node may take to come.
+    fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
+        let patience =
+            SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
+        for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
+            let uuid = view.record.smbios_uuid.as_deref().unwrap_or_default();
+            let id = view.record.id.clone();
+            if let Some(node) = self.watches.node_by_system_uuid(uuid) {
+                self.mend.node_missing.remove(&id);
+                if view.node.as_deref() != Some(node.name.as_str()) {
+                    self.registry.put(View { node: Some(node.name.clone()), ..view });
+                }
+                continue;
+            }
+            let since = *self.mend.node_missing.entry(id.clone()).or_insert(now);
+            if now.duration_since(since) >= patience {
+                self.mend.node_missing.remove(&id);
+                self.discard(config, &view, "its Node was deleted and did not come back");
+            }
+        }
+    }
+
+    fn discard(&mut self, config: &Arc<Config>, view: &View, reason: &str) {
+        tracing::warn!(machine = %view.record.name, reason, "a machine is removed");
+        self.board.decided(self.clock.now(), format!("- {}: {reason}", view.record.name));
+        let context = machines::Context { config: config.clone(), ..self.context() };
+        self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
+    }
+
+    /// Follows a VM that somebody moved to another host.
+    fn moved(&mut self, view: &View, host: String) {
+        tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
+        let (kubernetes, registry, mut stored, mut view) =
+            (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
+        stored.record.host = host;
+        self.spawn(async move {
+            match kubernetes.update_record(&mut stored).await {
+                Ok(()) if registry.get(&stored.record.id).is_some_and(|now| !now.busy) => {
+                    view.version = (stored.resource_version, stored.uid);
+                    view.record = stored.record;
+                    registry.put(view);
+                }
+                Ok(()) => {}
+                Err(error) => tracing::debug!(%error, "the new host could not be recorded yet"),
+            }
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! The round: what is seen → plan → machines' tasks.
+//!
+//! ```text
+//!  watches ────┐
+//!  inventory ──┼─> gather ─> Snapshot ─> planning::plan ─> act ─┬─> machines::create / retire, one task each
+//!  registry ───┤                                                ├─> Node annotations, events
+//!  memory ─────┘                                                └─> status board
+//!       └──────────────── reports of the tasks <────────────────────┘
+//! ```
+//!
+//! A round starts a batch window after something that matters has changed, when a timer is due, and every `scan_interval` in
+//! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
+
+mod act;
+mod gather;
+mod inventory;
+mod mend;
+mod remember;
+mod show;
+mod speak;
+mod trigger;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::SharedClock;
+use crate::config::Config;
+use crate::kubernetes::{Cluster, Recorder, Watches};
+use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
+use crate::observability::Board;
+use crate::proxmox::Client;
+
+use inventory::Inventory;
+use remember::Remembered;
+use trigger::Trigger;
+
+/// How long the first look at everything is waited for before a warning, and between two.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the daemon is given.
+pub struct Deps {
+    /// The settings; a new value is taken up by the next round.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// Proxmox VE.
+    pub proxmox: Client,
+    /// Kubernetes.
+    pub kubernetes: Cluster,
+    /// Wall-clock time.
+    pub clock: SharedClock,
+    /// Sees guests come up.
+    pub probe: Arc<dyn Probe>,
+    /// Seed of names, ids and jitter.
+    pub seed: u64,
+    /// The name of this instance, e.g. the host's.
+    pub instance: String,
+    /// Where the daemon shows what it does.
+    pub board: Board,
+}
+
+impl std::fmt::Debug for Deps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deps").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
+pub async fn run(deps: Deps, cancel: CancellationToken) {
+    let tasks = TaskTracker::new();
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        () = serve(deps, &cancel, &tasks) => {}
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// The daemon's own state between rounds.
+struct Daemon {
+    config: watch::Receiver<Arc<Config>>,
+    proxmox: Client,
+    kubernetes: Cluster,
+    clock: SharedClock,
+    probe: Arc<dyn Probe>,
+    watches: Watches,
+    registry: Registry,
+    templates: Templates,
+    pace: Pace,
+    recorder: Recorder,
+    creating: Arc<Semaphore>,
+    facts: Arc<OnceCell<crate::machines::ClusterFacts>>,
+    inventory: Inventory,
+    memory: Remembered,
+    board: Board,
+    random: fastrand::Rng,
+    reports: Reports,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+    mend: mend::State,
+    overlay: gather::Overlay,
+    said: speak::Said,
+}
+
+async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
+    let (reports, mut told) = mpsc::unbounded_channel();
+    let config = deps.config.borrow().clone();
+    let watches = Watches::start(&deps.kubernetes, cancel);
+    let templates = Templates::default();
+    let inventory =
+        Inventory::start(&deps.proxmox, deps.config.clone(), &templates, deps.clock.clone(), cancel, tasks);
+    let mut daemon = Daemon {
+        registry: Registry::default(),
+        recorder: Recorder::new(deps.kubernetes.clone(), &deps.instance),
+        creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
+        facts: Arc::default(),
+        memory: Remembered::start(&deps.kubernetes, cancel, tasks),
+        random: fastrand::Rng::with_seed(deps.seed),
+        pace: Pace::default(),
+        config: deps.config,
+        proxmox: deps.proxmox,
+        kubernetes: deps.kubernetes,
+        clock: deps.clock,
+        probe: deps.probe,
+        board: deps.board,
+        tasks: tasks.clone(),
+        cancel: cancel.clone(),
+        mend: mend::State::default(),
+        overlay: gather::Overlay::default(),
+        said: speak::Said::default(),
+        watches,
+        templates,
+        inventory,
+        reports,
+    };
+    daemon.first_look().await;
+    let mut trigger = Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config);
+    loop {
+        daemon.round().await;
+        let interval = daemon.config.borrow().scan_interval;
+        let wait = daemon.next_timer().map_or(interval, |timer| timer.min(interval));
+        // Reports are taken in while the daemon waits, and are worth a round themselves.
+        tokio::select! {
+            biased;
+            first = told.recv() => {
+                if let Some(first) = first {
+                    daemon.heard(&first);
+                }
+            }
+            () = trigger.fire(wait) => {}
+        }
+        let (window, most) = {
+            let config = daemon.config.borrow();
+            (config.batch_window, config.batch_max)
+        };
+        trigger.settle(window, most).await;
+        while let Ok(more) = told.try_recv() {
+            daemon.heard(&more);
+        }
+    }
+}
+
+impl Daemon {
+    /// What a machine's task works with.
+    fn context(&self) -> Context {
+        Context {
+            config: self.config.borrow().clone(),
+            proxmox: self.proxmox.clone(),
+            kubernetes: self.kubernetes.clone(),
+            watches: self.watches.clone(),
+            clock: self.clock.clone(),
+            probe: self.probe.clone(),
+            registry: self.registry.clone(),
+            pace: self.pace.clone(),
+            templates: self.templates.clone(),
+            recorder: self.recorder.clone(),
+            creating: self.creating.clone(),
+            cluster_facts: self.facts.clone(),
+        }
+    }
+
+    /// Runs something beside the rounds until it ends or the daemon does.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let cancel = self.cancel.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = task => {}
+            }
+        });
+    }
+
+    /// Waits until both sides were seen once and all records are known; then goes on with the machines that there are.
+    async fn first_look(&mut self) {
+        loop {
+            let looked = tokio::time::timeout(PATIENCE, self.watches.synced()).await;
+            if looked.is_ok() {
+                break;
+            }
+            for problem in self.watches.problems() {
+                tracing::warn!(kind = problem.kind, problem = problem.what, "waiting for the Kubernetes API");
+            }
+            self.board.problem("kubernetes", "not everything could be listed yet");
+        }
+        self.memory.load(&self.kubernetes).await;
+        self.read_records().await;
+        self.inventory.first(PATIENCE).await;
+        tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
+        self.board.ready();
+    }
+
+    async fn round(&mut self) {
+        let config = self.config.borrow().clone();
+        self.mend(&config).await;
+        let now = self.clock.now();
+        if !self.watches.is_current() {
+            let problems = self.watches.problems();
+            let what = problems
+                .iter()
+                .find(|one| one.essential)
+                .map_or("watches are broken", |one| one.what.as_str());
+            self.board.problem("kubernetes", what);
+            self.publish(&config, None);
+            return;
+        }
+        self.board.clear("kubernetes");
+        let (snapshot, effective) = self.gather(&config, now);
+        let plan = crate::planning::plan(&snapshot, &effective);
+        self.memory.seen(now, &snapshot, &config);
+        self.act(&config, &snapshot, &plan).await;
+        self.publish(&config, Some((&snapshot, plan)));
+    }
+
+    fn heard(&mut self, told: &Told) {
+        let config = self.config.borrow().clone();
+        let now = self.clock.now();
+        self.memory.heard(told, &config, now);
+        self.mend.heard(told, &config);
+        self.board.heard(told, now);
+    }
+
+    /// Until something in the last plan is due.
+    fn next_timer(&self) -> Option<Duration> {
+        let due = self.board.next_due()?;
+        let wait = due.duration_since(self.clock.now());
+        Some(Duration::try_from(wait).unwrap_or_default().max(Duration::from_millis(100)))
+    }
+}

@@ -1,0 +1,230 @@
+//! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs, learnt shapes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::kubernetes::{Cluster, ErrorKind};
+use crate::machines::{Blame, Ending, Told};
+use crate::model::Snapshot;
+use crate::model::snapshot::{Memory, POOL_LABEL};
+use crate::model::workload::Backoff;
+
+/// What matters is stored within this time.
+const STORE_SOON: Duration = Duration::from_secs(1);
+/// The time of the last round is stored this often where nothing else changes.
+const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
+/// A pool whose creation failed through nobody's fault is left alone for this long: the cause may pass.
+const NOBODY: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is remembered.
+pub(super) struct Remembered {
+    memory: Memory,
+    stored_round: Option<Timestamp>,
+    version: Arc<tokio::sync::Mutex<Option<String>>>,
+    to_store: watch::Sender<Option<Memory>>,
+}
+
+impl Remembered {
+    /// Starts the task that stores what is to be remembered.
+    pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let version = Arc::<tokio::sync::Mutex<Option<String>>>::default();
+        let (to_store, receiver) = watch::channel(None);
+        let (keeper, cancel) = (keep(kubernetes.clone(), version.clone(), receiver), cancel.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => {}
+                () = keeper => {}
+            }
+        });
+        Self { memory: Memory::default(), stored_round: None, version, to_store }
+    }
+
+    /// Reads what an earlier run has stored; something unreadable is overwritten, with a warning.
+    pub async fn load(&mut self, kubernetes: &Cluster) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            match kubernetes.load_memory().await {
+                Ok((memory, version)) => {
+                    self.memory = memory;
+                    *self.version.lock().await = version;
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::Unusable => {
+                    tracing::warn!(%error, "what was remembered cannot be read: cool-downs and back-offs begin anew");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "what was remembered cannot be read yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(30));
+                }
+            }
+        }
+    }
+
+    /// As it is now.
+    pub fn now(&self) -> Memory {
+        self.memory.clone()
+    }
+
+    /// A round looked at this snapshot.
+    pub fn seen(&mut self, now: Timestamp, snapshot: &Snapshot, config: &Config) {
+        let before = self.memory.clone();
+        for node in &snapshot.nodes {
+            let Some(pool) = node.labels.get(POOL_LABEL) else { continue };
+            let ready = node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
+            if ready && node.allocatable.cpu_milli > 0 && config.pools.iter().any(|one| one.name == *pool) {
+                let memory = self.memory.pools.entry(pool.clone()).or_default();
+                if memory.learnt_allocatable.is_none() {
+                    memory.learnt_allocatable = Some(node.allocatable.clone());
+                }
+            }
+        }
+        let hour = SignedDuration::from_hours(1);
+        self.memory.removals.retain(|time| now.duration_since(*time) < hour);
+        let changed = self.memory != before;
+        self.memory.last_round = Some(now);
+        let old = self.stored_round.is_none_or(|stored| now.duration_since(stored) >= STORE_ANYWAY);
+        if changed || old {
+            self.store(now);
+        }
+    }
+
+    /// Machines were asked for.
+    pub fn grew(&mut self, pool: &str, now: Timestamp) {
+        self.memory.pools.entry(pool.to_owned()).or_default().last_add = Some(now);
+        self.store(now);
+    }
+
+    /// A removal began: it counts for the hourly brake.
+    pub fn shrinks(&mut self, now: Timestamp) {
+        self.memory.removals.push(now);
+        self.store(now);
+    }
+
+    /// How many removals began within the last hour.
+    pub fn removals(&self) -> usize {
+        self.memory.removals.len()
+    }
+
+    /// A machine's task told something.
+    pub fn heard(&mut self, told: &Told, config: &Config, now: Timestamp) {
+        let pool = told.record.pool.clone();
+        match &told.ending {
+            Ending::Ready => {
+                self.memory.pools.entry(pool).or_default().backoff = None;
+                if let Some(host) = self.memory.hosts.get_mut(&told.record.host) {
+                    host.backoff = None;
+                }
+            }
+            Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
+            Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
+            Ending::GivenUp(_) => self.memory.pools.entry(pool).or_default().last_removal_failure = Some(now),
+            Ending::SlotTaken(_) | Ending::Discarded | Ending::Stuck(_) => return,
+        }
+        self.store(now);
+    }
+
+    fn back_off(&mut self, told: &Told, blame: &Blame, reason: &str, config: &Config, now: Timestamp) {
+        let place = match blame {
+            Blame::Host => &mut self.memory.hosts.entry(told.record.host.clone()).or_default().backoff,
+            Blame::Pool | Blame::Nobody => {
+                &mut self.memory.pools.entry(told.record.pool.clone()).or_default().backoff
+            }
+        };
+        if *blame == Blame::Nobody {
+            let until = now.saturating_add(NOBODY).unwrap_or(Timestamp::MAX);
+            let seconds = place.as_ref().map_or(0, |before| before.seconds);
+            if place.as_ref().is_none_or(|before| before.until < until) {
+                *place = Some(Backoff { until, reason: reason.to_owned(), seconds });
+            }
+            return;
+        }
+        *place = Some(doubled(place.as_ref(), reason, config, now));
+    }
+
+    fn store(&mut self, now: Timestamp) {
+        self.stored_round = Some(now);
+        self.memory.last_round = Some(now);
+        self.to_store.send_replace(Some(self.memory.clone()));
+    }
+}
+
+/// The next back-off: the first one, or twice the last. Several failures while one runs count once.
+fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
+    if let Some(running) = before.filter(|before| before.until > now && before.seconds > 0) {
+        return Backoff { reason: reason.to_owned(), ..running.clone() };
+    }
+    let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
+    let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
+    let seconds = match before.map_or(0, |before| before.seconds) {
+        0 => first,
+        last => last.saturating_mul(2).min(most),
+    };
+    let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+    Backoff { until, reason: reason.to_owned(), seconds }
+}
+
+async fn keep(
+    kubernetes: Cluster,
+    version: Arc<tokio::sync::Mutex<Option<String>>>,
+    mut wanted: watch::Receiver<Option<Memory>>,
+) {
+    let mut pause = STORE_SOON;
+    while wanted.changed().await.is_ok() {
+        tokio::time::sleep(STORE_SOON).await;
+        loop {
+            let Some(memory) = wanted.borrow_and_update().clone() else { break };
+            let mut version = version.lock().await;
+            match kubernetes.store_memory(&memory, version.as_deref()).await {
+                Ok(new) => {
+                    *version = Some(new);
+                    pause = STORE_SOON;
+                    break;
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound
+                    ) =>
+                {
+                    // Ours is the newer one; its answer was lost, or somebody removed the object.
+                    if let Ok((_, stored)) = kubernetes.load_memory().await {
+                        *version = stored;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "what is to be remembered cannot be stored yet"),
+            }
+            drop(version);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(30));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_offs_double_up_to_their_maximum_and_count_once_while_they_run() {
+        let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let first = doubled(None, "x", &config, at(0));
+        assert_eq!((first.seconds, first.until), (300, at(300)));
+        let same = doubled(Some(&first), "y", &config, at(10));
+        assert_eq!((same.seconds, same.until, same.reason.as_str()), (300, at(300), "y"));
+        let second = doubled(Some(&first), "x", &config, at(400));
+        assert_eq!((second.seconds, second.until), (600, at(1000)));
+        let last =
+            (0..9).fold(second, |before, n| doubled(Some(&before), "x", &config, at(100_000 * (n + 1))));
+        assert_eq!(last.seconds, 1800);
+    }
+}

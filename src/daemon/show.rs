@@ -1,0 +1,168 @@
+//! A round's result, put on the board.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::Daemon;
+use super::act::leaves;
+use crate::config::{Config, Mode};
+use crate::machines::View;
+use crate::model::Snapshot;
+use crate::model::machine::Phase;
+use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodVerdict};
+use crate::model::snapshot::POOL_LABEL;
+use crate::observability::{MachineStatus, NodeStatus, PodStatus, PoolStatus};
+
+/// Waiting pods that the board shows at most.
+const PODS_SHOWN: usize = 500;
+
+impl Daemon {
+    /// Shows the last decision, or without one at least where the machines are.
+    pub(super) fn publish(&self, config: &Config, decided: Option<(&Snapshot, Plan)>) {
+        let views = self.registry.all();
+        let mut status = self.board.status();
+        status.time = self.clock.now();
+        status.mode = match config.mode {
+            Mode::Active => "active".to_owned(),
+            Mode::Observe => "observe".to_owned(),
+        };
+        status.machines = views.iter().map(machine).collect();
+        let mut next_due = None;
+        if let Some((snapshot, plan)) = decided {
+            status.pools = pools(config, snapshot, &plan, &views);
+            next_due = plan
+                .nodes
+                .iter()
+                .filter_map(|verdict| verdict.removable_at)
+                .filter(|at| *at > plan.time)
+                .min();
+            status.nodes = plan.nodes.iter().map(node).collect();
+            status.pods = plan.pods.iter().take(PODS_SHOWN).map(pod).collect();
+        }
+        self.board.publish(status, next_due);
+    }
+}
+
+fn machine(view: &View) -> MachineStatus {
+    let why = match (&view.note, view.record.pods.as_slice()) {
+        (note, _) if !note.is_empty() => note.clone(),
+        (_, [first, ..]) => format!("made for {first}"),
+        _ => String::new(),
+    };
+    MachineStatus {
+        name: view.record.name.clone(),
+        pool: view.record.pool.clone(),
+        vmid: view.record.slot.vmid,
+        host: view.record.host.clone(),
+        address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
+        phase: format!("{:?}", view.phase),
+        since: view.since,
+        created: view.record.created,
+        entered: view.record.entered.iter().map(|(phase, time)| (format!("{phase:?}"), *time)).collect(),
+        node: view.node.clone(),
+        why,
+    }
+}
+
+fn node(verdict: &NodeVerdict) -> NodeStatus {
+    let parts = [verdict.reason.map(ToOwned::to_owned), verdict.pod.clone(), verdict.message.clone()];
+    NodeStatus {
+        name: verdict.node.clone(),
+        pool: verdict.pool.clone(),
+        verdict: format!("{:?}", verdict.verdict),
+        utilization: verdict.utilization,
+        why: parts.into_iter().flatten().collect::<Vec<_>>().join(": "),
+        removable_at: verdict.removable_at,
+    }
+}
+
+fn pod(verdict: &PodVerdict) -> PodStatus {
+    let place = verdict.node.as_ref().or(verdict.machine.as_ref()).or(verdict.pool.as_ref());
+    let reasons: Vec<_> =
+        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+    PodStatus {
+        pod: verdict.pod.clone(),
+        verdict: format!("{:?}", verdict.verdict),
+        why: place.cloned().unwrap_or_else(|| reasons.join("; ")),
+    }
+}
+
+fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> Vec<PoolStatus> {
+    let requested = requested_by_node(snapshot);
+    let verdicts: BTreeMap<&str, &NodeVerdict> =
+        plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict)).collect();
+    let one = |pool: &crate::config::Pool| {
+        let nodes: Vec<_> =
+            snapshot.nodes.iter().filter(|node| node.labels.get(POOL_LABEL) == Some(&pool.name)).collect();
+        let ready = nodes
+            .iter()
+            .filter(|node| node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True"));
+        let mine = || views.iter().filter(|view| view.record.pool == pool.name);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let (mut cpu, mut memory, mut all_cpu, mut all_memory) = (0, 0, 0, 0);
+        for node in &nodes {
+            let (used_cpu, used_memory) = requested.get(node.name.as_str()).copied().unwrap_or_default();
+            cpu += used_cpu;
+            memory += used_memory;
+            all_cpu += node.allocatable.cpu_milli;
+            all_memory += node.allocatable.memory;
+        }
+        let backoff = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.backoff.as_ref());
+        let free =
+            snapshot.memory.free_slots.as_ref().and_then(|all| all.get(&pool.name)).map_or(0, Vec::len);
+        PoolStatus {
+            name: pool.name.clone(),
+            nodes: count(nodes.len()),
+            ready: count(ready.count()),
+            coming: count(mine().filter(|view| view.phase < Phase::Ready).count()),
+            going: count(mine().filter(|view| leaves(view.phase) || view.phase == Phase::Failed).count()),
+            min: pool.min,
+            max: pool.max,
+            cpu_used: share(cpu, all_cpu),
+            memory_used: share(memory, all_memory),
+            slots_free: count(free),
+            backoff: backoff.filter(|backoff| backoff.until > snapshot.time).map(|backoff| {
+                format!("left alone for {}: {}", until(snapshot.time, backoff.until), backoff.reason)
+            }),
+            next: next(
+                snapshot.time,
+                nodes.iter().filter_map(|node| verdicts.get(node.name.as_str()).copied()),
+            ),
+        }
+    };
+    config.pools.iter().map(one).collect()
+}
+
+/// cpu in milli-cores and memory in bytes that the pods of each node request.
+fn requested_by_node(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64)> {
+    let mut sums: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for pod in &snapshot.pods {
+        if let Some(node) = &pod.node {
+            let sum = sums.entry(node).or_default();
+            sum.0 += pod.requests.cpu_milli;
+            sum.1 += pod.requests.memory;
+        }
+    }
+    sums
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people to read")]
+fn share(part: i64, whole: i64) -> Option<f64> {
+    (whole > 0).then(|| (part as f64 / whole as f64 * 1000.0).round() / 1000.0)
+}
+
+fn next<'v>(now: Timestamp, verdicts: impl Iterator<Item = &'v NodeVerdict>) -> String {
+    let waiting = verdicts.filter(|verdict| verdict.verdict == NodeOutcome::Unneeded);
+    let first = waiting.filter_map(|verdict| Some((verdict.removable_at?, &verdict.node))).min();
+    first.map_or_else(String::new, |(at, node)| format!("{node} may go in {}", until(now, at)))
+}
+
+fn until(now: Timestamp, then: Timestamp) -> String {
+    let seconds = then.duration_since(now).as_secs().max(0);
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}

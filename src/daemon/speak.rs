@@ -1,0 +1,105 @@
+//! What the daemon says about its decisions in Kubernetes, and each warning once in a while.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::{Duration, Instant};
+
+use super::Daemon;
+use super::act::why;
+use crate::kubernetes::{EventKind, Recorder};
+use crate::model::plan::{Plan, PodOutcome, PodVerdict};
+use crate::model::{Pod, Snapshot};
+
+/// Events that one round sends at most: the next one goes on where they still hold.
+const EVENTS_A_ROUND: usize = 50;
+/// The same warning is not given again before this has passed.
+const AGAIN: Duration = Duration::from_mins(10);
+/// Warnings that are remembered at most.
+const REMEMBERED: usize = 1024;
+
+/// What was said lately.
+#[derive(Debug, Default)]
+pub(super) struct Said(BTreeMap<String, Instant>);
+
+impl Said {
+    /// Says something unless it was said a moment ago.
+    pub fn once(&mut self, what: &str, say: impl FnOnce()) {
+        if self.0.get(what).is_some_and(|last| last.elapsed() < AGAIN) {
+            return;
+        }
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        self.0.insert(what.to_owned(), Instant::now());
+        say();
+    }
+}
+
+impl Daemon {
+    /// Events on pods and nodes. They are sent beside the round, and nothing depends on them.
+    pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
+        let pods: BTreeMap<String, &Arc<Pod>> =
+            snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
+        let about_pods: Vec<(Arc<Pod>, EventKind, &'static str, String)> = plan
+            .pods
+            .iter()
+            .filter_map(|verdict| {
+                let (kind, reason, note) = words(verdict)?;
+                Some(((*pods.get(&verdict.pod)?).clone(), kind, reason, note))
+            })
+            .take(EVENTS_A_ROUND)
+            .collect();
+        let nodes = snapshot.nodes.iter();
+        let about_nodes: Vec<_> = nodes
+            .filter_map(|node| {
+                let removal = plan.scale_down.iter().find(|removal| removal.node == node.name)?;
+                Some((node.clone(), format!("The node is removed: {}", why(removal))))
+            })
+            .collect();
+        if about_pods.is_empty() && about_nodes.is_empty() {
+            return;
+        }
+        let recorder: Recorder = self.recorder.clone();
+        self.spawn(async move {
+            for (pod, kind, reason, note) in about_pods {
+                if let Err(error) = recorder.event_on_pod(&pod, kind, reason, "ScaleUp", &note).await {
+                    tracing::debug!(%error, pod = pod.id(), "an event could not be sent");
+                    return;
+                }
+            }
+            for (node, note) in about_nodes {
+                if let Err(error) =
+                    recorder.event_on_node(&node, EventKind::Normal, "ScaleDown", "ScaleDown", &note).await
+                {
+                    tracing::debug!(%error, node = node.name, "an event could not be sent");
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// The names are Cluster Autoscaler's: people and dashboards know them.
+fn words(verdict: &PodVerdict) -> Option<(EventKind, &'static str, String)> {
+    let reasons = || {
+        let reasons: Vec<_> =
+            verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+        reasons.join("; ")
+    };
+    match verdict.verdict {
+        PodOutcome::NewNode => {
+            let pool = verdict.pool.as_deref().unwrap_or("?");
+            Some((EventKind::Normal, "TriggeredScaleUp", format!("Pool {pool} gets a machine for this pod")))
+        }
+        PodOutcome::NoPoolFits => {
+            Some((EventKind::Normal, "NotTriggerScaleUp", format!("No pool can take it: {}", reasons())))
+        }
+        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity => Some((
+            EventKind::Normal,
+            "NotTriggerScaleUp",
+            format!("No machine can be made now: {}", reasons()),
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,77 @@
+//! Waiting for a guest to come up, without keeping its host busy.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Context;
+use crate::model::Record;
+
+/// Between two probes.
+const PROBE: Duration = Duration::from_millis(200);
+/// What a guest takes to its agent's first answer, until it was seen.
+const BOOT: Duration = Duration::from_secs(12);
+/// What a guest takes from its first open port to its agent's first answer, until it was seen.
+const AFTER_PROBE: Duration = Duration::from_millis(700);
+
+/// When the guest agent is asked, and what is learnt from its answers.
+pub(super) struct Boot {
+    started: Instant,
+    asked: Option<Instant>,
+    opened: Option<Instant>,
+    tries: u32,
+    what: String,
+}
+
+impl Boot {
+    /// A guest that was started at `started`.
+    pub fn new(record: &Record, started: Instant) -> Self {
+        Self { started, asked: None, opened: None, tries: 0, what: format!("boot of {}", record.pool) }
+    }
+
+    /// Waits until it is time to ask the agent (again).
+    pub async fn wait(&mut self, ctx: &Context, record: &Record) {
+        self.tries += 1;
+        if let Some(asked) = self.asked {
+            tokio::time::sleep_until(asked + ctx.config.limits.agent_poll).await;
+        } else if let Some(address) = record.slot.address {
+            self.probe(ctx, address).await;
+        } else {
+            self.usual(ctx).await;
+        }
+        self.asked = Some(Instant::now());
+    }
+
+    async fn probe(&mut self, ctx: &Context, address: std::net::IpAddr) {
+        loop {
+            match ctx.probe.booted(address).await {
+                None => return self.usual(ctx).await,
+                Some(true) => {
+                    self.opened = Some(Instant::now());
+                    return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
+                }
+                // A guest whose port stays closed for twice the usual time is asked all the same.
+                Some(false) if self.started.elapsed() > ctx.pace.usual(&self.what, BOOT) * 2 => return,
+                Some(false) => tokio::time::sleep(PROBE).await,
+            }
+        }
+    }
+
+    async fn usual(&self, ctx: &Context) {
+        tokio::time::sleep_until(self.started + ctx.pace.usual(&self.what, BOOT)).await;
+    }
+
+    fn after_probe(&self) -> String {
+        format!("{} after its first port", self.what)
+    }
+
+    /// The agent has answered: how long did it take? An answer to the first question means that it could have been asked
+    /// a little earlier.
+    pub fn answered(&self, ctx: &Context) {
+        let earlier = |time: Duration| if self.tries == 1 { time * 19 / 20 } else { time };
+        if let Some(opened) = self.opened {
+            ctx.pace.learn(&self.after_probe(), earlier(opened.elapsed()));
+        }
+        ctx.pace.learn(&self.what, earlier(self.started.elapsed()));
+    }
+}

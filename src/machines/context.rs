@@ -1,0 +1,65 @@
+//! What every machine's task works with.
+
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::{Pace, Probe, Registry, Templates};
+use crate::clock::SharedClock;
+use crate::config::Config;
+use crate::kubernetes::{Cluster, ClusterInfo, Recorder, Watches};
+use crate::proxmox::Client;
+
+/// What every machine's task works with. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// The settings at the time when the task began.
+    pub config: Arc<Config>,
+    /// Proxmox VE.
+    pub proxmox: Client,
+    /// Kubernetes.
+    pub kubernetes: Cluster,
+    /// What is in the Kubernetes cluster.
+    pub watches: Watches,
+    /// Wall-clock time.
+    pub clock: SharedClock,
+    /// Sees guests come up.
+    pub probe: Arc<dyn Probe>,
+    /// Where machines are in their lives.
+    pub registry: Registry,
+    /// How long things take.
+    pub pace: Pace,
+    /// Templates of the pools.
+    pub templates: Templates,
+    /// What operators see in Kubernetes.
+    pub recorder: Recorder,
+    /// Machines that are being created at a time.
+    pub creating: Arc<Semaphore>,
+    /// What a join needs to know of the cluster, asked once.
+    pub cluster_facts: Arc<OnceCell<ClusterFacts>>,
+}
+
+/// What a join needs to know of the cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterFacts {
+    /// Address and CA.
+    pub info: ClusterInfo,
+    /// Minor version.
+    pub minor: u32,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").finish_non_exhaustive()
+    }
+}
+
+/// A token that was minted for one machine; its secret is nowhere else.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    /// `id.secret`.
+    pub token: SecretString,
+    /// Its public part.
+    pub id: String,
+}

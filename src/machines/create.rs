@@ -1,0 +1,259 @@
+//! A machine from its record to a ready node. Each step looks at what is there first, unless nothing can be.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
+use super::ownership::{Sight, look};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, join, node, shape};
+use crate::config::{CloneKind, Pool};
+use crate::model::machine::Phase;
+use crate::proxmox::marker::Marker;
+use crate::proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
+
+/// Between two looks at a clone that somebody makes.
+const CLONE_LOOK: Duration = Duration::from_secs(2);
+/// How long a clone call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+const ON_ITS_WAY: Duration = Duration::from_secs(45);
+
+/// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), Trouble> {
+    let limit = ctx.config.scale_up.max_node_provision_time;
+    let age = ctx.clock.now().duration_since(machine.record().created).unsigned_abs();
+    // A node that had registered before a restart is not too late, however old its record is.
+    let left =
+        if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
+    let steps = steps(ctx, machine, fresh);
+    tokio::time::timeout(left, steps).await.unwrap_or_else(|_| {
+        Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame: Blame::Pool })
+    })
+}
+
+async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), Trouble> {
+    let name = machine.record().pool.clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
+    let pool = pool.ok_or_else(|| Trouble::Failed {
+        what: format!("pool `{name}` is not in the configuration any more"),
+        blame: Blame::Nobody,
+    })?;
+    if !fresh && node::find(ctx, machine.record()).is_some() {
+        return node::settle(ctx, machine, &pool).await;
+    }
+    {
+        // Machines that only boot hold up nobody.
+        let _permit = ctx.creating.acquire().await;
+        machine.enter(ctx, Phase::Cloning, "the clone is being made");
+        let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
+        machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
+        within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+            .await?;
+        machine.enter(ctx, Phase::Starting, "the VM is being started");
+        within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
+    }
+    let started = Instant::now();
+    // The guest boots meanwhile.
+    let ticket = join::ticket(ctx, machine).await?;
+    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+    join::run(ctx, machine, &pool, &ticket, started).await?;
+    node::settle(ctx, machine, &pool).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    what: &str,
+    step: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let over = || Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Host };
+    tokio::time::timeout(limit, step).await.unwrap_or_else(|_| Err(over()))
+}
+
+/// Until the clone is there, unlocked and ours.
+async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -> Result<VmConfig, Trouble> {
+    let mut look_first = !fresh;
+    let mut maybe_sent: Option<Instant> = None;
+    loop {
+        if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
+            let exit = jobs::finish(ctx, CLONE, &upid, ctx.config.limits.clone).await?;
+            machine.stored.record.task = None;
+            match exit {
+                Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
+                Exit::Failed(_) if exit.problem() == Some(Kind::Exists) => {
+                    return Err(taken(ctx, machine).await);
+                }
+                Exit::Failed(_) => return Err(jobs::failed(CLONE, &upid, &exit)),
+            }
+            look_first = true;
+        }
+        if look_first {
+            let sight = insist!(ctx.config.limits.clone, machine.seed(), {
+                Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
+            });
+            match sight.await? {
+                Sight::Ours(config) if config.lock().is_none() => return Ok(*config),
+                Sight::Ours(_) | Sight::BeingCloned => {
+                    machine.say(ctx, "the clone is still locked");
+                    tokio::time::sleep(CLONE_LOOK).await;
+                    continue;
+                }
+                Sight::Foreign(what) => {
+                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
+                }
+                // The call may still be on its way: only after a while is it certain that nothing comes of it. Should it
+                // come all the same, the VMID is taken by then, and the marker says by whom.
+                Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < ON_ITS_WAY) => {
+                    tokio::time::sleep(CLONE_LOOK).await;
+                    continue;
+                }
+                Sight::Absent => {}
+            }
+        }
+        match insist!(ctx.config.limits.clone, machine.seed(), send_clone(ctx, machine, pool).await).await? {
+            Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
+            Sent::Unknown => maybe_sent = Some(Instant::now()),
+            Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
+                Sight::Ours(_) | Sight::BeingCloned => {}
+                Sight::Foreign(_) | Sight::Absent => return Err(taken(ctx, machine).await),
+            },
+        }
+        look_first = true;
+    }
+}
+
+enum Sent {
+    Started(Upid),
+    Unknown,
+    Taken,
+}
+
+async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
+    let record = machine.record();
+    let marker =
+        Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
+    let made_for = match record.pods.as_slice() {
+        [] => "Made to keep the pool at its minimum.".to_owned(),
+        pods => format!("Made for {}.", pods.join(", ")),
+    };
+    let request = CloneRequest {
+        template_host: record.template_host.clone(),
+        template: record.template,
+        vmid: record.slot.vmid,
+        name: record.name.clone(),
+        description: marker.describe(&format!(
+            "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
+            ctx.config.cluster, pool.name
+        )),
+        pool: ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.clone()),
+        target: (record.host != record.template_host).then(|| record.host.clone()),
+        full: pool.clone == CloneKind::Full,
+        storage: pool.storage.clone(),
+    };
+    match ctx.proxmox.clone_vm(&request).await {
+        Ok(upid) => Ok(Sent::Started(upid)),
+        Err(error) => match error.kind {
+            Kind::OutcomeUnknown => Ok(Sent::Unknown),
+            Kind::Exists => Ok(Sent::Taken),
+            Kind::NotFound => Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text))),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// The VMID is somebody else's: says whose, where that can be seen.
+async fn taken(ctx: &Context, machine: &Tracked) -> Trouble {
+    let vmid = machine.record().slot.vmid;
+    match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
+        Ok(Sight::Foreign(what)) => Trouble::Foreign { vmid, what },
+        _ => Trouble::Foreign { vmid, what: "it was there before ours".to_owned() },
+    }
+}
+
+/// Settings, then the disk's size. What is right already is not written again.
+async fn configure(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    cloned: VmConfig,
+) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    let mut known = Some(cloned.clone());
+    insist!(limit, machine.seed(), {
+        let config = match known.take() {
+            Some(config) => config,
+            None => ours(ctx, &record).await?,
+        };
+        let change = shape::wanted(pool, &record, &config);
+        if change.is_empty() {
+            return Ok(());
+        }
+        let (host, vmid) = (&record.host, record.slot.vmid);
+        let digest = config.digest().unwrap_or_default();
+        let delete: Vec<&str> = change.delete.iter().map(String::as_str).collect();
+        match ctx.proxmox.set_config(host, vmid, &change.set, &delete, digest, 20).await? {
+            Some(upid) => jobs::succeed(ctx, CONFIGURE, &upid, limit).await,
+            None => Ok(()),
+        }
+    })
+    .await?;
+    if let Some(disk) = &pool.disk {
+        let present = cloned.drive_size(&disk.device).ok_or_else(|| {
+            Trouble::pool(format!(
+                "the template has no disk `{}`: set `disk_device` of the pool",
+                disk.device
+            ))
+        })?;
+        if present < disk.bytes {
+            insist!(limit, machine.seed(), {
+                let upid =
+                    ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
+                jobs::succeed(ctx, RESIZE, &upid, limit).await
+            })
+            .await?;
+        }
+    }
+    let uuid = cloned.smbios_uuid();
+    machine
+        .change(ctx, |record| {
+            record.smbios_uuid = uuid;
+            record.task = None;
+        })
+        .await
+}
+
+/// The VM's configuration, if it is still ours.
+async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
+    match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+        Sight::Ours(config) => Ok(*config),
+        Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
+        Sight::BeingCloned | Sight::Absent => {
+            Err(Trouble::Failed { what: "the VM has disappeared".to_owned(), blame: Blame::Nobody })
+        }
+    }
+}
+
+async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    let mut ask_first = !fresh;
+    insist!(ctx.config.limits.start, machine.seed(), {
+        if std::mem::replace(&mut ask_first, true) && ctx.proxmox.power(host, vmid).await? == Power::Running {
+            return Ok(());
+        }
+        let upid = ctx.proxmox.start(host, vmid).await?;
+        match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
+            Exit::Failed(text) if text.contains("already running") => Ok(()),
+            exit if exit.is_success() => Ok(()),
+            exit => Err(jobs::failed(START, &upid, &exit)),
+        }
+    })
+    .await
+    .map_err(|trouble| match trouble {
+        // QEMU did not come up: the host lacks something (memory, a device) more often than the template does.
+        Trouble::Proxmox(error) if error.kind == Kind::Other => {
+            Trouble::Failed { what: error.text, blame: Blame::Host }
+        }
+        trouble => trouble,
+    })
+}

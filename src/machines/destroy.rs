@@ -1,0 +1,199 @@
+//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, record dropped.
+
+use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
+use super::ownership::{Sight, look};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, node};
+use crate::model::machine::Phase;
+use crate::proxmox::{Exit, Kind, Power, VmConfig};
+
+/// How a VM is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// The guest is asked to shut down, and has its time.
+    Graceful,
+    /// Its plug is pulled: nobody depends on it.
+    Abrupt,
+}
+
+/// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<(), Trouble> {
+    if let Some(present) = present(ctx, machine).await? {
+        if manner == Manner::Graceful {
+            machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
+            // The point of no return: whoever goes on after a crash must not open the node again.
+            machine.save(ctx).await?;
+        }
+        stop(ctx, machine, manner, &present).await?;
+        machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
+        forget_node(ctx, machine).await?;
+        destroy(ctx, machine).await?;
+    } else {
+        machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
+        forget_node(ctx, machine).await?;
+    }
+    if let Some(id) = machine.record().token_id.clone() {
+        insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.kubernetes.delete_token(&id).await?))
+            .await?;
+    }
+    machine.drop_record(ctx).await
+}
+
+/// The VM, if it is there and ours. One that somebody moved to another host is followed there.
+async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig>, Trouble> {
+    let limits = &ctx.config.limits;
+    let until = tokio::time::Instant::now() + limits.clone;
+    if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
+        // A clone that still runs has to end first; how does not matter.
+        jobs::finish(ctx, jobs::CLONE, &upid, limits.clone).await?;
+    }
+    loop {
+        match sight(ctx, machine).await? {
+            Sight::Ours(config) => match config.lock() {
+                None => return Ok(Some(*config)),
+                Some(_) if tokio::time::Instant::now() < until => {}
+                Some(lock) => return Err(stale_lock(machine, lock)),
+            },
+            Sight::BeingCloned if tokio::time::Instant::now() < until => {}
+            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Sight::Foreign(what) => {
+                tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
+                return Ok(None);
+            }
+            Sight::Absent => match elsewhere(ctx, machine).await? {
+                Some(host) => {
+                    tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
+                    machine.change(ctx, |record| record.host = host).await?;
+                    continue;
+                }
+                None => return Ok(None),
+            },
+        }
+        machine.say(ctx, "the VM is locked by another operation");
+        tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
+    }
+}
+
+async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
+    insist!(ctx.config.limits.destroy, machine.seed(), {
+        Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
+    })
+    .await
+}
+
+/// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's record.
+async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
+    let record = machine.record();
+    let seen = insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    if seen.hosts.get(&record.host).is_some_and(|host| !host.online) {
+        return Err(Trouble::Failed {
+            what: format!(
+                "host {} is down: what becomes of its VM {} is decided when it is back",
+                record.host, record.slot.vmid
+            ),
+            blame: Blame::Host,
+        });
+    }
+    Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
+}
+
+fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "VM {vmid} on {} is still locked ({lock}), and a token cannot remove a lock",
+            record.host
+        ),
+        command: format!("on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1", record.host),
+    }
+}
+
+/// Until QEMU has ended.
+async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfig) -> Result<(), Trouble> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    let limits = &ctx.config.limits;
+    let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
+    let graceful = manner == Manner::Graceful && config.agent_enabled();
+    // Proxmox itself pulls the plug when the guest does not end in time.
+    let limit = limits.shutdown + limits.start;
+    insist!(limit, machine.seed(), {
+        if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
+            return Ok(());
+        }
+        let (job, upid) = if graceful {
+            (SHUTDOWN, ctx.proxmox.shutdown(host, vmid, patience).await?)
+        } else {
+            (STOP, ctx.proxmox.stop(host, vmid).await?)
+        };
+        match jobs::finish(ctx, job, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) => Ok(()),
+            // Whatever it says, the VM itself is asked again.
+            exit => Err(match jobs::failed(job, &upid, &exit) {
+                Trouble::Proxmox(error) => {
+                    Trouble::Proxmox(crate::proxmox::Error { kind: Kind::Busy, ..error })
+                }
+                trouble => trouble,
+            }),
+        }
+    })
+    .await
+}
+
+/// Deletes the Node that the machine became, and no namesake.
+async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let limit = ctx.config.limits.destroy;
+    let node = match node::find(ctx, record) {
+        Some(node) => Some((node.name.clone(), node.uid.clone())),
+        None => record
+            .node_uid
+            .clone()
+            .map(|uid| (machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+    };
+    let Some((name, uid)) = node else { return Ok(()) };
+    insist!(
+        limit,
+        machine.seed(),
+        match ctx.kubernetes.delete_node(&name, &uid).await {
+            // Another Node has its name: ours is gone.
+            Err(error) if error.kind() == crate::kubernetes::ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    )
+    .await
+}
+
+/// Proves once more whose the VM is and that the cluster is quorate, then destroys it.
+async fn destroy(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let limit = ctx.config.limits.destroy;
+    insist!(limit, machine.seed(), {
+        match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+            Sight::Ours(_) => {}
+            Sight::Absent | Sight::Foreign(_) => return Ok(()),
+            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
+        }
+        if !ctx.proxmox.quorate().await? {
+            let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
+            return Err(Trouble::Proxmox(crate::proxmox::Error {
+                kind: Kind::NoQuorum,
+                call: format!("DELETE VM {vmid}"),
+                status: 0,
+                text,
+            }));
+        }
+        let upid = ctx.proxmox.destroy(host, vmid).await?;
+        match jobs::finish(ctx, DESTROY, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) => Ok(()),
+            exit => match jobs::failed(DESTROY, &upid, &exit) {
+                Trouble::Proxmox(error) if error.kind == Kind::NotFound => Ok(()),
+                trouble => Err(trouble),
+            },
+        }
+    })
+    .await
+}

@@ -1,0 +1,128 @@
+//! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use super::Context;
+use super::tracked::Tracked;
+use super::trouble::Trouble;
+use crate::kubernetes::{Cluster, Error, Eviction};
+use crate::model::Pod;
+use crate::planning;
+
+/// Evictions that are asked for at a time, for one node.
+const AT_A_TIME: usize = 10;
+/// The first pause after a refusal, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// Between two looks at what is left: at least, at most.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// How a drain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    /// Nothing is left that has to go.
+    Empty,
+    /// It cannot go on: a pod must stay, or the limit is over.
+    GivenUp(String),
+}
+
+struct Refused {
+    until: Instant,
+    pause: Duration,
+    why: String,
+}
+
+/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &str,
+    limit: Duration,
+) -> Result<Drained, Trouble> {
+    let end = Instant::now() + limit;
+    let mut refused: BTreeMap<String, Refused> = BTreeMap::new();
+    let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut changed = ctx.watches.changed();
+    loop {
+        changed.mark_unchanged();
+        let mut snapshot = ctx.watches.snapshot();
+        snapshot.time = ctx.clock.now();
+        let left = match planning::evictions(&snapshot, &ctx.config, node) {
+            Ok(left) => left,
+            Err(why) => {
+                return Ok(Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")));
+            }
+        };
+        if left.evict.is_empty() && left.leaving.is_empty() {
+            return Ok(Drained::Empty);
+        }
+        if Instant::now() >= end {
+            let what = last_words(&refused, left.evict.len() + left.leaving.len());
+            return Ok(Drained::GivenUp(format!(
+                "it was not empty after {}: {what}",
+                super::trouble::words(limit)
+            )));
+        }
+        let now = Instant::now();
+        // An eviction that was accepted shows in the watch a moment later.
+        let mut due = left.evict.clone();
+        due.retain(|pod| {
+            refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
+                && asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
+        });
+        let answers: Vec<_> = futures::stream::iter(due)
+            .map(|pod| evict(ctx.kubernetes.clone(), pod))
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
+        for (pod, answer) in answers {
+            match answer {
+                Ok(Eviction::Evicted | Eviction::Gone) => {
+                    refused.remove(&pod.uid);
+                    asked.insert(pod.uid.clone(), Instant::now());
+                }
+                Ok(Eviction::Refused { message, retry_after }) => {
+                    refuse(&mut refused, &pod, message, retry_after);
+                }
+                Ok(Eviction::Blocked { message }) => {
+                    return Ok(Drained::GivenUp(format!("{} cannot be evicted: {message}", pod.id())));
+                }
+                Err(error) => refuse(&mut refused, &pod, error.to_string(), None),
+            }
+        }
+        machine.say(ctx, &last_words(&refused, left.evict.len() + left.leaving.len()));
+        tokio::time::sleep(LOOKS.0).await;
+        let next =
+            refused.values().map(|refused| refused.until).filter(|until| *until > Instant::now()).min();
+        let latest = (Instant::now() + LOOKS.1).min(end);
+        tokio::select! {
+            biased;
+            _ = changed.changed() => {}
+            () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
+        }
+    }
+}
+
+async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {
+    let answer = kubernetes.evict(&pod.namespace, &pod.name, &pod.uid, None).await;
+    (pod, answer)
+}
+
+fn refuse(refused: &mut BTreeMap<String, Refused>, pod: &Pod, why: String, wait: Option<Duration>) {
+    let before = refused.get(&pod.uid).map(|refused| refused.pause);
+    let pause = before.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+    let until = Instant::now() + wait.unwrap_or(pause);
+    refused.insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
+}
+
+fn last_words(refused: &BTreeMap<String, Refused>, left: usize) -> String {
+    let pods = if left == 1 { "1 pod is left".to_owned() } else { format!("{left} pods are left") };
+    match refused.values().next() {
+        Some(one) => format!("{pods}; {}", one.why),
+        None => pods,
+    }
+}

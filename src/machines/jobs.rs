@@ -1,0 +1,89 @@
+//! Waiting for a Proxmox task.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Context;
+use super::trouble::{Blame, Trouble};
+use crate::proxmox::{Exit, Kind, TaskStatus, Upid};
+
+/// What a task does, and what it takes on a common host: the first guess of when to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub name: &'static str,
+    pub guess: Duration,
+}
+
+pub(super) const CLONE: Job = Job { name: "the clone", guess: Duration::from_millis(400) };
+pub(super) const CONFIGURE: Job = Job { name: "the configuration", guess: Duration::from_millis(200) };
+pub(super) const RESIZE: Job = Job { name: "the resize", guess: Duration::from_millis(200) };
+pub(super) const START: Job = Job { name: "the start", guess: Duration::from_millis(1300) };
+pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
+pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
+pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
+
+/// Waits for a task's end, for `limit` at most.
+pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, Trouble> {
+    let started = Instant::now();
+    loop {
+        let longest = ctx.config.limits.task_poll * 5;
+        let pause = ctx.pace.pause(job.name, job.guess, started.elapsed(), longest);
+        let left = limit.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return Err(Trouble::Limit { what: format!("{} ({upid})", job.name), limit, blame: Blame::Host });
+        }
+        tokio::time::sleep(pause.min(left)).await;
+        match ctx.proxmox.task_status(upid).await {
+            Ok(TaskStatus::Ended(exit)) => {
+                if exit.is_success() {
+                    ctx.pace.learn(job.name, started.elapsed());
+                }
+                if matches!(exit, Exit::Warnings(_)) {
+                    warn(ctx, upid).await;
+                }
+                return Ok(exit);
+            }
+            Ok(TaskStatus::Running) => {}
+            // The log of a host that was restarted has forgotten it.
+            Err(error) if error.kind == Kind::NotFound => return Ok(Exit::Unknown),
+            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest) => {
+                return Err(error.into());
+            }
+            Err(error) => tracing::debug!(%error, "a task cannot be looked at for the moment"),
+        }
+    }
+}
+
+/// The same, for a task that must end well.
+pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<(), Trouble> {
+    match finish(ctx, job, upid, limit).await? {
+        Exit::Ok | Exit::Warnings(_) => Ok(()),
+        exit => Err(failed(job, upid, &exit)),
+    }
+}
+
+/// A task's bad end as a trouble that says whether it may pass.
+pub(super) fn failed(job: Job, upid: &Upid, exit: &Exit) -> Trouble {
+    let text = match exit {
+        Exit::Failed(text) => text.clone(),
+        _ => "it vanished without an end".to_owned(),
+    };
+    Trouble::Proxmox(crate::proxmox::Error {
+        kind: exit.problem().unwrap_or(Kind::Other),
+        call: format!("{} ({upid})", job.name),
+        status: 500,
+        text,
+    })
+}
+
+/// A task that ended with warnings did its work; what it says is worth a line in the log.
+async fn warn(ctx: &Context, upid: &Upid) {
+    match ctx.proxmox.task_log_tail(upid, 20).await {
+        Ok(lines) => {
+            let said: Vec<_> = lines.into_iter().filter(|line| line.contains("WARN")).collect();
+            tracing::warn!(task = %upid, said = said.join("; "), "a task ended with warnings");
+        }
+        Err(error) => tracing::warn!(task = %upid, %error, "a task ended with warnings that cannot be read"),
+    }
+}

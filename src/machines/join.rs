@@ -1,0 +1,198 @@
+//! The join: a token, the script in the guest, and the Node that comes of it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::boot::Boot;
+use super::context::{ClusterFacts, Ticket};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, node};
+use crate::bootstrap::{self, JoinEnd, JoinFacts, Settle};
+use crate::config::{Bootstrap, Pool, TokenSource};
+use crate::model::machine::Phase;
+use crate::proxmox::{ExecStatus, Kind};
+
+/// What settling and joining take together, until it was seen: the first guess of when to look.
+const JOIN: Duration = Duration::from_secs(15);
+/// What an agent call and its answer may add to the limits that hold inside the guest.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A fresh token, recorded and signed. One that an earlier run of the daemon has minted is deleted: its secret is lost.
+pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticket, Trouble> {
+    let settings = settings(ctx)?;
+    let limit = ctx.config.limits.join;
+    if let Some(old) = machine.record().token_id.clone() {
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(&old).await?)).await?;
+    }
+    let ticket = match &settings.token {
+        TokenSource::Api => {
+            let description = format!("pve-autoscaler: machine {}", machine.record().name);
+            // Repeated after an answer that was lost, one token too many exists: nobody knows its secret, and it ends soon.
+            let token = insist!(limit, machine.seed(), {
+                Ok(ctx.kubernetes.mint_token(settings.token_ttl, &description).await?)
+            });
+            let token = token.await?;
+            Ticket { token: token.joined(), id: token.id }
+        }
+        TokenSource::Ssh(_) => {
+            return Err(Trouble::pool(
+                "tokens over SSH cannot be made yet: set `token = \"api\"` in `[bootstrap]`",
+            ));
+        }
+    };
+    let id = ticket.id.clone();
+    machine.change(ctx, |record| record.token_id = Some(id)).await?;
+    ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
+    Ok(ticket)
+}
+
+/// Runs the join in the guest, and returns once the Node is there.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    ticket: &Ticket,
+    started: Instant,
+) -> Result<(), Trouble> {
+    let limits = &ctx.config.limits;
+    let record = machine.record().clone();
+    let facts = join_facts(ctx, machine, pool, ticket).await?;
+    let input = bootstrap::configuration(&facts);
+    let settle = Settle {
+        settle: limits.system_running,
+        join: limits.join,
+        accept_degraded: settings(ctx)?.accept_degraded,
+    };
+    let command = bootstrap::command(&record.id, &settle);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let mut boot = Boot::new(&record, started);
+    let in_guest = limits.system_running + limits.join + MARGIN;
+    loop {
+        let pid = asked(ctx, &mut boot, &record, &command, &input).await?;
+        machine.enter(ctx, Phase::Joining, "systemd and `kubeadm join` are at work");
+        let watched = tokio::time::timeout(in_guest, watch(ctx, machine, pid)).await;
+        let late = || Trouble::Limit { what: "the join".to_owned(), limit: in_guest, blame: Blame::Pool };
+        match watched.unwrap_or_else(|_| Err(late()))? {
+            Some(JoinEnd::Joined { degraded }) => {
+                if degraded {
+                    tracing::warn!(machine = %record.name, "systemd came up degraded: look at `systemctl --failed` in the template");
+                }
+                return Ok(());
+            }
+            Some(JoinEnd::Failed(why)) => return Err(Trouble::pool(why)),
+            // The script can be run again: it joins once.
+            Some(JoinEnd::Busy) | None => {
+                tracing::debug!(machine = %record.name, "the join is asked for again");
+            }
+        }
+    }
+}
+
+/// Starts the script as soon as the agent answers.
+async fn asked(
+    ctx: &Context,
+    boot: &mut Boot,
+    record: &crate::model::Record,
+    command: &[&str],
+    input: &secrecy::SecretString,
+) -> Result<i64, Trouble> {
+    let limit = ctx.config.limits.agent;
+    let late =
+        || Trouble::Limit { what: "the guest agent's first answer".to_owned(), limit, blame: Blame::Pool };
+    let asking = async {
+        loop {
+            boot.wait(ctx, record).await;
+            match ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, Some(input)).await {
+                Ok(pid) => {
+                    boot.answered(ctx);
+                    return Ok(pid);
+                }
+                Err(error) => match error.kind {
+                    Kind::AgentSilent | Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => {
+                        tracing::debug!(machine = %record.name, %error, "the guest agent does not answer yet");
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+    };
+    tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the script.
+async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<JoinEnd>, Trouble> {
+    let record = machine.record();
+    let registered = async { node::until(ctx, || node::find(ctx, record)).await };
+    let ended = async {
+        let what = format!("join of {}", record.pool);
+        let started = Instant::now();
+        loop {
+            let longest = ctx.config.limits.task_poll * 10;
+            tokio::time::sleep(ctx.pace.pause(&what, JOIN, started.elapsed(), longest)).await;
+            match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
+                Ok(status) if status.exited => {
+                    ctx.pace.learn(&what, started.elapsed());
+                    return Ok(Some(end(&status)));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind == Kind::NotFound => return Ok(None),
+                Err(error) => match error.kind {
+                    Kind::AgentSilent | Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => {
+                        tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = registered => Ok(Some(JoinEnd::Joined { degraded: false })),
+        ended = ended => ended,
+    }
+}
+
+fn end(status: &ExecStatus) -> JoinEnd {
+    bootstrap::read(status.exit_code, status.signal, &status.stdout, &status.stderr)
+}
+
+fn settings(ctx: &Context) -> Result<&Bootstrap, Trouble> {
+    ctx.config.bootstrap.as_ref().ok_or_else(|| Trouble::pool("the configuration has no table `[bootstrap]`"))
+}
+
+async fn join_facts(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    ticket: &Ticket,
+) -> Result<JoinFacts, Trouble> {
+    let settings = settings(ctx)?;
+    let facts = insist!(ctx.config.limits.join, machine.seed(), {
+        Ok(ctx.cluster_facts.get_or_try_init(|| cluster_facts(ctx)).await?.clone())
+    });
+    let facts: ClusterFacts = facts.await?;
+    let server = facts.info.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+    let api_server = settings.api_server.clone().unwrap_or(server);
+    let record = machine.record();
+    Ok(JoinFacts {
+        name: record.name.clone(),
+        api_server,
+        ca_hash: facts.info.ca_hash.clone(),
+        token: ticket.token.clone(),
+        minor: facts.minor,
+        labels: node::wanted_labels(record, pool),
+        taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
+        kubelet_args: pool.kubelet_args.clone(),
+        max_pods: pool.max_pods,
+        ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
+    })
+}
+
+async fn cluster_facts(ctx: &Context) -> Result<ClusterFacts, crate::kubernetes::Error> {
+    let info = ctx.kubernetes.cluster_info().await?;
+    let version = ctx.kubernetes.version().await?;
+    let minor = version.trim_start_matches('v').split('.').nth(1).and_then(|minor| minor.parse().ok());
+    Ok(ClusterFacts { info, minor: minor.unwrap_or(31) })
+}

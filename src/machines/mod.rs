@@ -1,0 +1,43 @@
+//! Machines: what is done to VMs and Nodes, one task for each, resumable at every step.
+//!
+//! ```text
+//!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
+//!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> record dropped
+//!  discard (a creation that failed): as retire, without the eviction
+//! ```
+//!
+//! Rules:
+//! * The record is written before the first Proxmox call and dropped after the last. Each step looks at what is there and
+//!   goes on from that, so that a restart at any await changes nothing.
+//! * A VM is only touched after its own configuration has proved that it is the record's ([`ownership`]). Nothing is destroyed
+//!   without quorum. The VM is stopped before its Node is deleted.
+//! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
+
+mod boot;
+mod context;
+mod create;
+mod destroy;
+mod drain;
+mod jobs;
+mod join;
+mod node;
+pub mod ownership;
+mod pace;
+mod probe;
+mod registry;
+mod retire;
+mod shape;
+mod slots;
+mod task;
+mod templates;
+mod tracked;
+mod trouble;
+
+pub use context::{ClusterFacts, Context};
+pub use pace::Pace;
+pub use probe::{NoProbe, Probe, TcpProbe};
+pub use registry::{Registry, View};
+pub use slots::{Taken, free};
+pub use task::{Ending, Reports, Told, adopt, create, discard, retire};
+pub use templates::{Found, Templates, Usable};
+pub use trouble::Blame;

@@ -1,0 +1,108 @@
+//! The Node that a machine becomes: found by its SMBIOS uuid, read back, opened when it is ready.
+
+use std::sync::Arc;
+
+use super::Context;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use crate::bootstrap::starting_taint;
+use crate::config::Pool;
+use crate::model::Record;
+use crate::model::machine::Phase;
+use crate::model::node::Node;
+use crate::model::selector::Labels;
+use crate::model::snapshot::POOL_LABEL;
+
+/// The Node whose `systemUUID` is the VM's; `None` while there is none.
+pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
+    let uuid = record.smbios_uuid.as_deref()?;
+    let named = ctx.watches.node(&record.name).filter(|node| node.system_uuid == uuid);
+    named.or_else(|| ctx.watches.node_by_system_uuid(uuid))
+}
+
+/// Waits until something in the cluster changes and the condition holds.
+pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut changed = ctx.watches.changed();
+    loop {
+        changed.mark_unchanged();
+        if let Some(found) = condition() {
+            return Some(found);
+        }
+        changed.changed().await.ok()?;
+    }
+}
+
+/// Waits for the Node, then for its readiness; labels, taints and name are read back, because kubeadm only warns about
+/// what it does not know.
+pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+    let limits = &ctx.config.limits;
+    let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Pool };
+    let record = machine.record().clone();
+    let found = tokio::time::timeout(limits.registered, until(ctx, || find(ctx, &record))).await;
+    let node = found.ok().flatten().ok_or_else(|| late("the Node's registration", limits.registered))?;
+    machine.node = Some(node.name.clone());
+    machine.enter(ctx, Phase::Registered, "the Node is not ready yet");
+    read_back(ctx, machine, pool, &node).await?;
+    let ready =
+        tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
+    let node = ready.await.ok().flatten().ok_or_else(|| late("the Node's readiness", limits.ready))?;
+    open(ctx, machine, pool, &node).await?;
+    let token = machine.record().token_id.clone();
+    if let Some(id) = &token {
+        insist!(limits.ready, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await?;
+    }
+    machine.enter(ctx, Phase::Ready, "");
+    machine.stored.record.token_id = None;
+    machine.stored.record.node_uid = Some(node.uid.clone());
+    machine.save(ctx).await
+}
+
+pub(super) fn is_ready(node: &Node) -> bool {
+    node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// Puts on the Node what it lacks of the pool's labels and taints.
+async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+    let missing = missing_labels(&wanted_labels(machine.record(), pool), node);
+    let limit = ctx.config.limits.ready;
+    if !missing.is_empty() {
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.set_labels(&node.name, &missing).await?)).await?;
+    }
+    for taint in &pool.taints {
+        let there = node
+            .taints
+            .iter()
+            .any(|one| (&one.key, &one.value, one.effect) == (&taint.key, &taint.value, taint.effect));
+        if !there {
+            insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, taint).await?)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up taint goes.
+async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
+    read_back(ctx, machine, pool, node).await?;
+    let taint = starting_taint();
+    if node.taints.iter().any(|one| one.key == taint.key) {
+        let limit = ctx.config.limits.ready;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &taint).await?)).await?;
+    }
+    Ok(())
+}
+
+/// The labels that a machine's Node has to have.
+pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
+    let mut labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
+    labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
+    labels
+}
+
+fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
+    let lacks = |key: &String, value: &String| node.labels.get(key) != Some(value);
+    wanted
+        .iter()
+        .filter(|(key, value)| lacks(key, value))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the record's.
+
+use crate::model::Record;
+use crate::proxmox::marker::Description;
+use crate::proxmox::{Client, Error, Kind, VmConfig};
+
+/// What stands at a record's VMID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The record's machine: its marker, or its SMBIOS uuid, says so.
+    Ours(Box<VmConfig>),
+    /// Somebody else's VM.
+    Foreign(String),
+    /// A clone is being made; whose is not known yet.
+    BeingCloned,
+    /// Nothing that we can see: no VM on this host, or one that our token may not see (another pool's).
+    Absent,
+}
+
+/// Looks at the record's VMID on the record's host.
+///
+/// # Errors
+/// The VM could not be asked. That proves nothing.
+pub async fn look(proxmox: &Client, cluster: &str, record: &Record) -> Result<Sight, Error> {
+    match proxmox.config(&record.host, record.slot.vmid).await {
+        Ok(config) => Ok(judge(cluster, record, config)),
+        // A token that sees VMs only through their pool is refused until the clone has ended.
+        Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
+        Err(error) => Err(error),
+    }
+}
+
+fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
+    let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    match config.owner() {
+        Description::Ours(marker) if marker.machine == record.id && marker.cluster == cluster => {
+            Sight::Ours(Box::new(config))
+        }
+        // Somebody may have rewritten the notes; the uuid was recorded when the marker was still there.
+        _ if same_uuid => Sight::Ours(Box::new(config)),
+        Description::Ours(marker) => {
+            Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
+        }
+        Description::BeingCloned => Sight::BeingCloned,
+        Description::Foreign => Sight::Foreign(format!(
+            "it is `{}` and does not carry our mark",
+            config.get("name").unwrap_or("?")
+        )),
+    }
+}

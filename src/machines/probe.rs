@@ -1,0 +1,44 @@
+//! A cheap way to see that a guest is up, before its agent is asked: an agent call to a guest that still boots holds one of
+//! its host's three workers for 3 s.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::net::TcpStream;
+
+/// How long one connection may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether a guest has booted, as far as can be seen from here.
+pub trait Probe: Send + Sync {
+    /// `None` where it cannot be told: then the usual boot time decides when the agent is asked first.
+    fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>>;
+}
+
+/// Cannot tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProbe;
+
+impl Probe for NoProbe {
+    fn booted(&self, _: IpAddr) -> BoxFuture<'_, Option<bool>> {
+        Box::pin(async { None })
+    }
+}
+
+/// A TCP connection to a port that the guest opens late, such as sshd's.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpProbe {
+    /// The port.
+    pub port: u16,
+}
+
+impl Probe for TcpProbe {
+    fn booted(&self, address: IpAddr) -> BoxFuture<'_, Option<bool>> {
+        let target = SocketAddr::new(address, self.port);
+        Box::pin(async move {
+            let connected = tokio::time::timeout(CONNECT_LIMIT, TcpStream::connect(target)).await;
+            Some(matches!(connected, Ok(Ok(_))))
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Where every machine is in its life: written by the machines' tasks, read by rounds, `status` and metrics.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::kubernetes::Versioned;
+use crate::model::machine::{Intent, Machine, Phase};
+use crate::model::{Record, Slot};
+
+/// A machine as it is seen from outside its task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Its record.
+    pub record: Record,
+    /// Version and uid of the stored record; empty while it is not stored yet.
+    pub version: (String, String),
+    /// Where it is.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Timestamp,
+    /// What it waits for, or why it is on its way out.
+    pub note: String,
+    /// The Node that it became.
+    pub node: Option<String>,
+    /// A task works on it.
+    pub busy: bool,
+}
+
+impl View {
+    /// A machine that was just decided on: its record is not stored yet.
+    pub fn requested(record: Record, now: Timestamp) -> Self {
+        let note = "the record is being written".to_owned();
+        let version = (String::new(), String::new());
+        Self { record, version, phase: Phase::Requested, since: now, note, node: None, busy: true }
+    }
+
+    /// A machine whose record was found, with the Node that it became.
+    pub fn found(stored: &Versioned<Record>, node: Option<String>, now: Timestamp) -> Self {
+        let phase = match stored.record.intent {
+            Intent::Create if node.is_some() => Phase::Ready,
+            Intent::Create => Phase::Requested,
+            Intent::Retire { .. } => Phase::Draining,
+            Intent::Discard { .. } => Phase::Failed,
+        };
+        let since = stored.record.entered.get(&phase).copied().unwrap_or(now);
+        let version = (stored.resource_version.clone(), stored.uid.clone());
+        Self { record: stored.record.clone(), version, phase, since, note: String::new(), node, busy: false }
+    }
+
+    /// The record as it is stored.
+    pub fn stored(&self) -> Versioned<Record> {
+        let (resource_version, uid) = self.version.clone();
+        Versioned { record: self.record.clone(), resource_version, uid }
+    }
+
+    /// As a round's snapshot wants it.
+    pub fn machine(&self) -> Machine {
+        Machine {
+            name: self.record.name.clone(),
+            pool: self.record.pool.clone(),
+            vmid: self.record.slot.vmid,
+            host: self.record.host.clone(),
+            cores: self.record.cores,
+            memory: self.record.memory,
+            phase: self.phase,
+            since: Some(self.since),
+            node: self.node.clone(),
+            pods: self.record.pods.clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    machines: Mutex<BTreeMap<String, View>>,
+    /// When each slot was last given back.
+    freed: Mutex<BTreeMap<u32, Timestamp>>,
+    changed: watch::Sender<u64>,
+}
+
+/// All machines by id. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Registry(Arc<Inner>);
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self(Arc::new(Inner {
+            machines: Mutex::default(),
+            freed: Mutex::default(),
+            changed: watch::Sender::new(0),
+        }))
+    }
+}
+
+impl Registry {
+    /// Every machine, by name.
+    pub fn all(&self) -> Vec<View> {
+        let mut all: Vec<_> = self.machines().values().cloned().collect();
+        all.sort_by(|a, b| a.record.name.cmp(&b.record.name));
+        all
+    }
+
+    /// A machine by the name of its Node.
+    pub fn of_node(&self, node: &str) -> Option<View> {
+        self.machines().values().find(|view| view.node.as_deref() == Some(node)).cloned()
+    }
+
+    /// A machine by its id.
+    pub fn get(&self, id: &str) -> Option<View> {
+        self.machines().get(id).cloned()
+    }
+
+    /// A number that grows whenever a machine moves on.
+    pub fn changed(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// When a slot was last given back, where that happened since the start.
+    pub fn freed(&self, slot: &Slot) -> Option<Timestamp> {
+        self.0.freed.lock().unwrap_or_else(PoisonError::into_inner).get(&slot.vmid).copied()
+    }
+
+    /// Claims a machine for a task: false where one works on it already.
+    pub(super) fn claim(&self, id: &str) -> bool {
+        match self.machines().get_mut(id) {
+            Some(view) if view.busy => false,
+            Some(view) => {
+                view.busy = true;
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Puts a machine in, or shows it anew.
+    pub fn put(&self, view: View) {
+        let id = view.record.id.clone();
+        let moved = {
+            let mut machines = self.machines();
+            let before = machines.insert(id, view.clone());
+            before.is_none_or(|before| {
+                (before.phase, &before.node, before.busy) != (view.phase, &view.node, view.busy)
+            })
+        };
+        if moved {
+            self.0.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    pub(super) fn release(&self, id: &str) {
+        if let Some(view) = self.machines().get_mut(id) {
+            view.busy = false;
+        }
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets a machine whose record is gone.
+    pub fn forget(&self, id: &str, now: Timestamp) {
+        let gone = self.machines().remove(id);
+        if let Some(view) = gone {
+            let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+            freed.insert(view.record.slot.vmid, now);
+        }
+        self.0.changed.send_modify(|count| *count += 1);
+    }
+
+    fn machines(&self) -> MutexGuard<'_, BTreeMap<String, View>> {
+        self.0.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,94 @@
+//! A node's way out: closed, drained, its volumes detached; then the VM goes.
+
+use std::sync::Arc;
+
+use super::Context;
+use super::destroy::{self, Manner};
+use super::drain::{self, Drained};
+use super::node::{self, until};
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist, words};
+use crate::model::machine::{Intent, Phase};
+use crate::model::node::{Node, Taint, TaintEffect};
+use crate::model::snapshot::{BEING_DELETED_TAINT, UNNEEDED_SINCE};
+
+/// How a removal ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Retired {
+    /// Nothing of the machine is left.
+    Gone,
+    /// The node serves again, for this reason.
+    GivenUp(String),
+}
+
+/// Takes a machine out of service. Once its VM is being stopped there is no way back.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired, Trouble> {
+    let stopping = machine.record().entered.contains_key(&Phase::Stopping);
+    let reason = match &machine.record().intent {
+        Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),
+        Intent::Create => String::new(),
+    };
+    if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
+        machine.node = Some(node.name.clone());
+        machine.enter(ctx, Phase::Draining, &reason);
+        close(ctx, machine, &node).await?;
+        if let Some(why) = empty(ctx, machine, &node).await? {
+            reopen(ctx, machine, &node).await?;
+            return Ok(Retired::GivenUp(why));
+        }
+    }
+    destroy::run(ctx, machine, Manner::Graceful).await?;
+    Ok(Retired::Gone)
+}
+
+fn leaving() -> Taint {
+    let effect = TaintEffect::NoSchedule;
+    Taint { key: BEING_DELETED_TAINT.to_owned(), value: String::new(), effect, time_added: None }
+}
+
+async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.drain;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
+    if !node.unschedulable {
+        // Recorded first: what an interrupted drain leaves behind has to be undone by whoever goes on.
+        machine.change(ctx, |record| record.cordoned = true).await?;
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
+    }
+    Ok(())
+}
+
+/// `None` once nothing of what has to go is left; else why the removal is given up.
+async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result<Option<String>, Trouble> {
+    let limits = &ctx.config.limits;
+    match drain::run(ctx, machine, &node.name, limits.drain).await? {
+        Drained::Empty => {}
+        Drained::GivenUp(why) => return Ok(Some(why)),
+    }
+    machine.say(ctx, "volumes are being detached");
+    let detached = until(ctx, || (!ctx.watches.has_attachments(&node.name)).then_some(()));
+    match tokio::time::timeout(limits.detach, detached).await {
+        Ok(_) => Ok(None),
+        Err(_) => Ok(Some(format!("volumes were still attached after {}", words(limits.detach)))),
+    }
+}
+
+/// The node serves again, as it did before.
+async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.drain;
+    if machine.record().cordoned {
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
+    }
+    insist!(limit, machine.seed(), {
+        Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?)
+    })
+    .await?;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
+    machine.enter(ctx, Phase::Ready, "");
+    machine
+        .change(ctx, |record| {
+            record.cordoned = false;
+            record.intent = Intent::Create;
+            record.entered.remove(&Phase::Draining);
+        })
+        .await
+}

@@ -1,0 +1,210 @@
+//! One task for each machine that something is done to, and how it ends.
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::Context;
+use super::create as creation;
+use super::destroy;
+use super::retire as retirement;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble};
+use crate::kubernetes::{ErrorKind, RecordError, Versioned};
+use crate::model::Record;
+use crate::model::machine::{Intent, Phase};
+
+/// How a machine's task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The node is ready.
+    Ready,
+    /// Its creation failed; what there is of it is being removed.
+    Failed {
+        /// Why.
+        reason: String,
+        /// Who should be left alone for a while.
+        blame: Blame,
+    },
+    /// The slot was taken by somebody else; nothing of ours is there.
+    SlotTaken(String),
+    /// The node was removed.
+    Removed,
+    /// What a failed creation left was removed.
+    Discarded,
+    /// The removal was given up, the node serves again.
+    GivenUp(String),
+    /// It could not be brought to its end; it is tried again later.
+    Stuck(String),
+}
+
+/// What a task tells the daemon.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The machine's record.
+    pub record: Record,
+    /// How it ended, or what happened on the way.
+    pub ending: Ending,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Where tasks report to.
+pub type Reports = mpsc::UnboundedSender<Told>;
+
+/// Makes a machine: claims its slot by writing the record, then goes through all steps.
+pub async fn create(ctx: Context, record: Record, reports: Reports) {
+    let stored = match ctx.kubernetes.create_record(&record).await {
+        Ok(stored) => stored,
+        Err(RecordError::SlotTaken { .. }) => {
+            ctx.registry.forget(&record.id, ctx.clock.now());
+            tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
+            return;
+        }
+        Err(error) => {
+            // Where the outcome is not known the record may be there: the next look at all records finds it.
+            ctx.registry.forget(&record.id, ctx.clock.now());
+            let reason = format!("{error}");
+            tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Nobody });
+            return;
+        }
+    };
+    let machine = Tracked::new(stored, ctx.clock.now());
+    creating(&ctx, machine, &reports, true).await;
+}
+
+/// Goes on with a machine whose record was found.
+pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let id = stored.record.id.clone();
+    if !ctx.registry.claim(&id) {
+        return;
+    }
+    let machine = Tracked::new(stored, ctx.clock.now());
+    match machine.record().intent.clone() {
+        Intent::Create => creating(&ctx, machine, &reports, false).await,
+        Intent::Retire { .. } => retiring(&ctx, machine, &reports).await,
+        Intent::Discard { reason, .. } => discarding(&ctx, machine, &reason, &reports).await,
+    }
+}
+
+/// Takes a ready machine out of service.
+pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    let since = ctx.clock.now();
+    let changed = machine.change(&ctx, |record| record.intent = Intent::Retire { reason, since }).await;
+    match changed {
+        Ok(()) => retiring(&ctx, machine, &reports).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Removes a machine that serves nobody any more, without draining it.
+pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    match give_up(&ctx, &mut machine, &reason).await {
+        Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
+    let view = ctx.registry.get(&stored.record.id);
+    if !ctx.registry.claim(&stored.record.id) {
+        return None;
+    }
+    let mut machine = Tracked::new(stored, ctx.clock.now());
+    machine.node = view.and_then(|view| view.node);
+    Some(machine)
+}
+
+async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
+    let trouble = match creation::run(ctx, &mut machine, fresh).await {
+        Ok(()) => {
+            tell(ctx, reports, machine.record(), Ending::Ready);
+            ctx.registry.release(&machine.record().id);
+            return;
+        }
+        Err(trouble) => trouble,
+    };
+    if matches!(trouble, Trouble::RecordLost(_)) {
+        return lost(ctx, &machine, &trouble, reports);
+    }
+    let reason = format!("{} failed: {trouble}", doing(machine.phase));
+    tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
+    let ending = match &trouble {
+        Trouble::Foreign { .. } => Ending::SlotTaken(trouble.to_string()),
+        _ => Ending::Failed { reason: reason.clone(), blame: trouble.blame() },
+    };
+    tell(ctx, reports, machine.record(), ending);
+    match give_up(ctx, &mut machine, &reason).await {
+        Ok(()) => discarding(ctx, machine, &reason, reports).await,
+        Err(trouble) => lost(ctx, &machine, &trouble, reports),
+    }
+}
+
+/// What a phase does, for messages.
+fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Requested | Phase::Cloning => "the clone",
+        Phase::Configuring => "the configuration",
+        Phase::Starting => "the start",
+        Phase::Booting => "the boot",
+        Phase::Joining => "the join",
+        _ => "the registration",
+    }
+}
+
+async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(), Trouble> {
+    let since = ctx.clock.now();
+    machine.enter(ctx, Phase::Failed, reason);
+    machine.change(ctx, |record| record.intent = Intent::Discard { reason: reason.to_owned(), since }).await
+}
+
+async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
+    machine.enter(ctx, Phase::Failed, reason);
+    match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
+        Ok(()) => tell(ctx, reports, machine.record(), Ending::Discarded),
+        Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
+    }
+}
+
+async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    match retirement::run(ctx, &mut machine).await {
+        Ok(retirement::Retired::Gone) => tell(ctx, reports, machine.record(), Ending::Removed),
+        Ok(retirement::Retired::GivenUp(why)) => {
+            tell(ctx, reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
+    }
+}
+
+fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
+    if matches!(trouble, Trouble::RecordLost(_)) {
+        return lost(ctx, machine, trouble, reports);
+    }
+    let words = trouble.to_string();
+    tracing::warn!(machine = %machine.record().name, reason = words, "a machine is stuck; it is tried again later");
+    machine.say(ctx, &words);
+    tell(ctx, reports, machine.record(), Ending::Stuck(words));
+    ctx.registry.release(&machine.record().id);
+}
+
+/// The record is not ours to write any more: nothing else is done.
+fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
+    let gone = match trouble {
+        Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
+        _ => false,
+    };
+    tracing::warn!(machine = %machine.record().name, error = %trouble, "a machine is left alone until its record is read again");
+    tell(ctx, reports, machine.record(), Ending::Stuck(trouble.to_string()));
+    if gone {
+        ctx.registry.forget(&machine.record().id, ctx.clock.now());
+    } else {
+        ctx.registry.release(&machine.record().id);
+    }
+}
+
+fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
+    // The receiver lives as long as the daemon: without it there is nobody to tell.
+    let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
+}

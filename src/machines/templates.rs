@@ -1,0 +1,150 @@
+//! Where the pools' templates are, and on which hosts a clone of them can be made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::{Config, Pool, TemplateRef};
+use crate::model::snapshot::TemplateSeen;
+use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
+
+/// A template that a pool can clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usable {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host that holds it: only this one can clone it.
+    pub host: String,
+    /// Hosts on which a clone of it can be made.
+    pub reach: BTreeSet<String>,
+}
+
+/// What was found for one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Templates that can be used.
+    pub usable: Vec<Usable>,
+    /// What is wrong, in words: the pool cannot grow where nothing is usable.
+    pub problems: Vec<String>,
+}
+
+/// Templates by pool. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Templates(Arc<Mutex<BTreeMap<String, Found>>>);
+
+impl Templates {
+    /// The template for a new machine of the pool on this host: its own before another's.
+    pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = || all.get(pool).into_iter().flat_map(|found| &found.usable);
+        let own = usable().find(|one| one.host == host);
+        own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
+    }
+
+    /// What was found for each pool.
+    pub fn all(&self) -> BTreeMap<String, Found> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// As a snapshot carries them.
+    pub fn seen(&self) -> Vec<TemplateSeen> {
+        let one = |pool: &String, usable: &Usable| TemplateSeen {
+            pool: pool.clone(),
+            vmid: usable.vmid,
+            host: usable.host.clone(),
+            hosts: usable.reach.iter().cloned().collect(),
+            bytes: 0,
+            storage: String::new(),
+        };
+        self.all()
+            .iter()
+            .flat_map(|(pool, found)| found.usable.iter().map(move |usable| one(pool, usable)))
+            .collect()
+    }
+
+    /// Looks at the templates of all pools again: one call for each template.
+    ///
+    /// # Errors
+    /// A template could not be read; what was known stays.
+    pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
+        let mut read: BTreeMap<u32, VmConfig> = BTreeMap::new();
+        let mut all = BTreeMap::new();
+        for pool in &config.pools {
+            let mut found = Found::default();
+            let Some(wanted) = &pool.template else { continue };
+            let candidates: Vec<&Guest> =
+                seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
+            if candidates.is_empty() {
+                found.problems.push(missing(wanted));
+            }
+            for guest in candidates {
+                if let std::collections::btree_map::Entry::Vacant(e) = read.entry(guest.vmid) {
+                    e.insert(proxmox.config(&guest.host, guest.vmid).await?);
+                }
+                let Some(vm) = read.get(&guest.vmid) else { continue };
+                match judge(pool, guest, vm, seen) {
+                    Ok(usable) => found.usable.push(usable),
+                    Err(problem) => found.problems.push(problem),
+                }
+            }
+            all.insert(pool.name.clone(), found);
+        }
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        Ok(())
+    }
+}
+
+fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
+    match wanted {
+        TemplateRef::Vmid(vmid) => guest.vmid == *vmid,
+        TemplateRef::Name(name) => guest.template && guest.name.as_deref() == Some(name),
+    }
+}
+
+fn missing(wanted: &TemplateRef) -> String {
+    match wanted {
+        TemplateRef::Vmid(vmid) => format!(
+            "there is no VM {vmid} that the token may see: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or its pool"
+        ),
+        TemplateRef::Name(name) => format!(
+            "no template is called `{name}`, or the token may not see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
+        ),
+    }
+}
+
+fn judge(pool: &Pool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
+    let who = format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host);
+    if !vm.is_template() {
+        return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
+    }
+    if !vm.agent_enabled() {
+        return Err(format!(
+            "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
+            guest.vmid
+        ));
+    }
+    if vm.cloudinit_drive().is_none() {
+        return Err(format!(
+            "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
+            guest.vmid
+        ));
+    }
+    if let Some(disk) = &pool.disk
+        && vm.drive_size(&disk.device).is_none()
+    {
+        return Err(format!("{who} has no disk `{}`: set `disk_device` of the pool", disk.device));
+    }
+    Ok(Usable { vmid: guest.vmid, host: guest.host.clone(), reach: reach(guest, vm, seen) })
+}
+
+/// Its own host, and all others if every volume is on a storage that they share.
+fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+    let storages: BTreeSet<&str> =
+        vm.volumes().into_iter().map(|volume| volume.split(':').next().unwrap_or("")).collect();
+    let has = |host: &str, storage: &str| {
+        seen.storages.iter().any(|one| one.host == host && one.name == storage && one.size.shared)
+    };
+    let shared = |host: &&String| storages.iter().all(|storage| has(host, storage));
+    let mut reach: BTreeSet<String> = seen.hosts.keys().filter(shared).cloned().collect();
+    reach.insert(guest.host.clone());
+    reach
+}

@@ -1,0 +1,110 @@
+//! A machine in the hands of its task: its record with the stored version, and its place in the registry.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Context;
+use super::registry::View;
+use super::trouble::{Trouble, insist};
+use crate::kubernetes::Versioned;
+use crate::model::Record;
+use crate::model::machine::{Intent, Phase};
+
+/// How long the Kubernetes API may be away before a task gives up writing its record.
+const RECORD_LIMIT: Duration = Duration::from_mins(30);
+
+/// A machine in the hands of its task.
+pub(super) struct Tracked {
+    pub stored: Versioned<Record>,
+    pub phase: Phase,
+    pub since: Timestamp,
+    pub note: String,
+    pub node: Option<String>,
+}
+
+impl Tracked {
+    pub fn new(stored: Versioned<Record>, now: Timestamp) -> Self {
+        let since = stored.record.entered.values().max().copied().unwrap_or(now);
+        let phase = match stored.record.intent {
+            Intent::Create => Phase::Requested,
+            Intent::Retire { .. } => Phase::Draining,
+            Intent::Discard { .. } => Phase::Failed,
+        };
+        Self { stored, phase, since, note: String::new(), node: None }
+    }
+
+    pub fn record(&self) -> &Record {
+        &self.stored.record
+    }
+
+    /// Where the machine is now. It is shown at once and stored with the record's next change.
+    pub fn enter(&mut self, ctx: &Context, phase: Phase, note: &str) {
+        let now = ctx.clock.now();
+        if self.phase != phase {
+            tracing::info!(machine = %self.record().name, from = ?self.phase, to = ?phase, note, "machine moves on");
+            self.phase = phase;
+            self.since = now;
+        }
+        self.stored.record.entered.entry(phase).or_insert(now);
+        note.clone_into(&mut self.note);
+        self.show(ctx);
+    }
+
+    /// What the machine waits for now.
+    pub fn say(&mut self, ctx: &Context, note: &str) {
+        note.clone_into(&mut self.note);
+        self.show(ctx);
+    }
+
+    fn show(&self, ctx: &Context) {
+        ctx.registry.put(View {
+            record: self.stored.record.clone(),
+            version: (self.stored.resource_version.clone(), self.stored.uid.clone()),
+            phase: self.phase,
+            since: self.since,
+            note: self.note.clone(),
+            node: self.node.clone(),
+            busy: true,
+        });
+    }
+
+    /// Changes the record and stores it. Nothing goes on before it is stored.
+    ///
+    /// # Errors
+    /// The record was changed by others, or Kubernetes stayed away for too long.
+    pub async fn change(&mut self, ctx: &Context, change: impl FnOnce(&mut Record)) -> Result<(), Trouble> {
+        let before = self.stored.record.clone();
+        change(&mut self.stored.record);
+        if self.stored.record == before {
+            return Ok(());
+        }
+        self.save(ctx).await
+    }
+
+    /// Stores the record as it is.
+    pub async fn save(&mut self, ctx: &Context) -> Result<(), Trouble> {
+        let seed = self.seed();
+        let stored = &mut self.stored;
+        let kubernetes = &ctx.kubernetes;
+        insist!(RECORD_LIMIT, seed, Ok(kubernetes.update_record(stored).await?)).await?;
+        self.show(ctx);
+        Ok(())
+    }
+
+    /// Drops the record: the slot is free.
+    pub async fn drop_record(&mut self, ctx: &Context) -> Result<(), Trouble> {
+        let (stored, kubernetes) = (&self.stored, &ctx.kubernetes);
+        insist!(RECORD_LIMIT, self.seed(), Ok(kubernetes.delete_record(stored).await?)).await?;
+        self.phase = Phase::Gone;
+        ctx.registry.forget(&self.stored.record.id, ctx.clock.now());
+        Ok(())
+    }
+
+    /// Seed of this machine's jitter: the same machine, the same jitter.
+    pub fn seed(&self) -> u64 {
+        let bytes = self.stored.record.id.bytes();
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}

@@ -1,0 +1,257 @@
+//! What goes wrong in a step, what passes by itself, and how long it is waited for.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::kubernetes::{self, ErrorKind, RecordError};
+use crate::proxmox::{self, Kind};
+
+/// Who should be left alone after a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The pool: its template, its settings, its guests.
+    Pool,
+    /// The host.
+    Host,
+    /// Nobody: it was an accident, or somebody's will.
+    Nobody,
+}
+
+/// Why a step did not get done.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// Proxmox refused, or could not be reached until the limit.
+    #[error("{0}")]
+    Proxmox(#[source] proxmox::Error),
+    /// Kubernetes refused, or could not be reached until the limit.
+    #[error("{}", chain(.0))]
+    Kubernetes(#[source] kubernetes::Error),
+    /// The record is somebody else's now: nothing may be done any more.
+    #[error("the record of `{0}` was changed by others")]
+    RecordLost(String),
+    /// The VMID is taken by a VM that is not ours.
+    #[error("VMID {vmid} belongs to another VM: {what}")]
+    Foreign {
+        /// The VMID.
+        vmid: u32,
+        /// How it was noticed.
+        what: String,
+    },
+    /// The limit of the step is over.
+    #[error("{what} took longer than {}", words(*.limit))]
+    Limit {
+        /// What was waited for.
+        what: String,
+        /// The limit.
+        limit: Duration,
+        /// Who is to blame.
+        blame: Blame,
+    },
+    /// It failed for good.
+    #[error("{what}")]
+    Failed {
+        /// What failed, in words.
+        what: String,
+        /// Who is to blame.
+        blame: Blame,
+    },
+    /// Only an administrator can mend it; says what to run.
+    #[error("{what}; to mend it: {command}")]
+    Administrator {
+        /// What is wrong.
+        what: String,
+        /// The command, as root on the host.
+        command: String,
+    },
+}
+
+impl Trouble {
+    /// A failure that the pool is to blame for.
+    pub(super) fn pool(what: impl Into<String>) -> Self {
+        Self::Failed { what: what.into(), blame: Blame::Pool }
+    }
+
+    /// Who should be left alone for a while.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
+            Self::Proxmox(error) => match error.kind {
+                Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => Blame::Host,
+                _ => Blame::Pool,
+            },
+            Self::Kubernetes(_) | Self::RecordLost(_) | Self::Foreign { .. } | Self::Administrator { .. } => {
+                Blame::Nobody
+            }
+        }
+    }
+
+    /// Whether it may pass by itself.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Proxmox(error) => {
+                matches!(
+                    error.kind,
+                    Kind::HostUnreachable
+                        | Kind::OutcomeUnknown
+                        | Kind::Busy
+                        | Kind::NoQuorum
+                        | Kind::Changed
+                        | Kind::Unauthorized
+                )
+            }
+            Self::Kubernetes(error) => matches!(
+                error.kind(),
+                ErrorKind::Unavailable
+                    | ErrorKind::Timeout
+                    | ErrorKind::TooManyRequests
+                    | ErrorKind::Conflict
+                    | ErrorKind::Unauthorized
+                    | ErrorKind::Forbidden
+            ),
+            _ => false,
+        }
+    }
+}
+
+impl From<proxmox::Error> for Trouble {
+    fn from(error: proxmox::Error) -> Self {
+        Self::Proxmox(error)
+    }
+}
+
+impl From<kubernetes::Error> for Trouble {
+    fn from(error: kubernetes::Error) -> Self {
+        Self::Kubernetes(error)
+    }
+}
+
+impl From<RecordError> for Trouble {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::SlotTaken { vmid, .. } => {
+                Self::Foreign { vmid, what: "another machine's record holds the slot".to_owned() }
+            }
+            RecordError::Changed { name } => Self::RecordLost(name),
+            RecordError::Kubernetes { source, .. } => Self::Kubernetes(source),
+        }
+    }
+}
+
+/// An error and what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// A time in words: `90 s`, `5 min`.
+pub(super) fn words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds >= 120 && seconds.is_multiple_of(60) {
+        format!("{} min", seconds / 60)
+    } else {
+        format!("{seconds} s")
+    }
+}
+
+/// Tries at something, with pauses that grow, until a limit.
+pub(super) struct Tries {
+    end: Instant,
+    pauses: ExponentialBackoff,
+}
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+impl Tries {
+    /// Tries for `limit` at most, with the jitter of `seed`.
+    pub fn new(limit: Duration, seed: u64) -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(250))
+            .with_max_delay(LONGEST_PAUSE)
+            .with_factor(2.0)
+            .with_jitter()
+            .with_jitter_seed(seed)
+            .without_max_times()
+            .build();
+        Self { end: Instant::now() + limit, pauses }
+    }
+
+    /// Waits for the next try, if what went wrong may pass and there is time left.
+    ///
+    /// # Errors
+    /// What went wrong, for good.
+    pub async fn again(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+        let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
+        if !trouble.passes() || Instant::now() + pause > self.end {
+            return Err(trouble);
+        }
+        tracing::debug!(error = %trouble, ?pause, "trying again");
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+/// Tries something until it works, fails for good, or the limit is over: a future. The attempt must be safe to repeat.
+macro_rules! insist {
+    ($limit:expr, $seed:expr, $attempt:expr) => {
+        async {
+            let mut tries = $crate::machines::trouble::Tries::new($limit, $seed);
+            loop {
+                let attempt: Result<_, $crate::machines::trouble::Trouble> = async { $attempt }.await;
+                match attempt {
+                    Ok(done) => break Ok(done),
+                    Err(trouble) => {
+                        if let Err(trouble) = tries.again(trouble).await {
+                            break Err(trouble);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+pub(super) use insist;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreachable() -> Trouble {
+        Trouble::Proxmox(proxmox::Error {
+            kind: Kind::HostUnreachable,
+            call: "GET /x".to_owned(),
+            status: 595,
+            text: "no route".to_owned(),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_is_tried_again_until_the_limit_and_no_longer() {
+        let mut left = 3;
+        let done = insist!(Duration::from_mins(1), 1, {
+            left -= 1;
+            if left == 0 { Ok(7) } else { Err(unreachable()) }
+        });
+        assert_eq!(done.await.unwrap(), 7);
+
+        let started = Instant::now();
+        let failed = insist!(Duration::from_mins(1), 1, Err::<(), _>(unreachable())).await;
+        assert!(matches!(failed, Err(Trouble::Proxmox(_))));
+        assert!(started.elapsed() <= Duration::from_mins(1));
+        assert!(started.elapsed() > Duration::from_secs(30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_pass_ends_at_once() {
+        let mut tries = 0;
+        let failed = insist!(Duration::from_mins(1), 1, {
+            tries += 1;
+            Err::<(), _>(Trouble::pool("no such template"))
+        });
+        assert!(failed.await.is_err());
+        assert_eq!(tries, 1);
+    }
+}

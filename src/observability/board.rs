@@ -1,0 +1,106 @@
+//! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's watchdog and displays.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use super::status::{Decision, Status};
+use crate::machines::{Ending, Told};
+
+/// Decisions that are kept.
+const DECISIONS: usize = 100;
+
+#[derive(Debug, Default)]
+struct Inner {
+    status: Status,
+    decisions: VecDeque<Decision>,
+    next_due: Option<Timestamp>,
+}
+
+/// Where the daemon shows what it does.
+#[derive(Clone, Debug)]
+pub struct Board {
+    inner: Arc<Mutex<Inner>>,
+    rounds: watch::Sender<u64>,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self { inner: Arc::default(), rounds: watch::Sender::new(0) }
+    }
+}
+
+impl Board {
+    /// The status as of the last round.
+    pub fn status(&self) -> Status {
+        let inner = self.inner();
+        Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
+    }
+
+    /// A number that grows with every round: what the watchdog is fed by.
+    pub fn rounds(&self) -> watch::Receiver<u64> {
+        self.rounds.subscribe()
+    }
+
+    /// Whether everything was seen once and rounds run.
+    pub fn is_ready(&self) -> bool {
+        self.inner().status.ready
+    }
+
+    pub(crate) fn ready(&self) {
+        self.inner().status.ready = true;
+        self.rounds.send_modify(|_| {});
+    }
+
+    pub(crate) fn problem(&self, about: &str, what: &str) {
+        self.inner().status.problems.insert(about.to_owned(), what.to_owned());
+    }
+
+    pub(crate) fn clear(&self, about: &str) {
+        self.inner().status.problems.remove(about);
+    }
+
+    pub(crate) fn decided(&self, time: Timestamp, what: String) {
+        let mut inner = self.inner();
+        if inner.decisions.len() >= DECISIONS {
+            inner.decisions.pop_front();
+        }
+        inner.decisions.push_back(Decision { time, what });
+    }
+
+    pub(crate) fn heard(&self, told: &Told, now: Timestamp) {
+        let name = &told.record.name;
+        let what = match &told.ending {
+            Ending::Ready => format!("{name} is ready"),
+            Ending::Failed { reason, .. } => format!("{name} failed: {reason}"),
+            Ending::SlotTaken(what) => format!("{name} was not made: {what}"),
+            Ending::Removed => format!("{name} is gone"),
+            Ending::Discarded => format!("{name}: what was left of it is gone"),
+            Ending::GivenUp(why) => format!("{name} stays: {why}"),
+            Ending::Stuck(why) => format!("{name} is stuck: {why}"),
+        };
+        self.decided(now, what);
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.inner().next_due
+    }
+
+    /// Takes a round's result; problems and decisions stay.
+    pub(crate) fn publish(&self, status: Status, next_due: Option<Timestamp>) {
+        {
+            let mut inner = self.inner();
+            let problems = std::mem::take(&mut inner.status.problems);
+            let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
+            inner.status = Status { ready, rounds, problems, ..status };
+            inner.next_due = next_due;
+        }
+        self.rounds.send_modify(|count| *count += 1);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

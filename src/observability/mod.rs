@@ -1,0 +1,11 @@
+//! What an operator sees of a running daemon: its status, over a local socket; what systemd is told.
+
+mod board;
+mod notify;
+mod socket;
+mod status;
+
+pub use board::Board;
+pub use notify::Supervisor;
+pub use socket::{DEFAULT_SOCKET, SocketError, ask, serve};
+pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

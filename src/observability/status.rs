@@ -1,0 +1,132 @@
+//! The status of a running daemon, as `status --output json` prints it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Everything that `status` shows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// When it was put together.
+    pub time: Timestamp,
+    /// The instance's name.
+    pub instance: String,
+    /// `active` or `observe`.
+    pub mode: String,
+    /// Everything was seen once and rounds run.
+    pub ready: bool,
+    /// How many rounds there were.
+    pub rounds: u64,
+    /// What is wrong now, by what it concerns.
+    pub problems: BTreeMap<String, String>,
+    /// Pools in the order of the configuration.
+    pub pools: Vec<PoolStatus>,
+    /// Machines by name.
+    pub machines: Vec<MachineStatus>,
+    /// Nodes by name.
+    pub nodes: Vec<NodeStatus>,
+    /// Pods that wait.
+    pub pods: Vec<PodStatus>,
+    /// The last decisions, latest first.
+    pub decisions: Vec<Decision>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its Nodes.
+    pub nodes: u32,
+    /// Those that are ready.
+    pub ready: u32,
+    /// Machines that become nodes.
+    pub coming: u32,
+    /// Machines on their way out.
+    pub going: u32,
+    /// Its minimum.
+    pub min: u32,
+    /// Its maximum.
+    pub max: u32,
+    /// Requested share of its nodes' cpu, 0 to 1; `None` without nodes.
+    pub cpu_used: Option<f64>,
+    /// Requested share of its nodes' memory, 0 to 1; `None` without nodes.
+    pub memory_used: Option<f64>,
+    /// Free slots.
+    pub slots_free: u32,
+    /// Why it does not grow now, if so.
+    pub backoff: Option<String>,
+    /// What comes next, in words.
+    pub next: String,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineStatus {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its VMID.
+    pub vmid: u32,
+    /// Its host.
+    pub host: String,
+    /// Its address, empty with DHCP.
+    pub address: String,
+    /// Where it is in its life.
+    pub phase: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it was asked for.
+    pub created: Timestamp,
+    /// When each phase was entered.
+    pub entered: BTreeMap<String, Timestamp>,
+    /// Its Node.
+    pub node: Option<String>,
+    /// What it waits for, or what it was made for.
+    pub why: String,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: Option<String>,
+    /// The last round's verdict.
+    pub verdict: String,
+    /// Its utilization, 0 to 1.
+    pub utilization: Option<f64>,
+    /// Why, in words.
+    pub why: String,
+    /// When it may go at the earliest.
+    pub removable_at: Option<Timestamp>,
+}
+
+/// A pod that waits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// `namespace/name`.
+    pub pod: String,
+    /// The last round's verdict.
+    pub verdict: String,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// Something that was decided, or that happened to a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Decision {
+    /// When.
+    pub time: Timestamp,
+    /// What, in words.
+    pub what: String,
+}

@@ -1,0 +1,149 @@
+//! Storages: how they are configured, and what a host has of them.
+
+use serde_json::Value;
+
+use super::answer::{flag_of, number_of, text_of};
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+
+/// A storage as the cluster's configuration has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageConfig {
+    /// Its name.
+    pub name: String,
+    /// Its plugin, e.g. `lvmthin`.
+    pub kind: String,
+    /// What it may hold, e.g. `images`.
+    pub content: Vec<String>,
+    /// All hosts see the same volumes.
+    pub shared: bool,
+    /// The hosts that have it; empty means all.
+    pub hosts: Vec<String>,
+    /// It is switched off.
+    pub disabled: bool,
+}
+
+/// A storage on one host, asked of that host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageStatus {
+    /// Its name.
+    pub name: String,
+    /// Its plugin, e.g. `lvmthin`.
+    pub kind: String,
+    /// What it may hold, e.g. `images`.
+    pub content: Vec<String>,
+    /// All hosts see the same volumes.
+    pub shared: bool,
+    /// It can be used now.
+    pub active: bool,
+    /// Size in bytes.
+    pub total: i64,
+    /// Bytes that can still be allocated. A thin pool counts what is written, not what is promised.
+    pub available: i64,
+}
+
+/// Whether a storage of this kind makes linked clones of a template's disk, by Proxmox's storage plugins: thick LVM and
+/// iSCSI cannot. `None` for a kind that is not known: [`Client::can_clone`] asks Proxmox about a template.
+pub fn makes_linked_clones(kind: &str) -> Option<bool> {
+    match kind {
+        "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs" | "lvmthin" | "zfspool" | "zfs" | "rbd" => {
+            Some(true)
+        }
+        "lvm" | "iscsi" | "iscsidirect" | "pbs" | "esxi" => Some(false),
+        _ => None,
+    }
+}
+
+impl StorageConfig {
+    /// Whether VM disks may be put there.
+    pub fn holds_disks(&self) -> bool {
+        !self.disabled && self.content.iter().any(|kind| kind == "images")
+    }
+
+    /// Whether a host has it.
+    pub fn is_on(&self, host: &str) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|name| name == host)
+    }
+}
+
+impl Client {
+    /// The storages of the cluster that the token may see (`Datastore.Audit` or `Datastore.AllocateSpace` on them).
+    pub async fn storage_config(&self) -> Result<Vec<StorageConfig>, Error> {
+        let data = self.get(Lane::Free, "/storage", &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET /storage", "no list"))?;
+        Ok(rows.iter().map(config).collect())
+    }
+
+    /// A host's storages, or only the one of this name. Name one where you can: the host wakes each storage that it is
+    /// asked about, and one that hangs holds the answer up.
+    pub async fn storages_on(&self, host: &str, only: Option<&str>) -> Result<Vec<StorageStatus>, Error> {
+        let path = format!("/nodes/{}/storage", encode(host));
+        let query: Vec<_> = only.map(|name| ("storage", name.to_owned())).into_iter().collect();
+        let data = self.get(Lane::Lifecycle(host), &path, &query).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET storage", "no list"))?;
+        Ok(rows.iter().map(status).collect())
+    }
+}
+
+fn words(row: &Value, field: &str) -> Vec<String> {
+    let text = text_of(row, field).unwrap_or_default();
+    let mut words: Vec<_> =
+        text.split([',', ';', ' ']).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect();
+    // Proxmox lists them in any order.
+    words.sort();
+    words
+}
+
+fn config(row: &Value) -> StorageConfig {
+    let kind = text_of(row, "type").unwrap_or_default();
+    // These are shared by nature and need no flag.
+    let by_nature = ["nfs", "cifs", "cephfs", "glusterfs", "rbd", "iscsi", "iscsidirect", "zfs", "pbs"];
+    StorageConfig {
+        name: text_of(row, "storage").unwrap_or_default(),
+        content: words(row, "content"),
+        shared: flag_of(row, "shared") || by_nature.contains(&kind.as_str()),
+        hosts: words(row, "nodes"),
+        disabled: flag_of(row, "disable"),
+        kind,
+    }
+}
+
+fn status(row: &Value) -> StorageStatus {
+    StorageStatus {
+        name: text_of(row, "storage").unwrap_or_default(),
+        kind: text_of(row, "type").unwrap_or_default(),
+        content: words(row, "content"),
+        shared: flag_of(row, "shared"),
+        active: flag_of(row, "active"),
+        total: number_of(row, "total").unwrap_or(0),
+        available: number_of(row, "avail").unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_shared_by_nature_needs_no_flag() {
+        let rows = [
+            json!({"storage": "nas", "type": "nfs", "content": "iso,images", "nodes": "pve2,pve1"}),
+            json!({"storage": "dir", "type": "dir", "content": "images", "shared": 1, "disable": "1"}),
+            json!({"storage": "thick", "type": "lvm", "content": "rootdir"}),
+        ];
+        let [nas, dir, thick] = rows.each_ref().map(config);
+        assert!(nas.shared && nas.holds_disks() && nas.is_on("pve1") && !nas.is_on("pve3"));
+        assert!(dir.shared && !dir.holds_disks() && dir.is_on("pve3"));
+        assert!(!thick.shared && !thick.holds_disks());
+    }
+
+    #[test]
+    fn thick_lvm_makes_no_linked_clones() {
+        for (kind, linked) in
+            [("lvm", Some(false)), ("lvmthin", Some(true)), ("dir", Some(true)), ("new", None)]
+        {
+            assert_eq!(makes_linked_clones(kind), linked, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Lists of tasks, and what a task's log says about its work: how a restarted daemon finds what it had begun.
+
+use super::answer::{number_of, text_of};
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+use super::task::{Exit, TaskStatus};
+use super::upid::Upid;
+
+/// The most rows that one list holds where the filter does not say.
+const ROWS: u32 = 500;
+
+/// Which tasks of a host to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// Only tasks about this VMID. A clone is about its **template**: see [`Client::clone_target`].
+    pub vmid: Option<u32>,
+    /// Only tasks of this kind, e.g. `qmclone`.
+    pub kind: Option<String>,
+    /// Only tasks that began at this Unix time (seconds) or later.
+    pub since: Option<i64>,
+    /// At most so many rows; 500 where it is absent.
+    pub limit: Option<u32>,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRow {
+    /// Its id.
+    pub upid: Upid,
+    /// What it is about, mostly a VMID.
+    pub about: String,
+    /// Who began it: `user@realm!token`, or `user@realm`.
+    pub user: String,
+    /// When it began, Unix time in seconds.
+    pub started: i64,
+    /// When it ended, Unix time in seconds.
+    pub ended: Option<i64>,
+    /// Whether it runs, or how it ended.
+    pub status: TaskStatus,
+}
+
+impl Client {
+    /// A host's tasks, running and ended, newest first. Without `Sys.Audit` on the host only the token's own are listed.
+    pub async fn tasks(&self, host: &str, filter: &TaskFilter) -> Result<Vec<TaskRow>, Error> {
+        let path = format!("/nodes/{}/tasks", encode(host));
+        let limit = filter.limit.unwrap_or(ROWS);
+        // Without a source only ended tasks are listed.
+        let mut query = vec![("source", "all".to_owned()), ("limit", limit.to_string())];
+        query.extend(filter.vmid.map(|vmid| ("vmid", vmid.to_string())));
+        query.extend(filter.kind.clone().map(|kind| ("typefilter", kind)));
+        query.extend(filter.since.map(|since| ("since", since.to_string())));
+        let data = self.get(Lane::Free, &path, &query).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET tasks", "no list"))?;
+        Ok(rows.iter().filter_map(row).collect())
+    }
+
+    /// The VMID that a clone task makes, once its log says so: the task's id only names the template.
+    ///
+    /// `None` before the log's first line, and where qemu-server is older than 9.1.6, whose log does not say it.
+    pub async fn clone_target(&self, upid: &Upid) -> Result<Option<u32>, Error> {
+        let path = format!("/nodes/{}/tasks/{}/log", encode(upid.node()), encode(upid.as_str()));
+        let data = self.get(Lane::Lifecycle(upid.node()), &path, &[("limit", "5".to_owned())]).await?;
+        let lines = data.as_array().into_iter().flatten().filter_map(|line| text_of(line, "t"));
+        Ok(lines.into_iter().find_map(|line| target(&line)))
+    }
+
+    /// The disks that a destroy could not remove, by their volume ids: an administrator has to.
+    ///
+    /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK` all the same before that.
+    pub async fn leaked_disks(&self, upid: &Upid) -> Result<Vec<String>, Error> {
+        let lines = self.task_log_tail(upid, usize::MAX).await?;
+        Ok(lines.iter().filter_map(|line| leaked(line)).collect())
+    }
+}
+
+fn row(data: &serde_json::Value) -> Option<TaskRow> {
+    let upid = Upid::parse(&text_of(data, "upid")?)?;
+    let ended = number_of(data, "endtime");
+    let status = match text_of(data, "status") {
+        Some(text) if text != "RUNNING" => TaskStatus::Ended(Exit::read(&text)),
+        None if ended.is_some() => TaskStatus::Ended(Exit::Unknown),
+        _ => TaskStatus::Running,
+    };
+    // A running task's row has the token in `user`, an ended one's beside it.
+    let user = text_of(data, "user").unwrap_or_default();
+    let user = match text_of(data, "tokenid") {
+        Some(token) if !user.contains('!') => format!("{user}!{token}"),
+        _ => user,
+    };
+    let started = number_of(data, "starttime").unwrap_or(0);
+    Some(TaskRow { upid, about: text_of(data, "id").unwrap_or_default(), user, started, ended, status })
+}
+
+/// Reads `creating a clone of VM 9000 with ID 120`.
+fn target(line: &str) -> Option<u32> {
+    line.strip_prefix("creating a clone of VM ")?.split_once(" with ID ")?.1.trim().parse().ok()
+}
+
+/// Reads `Could not remove disk 'local-lvm:vm-120-disk-0', check manually: …`, as a warning or as a plain line.
+fn leaked(line: &str) -> Option<String> {
+    let rest = line.split_once("ould not remove disk '")?.1;
+    Some(rest.split_once('\'')?.0.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const UPID: &str = "UPID:pve1:00000B8B:0008A7C7:6B00E73E:qmclone:9010:autoscaler@pve!agent:";
+
+    #[test]
+    fn running_and_ended_rows_name_the_same_user() {
+        let running = json!({"upid": UPID, "status": "RUNNING", "saved": "0", "id": "9010", "starttime": 5,
+            "user": "autoscaler@pve!agent"});
+        let ended = json!({"upid": UPID, "status": "WARNINGS: 1", "id": "9010", "starttime": "5", "endtime": 9,
+            "user": "autoscaler@pve", "tokenid": "agent"});
+        let (running, ended) = (row(&running).unwrap(), row(&ended).unwrap());
+        assert_eq!(running.status, TaskStatus::Running);
+        assert_eq!(ended.status, TaskStatus::Ended(Exit::Warnings(1)));
+        assert_eq!((&running.user, running.started), (&ended.user, ended.started));
+        assert_eq!(row(&json!({"upid": "nonsense"})), None);
+    }
+
+    #[test]
+    fn logs_tell_the_new_vmid_and_the_disks_that_stay() {
+        assert_eq!(target("creating a clone of VM 9010 with ID 120"), Some(120));
+        assert_eq!(target("create full clone of drive scsi0 (local:120/vm-120-disk-0.raw)"), None);
+        let lines = [
+            "WARN: Could not remove disk 'shared:212/vm-212-disk-0.qcow2', check manually: cfs-lock 'storage-shared' error: no quorum!",
+            "Could not remove disk 'tank:vm-7-disk-1', check manually: dataset is busy",
+        ];
+        assert_eq!(
+            lines.map(|line| leaked(line).unwrap_or_default()),
+            ["shared:212/vm-212-disk-0.qcow2", "tank:vm-7-disk-1"]
+        );
+        assert_eq!(leaked("purging VM 120 from related configurations.."), None);
+    }
+}
