@@ -45,6 +45,21 @@ impl Resources {
         }
     }
 
+    /// How many pods with these requests fit into what is free (`self`); an amount that is not asked for does not count
+    /// (kube-scheduler's `fitsRequest`).
+    pub fn copies(&self, wanted: &Self) -> i64 {
+        let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
+        let other = wanted.other.iter().map(|(name, amount)| {
+            let free = self.other.get(name).copied().unwrap_or(0);
+            times(*amount, free)
+        });
+        times(wanted.cpu_milli, self.cpu_milli)
+            .min(times(wanted.memory, self.memory))
+            .min(times(wanted.ephemeral_storage, self.ephemeral_storage))
+            .min(self.pods.max(0))
+            .min(other.min().unwrap_or(i64::MAX))
+    }
+
     /// Takes `less` from every amount, saturating; the result may be negative.
     pub fn subtract(&mut self, less: &Self) {
         self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);

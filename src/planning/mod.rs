@@ -6,15 +6,20 @@
 //! ```
 
 mod budgets;
+mod choosing;
+mod classes;
 mod drain;
+mod filling;
 mod fresh;
 mod health;
 mod names;
+mod packing;
 mod pending;
 mod removal;
 mod rooms;
 mod scale_down;
 mod scale_up;
+mod search;
 mod utilization;
 mod verdict;
 
@@ -32,8 +37,9 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let pods = sorted_pods(snapshot);
     let snapshot = &sorted(snapshot);
-    let mut view = View::new(snapshot, config);
+    let mut view = View::new(snapshot, pods, config);
     let growth = scale_up::decide(&mut view);
     let shrinkage = scale_down::decide(&mut view, &growth);
     Plan {
@@ -50,8 +56,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 /// # Errors
 /// A pod has come that must not be evicted: it, and why.
 pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evictions, String> {
-    let mut pods: Vec<_> =
-        snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).cloned().collect();
+    let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     rules
@@ -59,11 +64,33 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The snapshot with everything in order of its names, so that the order of arrival decides nothing.
+/// All pods in order of their names, so that the order of arrival decides nothing.
+fn sorted_pods(snapshot: &Snapshot) -> Vec<&Arc<Pod>> {
+    let mut pods: Vec<_> = snapshot.pods.iter().collect();
+    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    pods
+}
+
+/// The snapshot without its pods, with everything else in order of its names.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
-    let mut sorted = snapshot.clone();
+    let mut sorted = Snapshot {
+        time: snapshot.time,
+        nodes: snapshot.nodes.clone(),
+        pods: Vec::new(),
+        namespaces: snapshot.namespaces.clone(),
+        controllers: snapshot.controllers.clone(),
+        daemon_sets: snapshot.daemon_sets.clone(),
+        budgets: snapshot.budgets.clone(),
+        volumes: snapshot.volumes.clone(),
+        claims: snapshot.claims.clone(),
+        storage_classes: snapshot.storage_classes.clone(),
+        csi_nodes: snapshot.csi_nodes.clone(),
+        attachments: snapshot.attachments.clone(),
+        priority_classes: snapshot.priority_classes.clone(),
+        proxmox: snapshot.proxmox.clone(),
+        memory: snapshot.memory.clone(),
+    };
     sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    sorted.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     if let Some(machines) = &mut sorted.proxmox.machines {
@@ -74,29 +101,40 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 
 /// What both halves of a decision work on.
 struct View<'a> {
+    /// Without its pods.
     snapshot: &'a Snapshot,
     config: &'a Config,
+    /// All pods, sorted.
+    pods: Vec<&'a Arc<Pod>>,
     /// The cluster; pending pods are placed into it by scaling up.
     world: World,
     /// The snapshot's nodes come first in the world, in this order.
     existing: usize,
     /// Pods with a node that count, by their node's index.
-    bound: Vec<Vec<Arc<Pod>>>,
+    bound: Vec<Vec<&'a Arc<Pod>>>,
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, config: &'a Config) -> Self {
+    fn new(snapshot: &'a Snapshot, pods: Vec<&'a Arc<Pod>>, config: &'a Config) -> Self {
         let priorities = pending::Priorities::new(snapshot, config);
-        // Expendable pods hold no room: whoever needs it may have it.
-        let kept: Vec<_> = snapshot.pods.iter().filter(|pod| !priorities.expendable(pod)).cloned().collect();
-        let trimmed = Snapshot { pods: kept, ..snapshot.clone() };
-        let mut world = World::new(&trimmed);
+        let mut world = World::without_pods(snapshot);
+        for set in &snapshot.daemon_sets {
+            world.announce(&set.pod);
+        }
         let index: BTreeMap<&str, NodeIndex> =
             snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
         let mut bound = vec![Vec::new(); snapshot.nodes.len()];
-        for pod in &trimmed.pods {
+        for &pod in &pods {
+            // Expendable pods hold no room: whoever needs it may have it.
+            if priorities.expendable(pod) {
+                continue;
+            }
+            world.announce(pod);
             if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                bound[at].push(pod.clone());
+                if !pod.is_finished() {
+                    world.place(pod, at);
+                }
+                bound[at].push(pod);
             }
         }
         for (at, node) in snapshot.nodes.iter().enumerate() {
@@ -104,7 +142,7 @@ impl<'a> View<'a> {
                 world.close(at);
             }
         }
-        Self { snapshot, config, world, existing: snapshot.nodes.len(), bound }
+        Self { snapshot, config, pods, world, existing: snapshot.nodes.len(), bound }
     }
 }
 

@@ -44,8 +44,8 @@ impl<'a> Priorities<'a> {
 }
 
 /// A pod that waits.
-pub(super) struct Waiting {
-    pub pod: Arc<Pod>,
+pub(super) struct Waiting<'a> {
+    pub pod: &'a Arc<Pod>,
     pub priority: i32,
     /// Decided already, without looking for room.
     pub settled: Option<PodOutcome>,
@@ -54,15 +54,14 @@ pub(super) struct Waiting {
 }
 
 /// The pods that wait for a node, in the snapshot's order, then those that will lose theirs.
-pub(super) fn waiting(view: &View) -> Vec<Waiting> {
+pub(super) fn waiting<'a>(view: &View<'a>) -> Vec<Waiting<'a>> {
     let priorities = Priorities::new(view.snapshot, view.config);
     let mut all: Vec<_> = view
-        .snapshot
         .pods
         .iter()
         .filter(|pod| waits(pod))
         .map(|pod| Waiting {
-            pod: pod.clone(),
+            pod,
             priority: priorities.of(pod),
             settled: settled(pod, &priorities, view),
             listed: true,
@@ -74,7 +73,7 @@ pub(super) fn waiting(view: &View) -> Vec<Waiting> {
         }
         for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
             let priority = priorities.of(pod);
-            all.push(Waiting { pod: pod.clone(), priority, settled: None, listed: false });
+            all.push(Waiting { pod, priority, settled: None, listed: false });
         }
     }
     all

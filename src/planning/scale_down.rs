@@ -186,7 +186,7 @@ fn after(time: Timestamp, wait: Duration) -> Timestamp {
 fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Growth) -> Together {
     let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     for (pod, at) in &growth.placed {
-        waiting.entry(*at).or_default().push(pod.clone());
+        waiting.entry(*at).or_default().push((*pod).clone());
     }
     let offered = |at: NodeIndex| &view.snapshot.nodes[at].allocatable;
     let most_cpu = (0..view.existing).map(|at| offered(at).cpu_milli).max().unwrap_or(0).max(1);

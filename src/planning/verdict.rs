@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::classes::alike;
 use super::rooms::Full;
 use super::scale_up::Packer;
 use crate::model::plan::{PodOutcome, PodVerdict, PoolReason};
@@ -19,7 +20,7 @@ pub(super) enum Spot {
 
 pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
     // Equal pods that wait next to each other have equal reasons.
-    let mut last: Option<(Arc<Pod>, PodOutcome, Vec<PoolReason>)> = None;
+    let mut last: Option<(&Arc<Pod>, PodOutcome, Vec<PoolReason>)> = None;
     let mut verdicts = Vec::new();
     for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
         let mut verdict = PodVerdict {
@@ -34,31 +35,19 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
             (Some(settled), _) => verdict.verdict = settled,
             (None, Spot::Node(node)) => place(packer, node, &mut verdict),
             (None, Spot::None) => {
-                let known = last.take().filter(|(pod, ..)| alike(pod, &waiting.pod));
+                let known = last.take().filter(|(pod, ..)| alike(pod, waiting.pod));
                 let (outcome, reasons) = match known {
                     Some((_, outcome, reasons)) => (outcome, reasons),
-                    None => why_nowhere(packer, &waiting.pod),
+                    None => why_nowhere(packer, waiting.pod),
                 };
                 verdict.verdict = outcome;
                 verdict.reasons.clone_from(&reasons);
-                last = Some((waiting.pod.clone(), outcome, reasons));
+                last = Some((waiting.pod, outcome, reasons));
             }
         }
         verdicts.push(verdict);
     }
     verdicts
-}
-
-fn alike(a: &Pod, b: &Pod) -> bool {
-    a.namespace == b.namespace
-        && a.labels == b.labels
-        && a.requests == b.requests
-        && a.node_selector == b.node_selector
-        && a.affinity == b.affinity
-        && a.tolerations == b.tolerations
-        && a.spread == b.spread
-        && a.host_ports == b.host_ports
-        && a.volumes == b.volumes
 }
 
 fn place(packer: &Packer, node: NodeIndex, verdict: &mut PodVerdict) {
@@ -70,9 +59,7 @@ fn place(packer: &Packer, node: NodeIndex, verdict: &mut PodVerdict) {
         verdict.node = Some(packer.view.world.node(node).node.name.clone());
     } else {
         verdict.verdict = PodOutcome::NewNode;
-        // New nodes are planned in the order in which they come into the world.
-        let planned = packer.planned.binary_search_by_key(&node, |planned| planned.node);
-        let pool = planned.ok().map(|at| packer.planned[at].pool);
+        let pool = packer.machine_at(node).map(|machine| packer.planned[machine].pool);
         verdict.pool = pool.map(|pool| packer.view.config.pools[pool].name.clone());
     }
 }

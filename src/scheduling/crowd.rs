@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::world::{NodeIndex, SimNode};
+use super::inter_pod_affinity;
+use super::world::{NodeIndex, SimNode, World};
 use crate::model::pod::Pod;
 
 /// Pods of one namespace with equal labels and anti-affinity, all being deleted or none.
@@ -23,6 +24,8 @@ pub(super) struct Kind {
 pub(super) struct Crowd {
     kinds: Vec<Kind>,
     numbers: BTreeMap<ByTraits, usize>,
+    /// Those with required anti-affinity.
+    repellers: Vec<usize>,
 }
 
 /// A pod that compares by what other pods see of it.
@@ -49,9 +52,13 @@ impl Crowd {
         let number = match self.numbers.get(&traits) {
             Some(&number) => number,
             None => {
+                let next = self.kinds.len();
                 self.kinds.push(Kind { pod: pod.clone(), at: BTreeMap::new() });
-                self.numbers.insert(traits, self.kinds.len() - 1);
-                self.kinds.len() - 1
+                self.numbers.insert(traits, next);
+                if !pod.affinity.anti.is_empty() {
+                    self.repellers.push(next);
+                }
+                next
             }
         };
         let at = &mut self.kinds[number].at;
@@ -60,6 +67,16 @@ impl Crowd {
         if *count <= 0 {
             at.remove(&node);
         }
+    }
+
+    /// Kinds that have required anti-affinity.
+    pub(super) fn repellers(&self) -> impl Iterator<Item = &Kind> {
+        self.repellers.iter().map(|&number| &self.kinds[number]).filter(|kind| !kind.at.is_empty())
+    }
+
+    /// Whether the anti-affinity of any pod speaks of this one.
+    pub(super) fn repels(&self, pod: &Pod, world: &World) -> bool {
+        self.repellers().any(|kind| inter_pod_affinity::repels(&kind.pod, pod, None, world))
     }
 
     pub(super) fn kinds(&self) -> impl Iterator<Item = &Kind> {

@@ -1,5 +1,6 @@
 //! InterPodAffinity: required affinity and anti-affinity of the pod, and the anti-affinity of those that run.
 
+use super::crowd::Kind;
 use super::refusal::Refusal;
 use super::selector::labels_match;
 use super::topology::{Domain, Key};
@@ -31,10 +32,13 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         state.affinity.entry(&term.topology_key, world);
     }
     let asks = !wanted.pods.is_empty() || !wanted.anti.is_empty();
-    if asks || world.has_anti_affinity() {
-        for kind in world.crowd().kinds().filter(|kind| asks || !kind.pod.affinity.anti.is_empty()) {
-            state.count_all(pod, &kind.pod, &|| kind.at.iter().map(|(node, count)| (*node, *count)), world);
-        }
+    let mut count = |kind: &Kind| {
+        state.count_all(pod, &kind.pod, &|| kind.at.iter().map(|(node, count)| (*node, *count)), world);
+    };
+    if asks {
+        world.crowd().kinds().for_each(&mut count);
+    } else if world.has_anti_affinity() {
+        world.crowd().repellers().for_each(&mut count);
     }
     state
 }
@@ -129,6 +133,12 @@ impl Domains {
 
 fn occupied((key, counts): &(Key, Vec<i64>), domain: &impl Fn(&Key) -> Domain) -> bool {
     matches!(domain(key), Domain::Known(number) if counts.get(number).is_some_and(|count| *count > 0))
+}
+
+/// Whether required anti-affinity of `owner`, over this key or any, speaks of `other`.
+pub(super) fn repels(owner: &Pod, other: &Pod, key: Option<&str>, world: &World) -> bool {
+    let mut terms = owner.affinity.anti.iter();
+    terms.any(|term| key.is_none_or(|key| term.topology_key == key) && matches(term, owner, other, world))
 }
 
 fn matches_all(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, world: &World) -> bool {

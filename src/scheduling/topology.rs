@@ -82,14 +82,14 @@ impl Topology {
 }
 
 impl Topologies {
-    /// Whether no pod speaks of any domain, so that a node's labels do not set it apart.
-    pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    /// Whether the key was announced.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        self.all.iter().any(|one| one.key == key)
     }
 
     /// Announces a key: its domains are kept from now on.
     pub(super) fn announce(&mut self, key: &str, nodes: &[SimNode]) {
-        if self.all.iter().all(|one| one.key != key) {
+        if !self.knows(key) {
             self.all.push(Arc::new(Topology::new(key, nodes)));
         }
     }

@@ -13,10 +13,13 @@ use super::{
 };
 use crate::model::Snapshot;
 use crate::model::node::Node;
-use crate::model::pod::{HostPort, Pod, PodPhase};
+use crate::model::pod::{HostPort, Pod, PodPhase, Volume, VolumeSource};
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
 use crate::model::workload::{CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim};
+
+/// The label that makes every node a domain.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A node's place in its world; stays valid while the world lives.
 pub type NodeIndex = usize;
@@ -52,6 +55,8 @@ pub struct SimNode {
 #[derive(Clone, Debug)]
 pub struct World {
     nodes: Vec<SimNode>,
+    /// What is free on each node, close together: most nodes are ruled out by it.
+    free: Vec<Free>,
     namespaces: Arc<BTreeMap<String, Labels>>,
     volumes: Arc<Volumes>,
     topologies: Topologies,
@@ -60,6 +65,14 @@ pub struct World {
     /// How many pods with required anti-affinity there are.
     anti: i64,
     claims_in_use: BTreeMap<(String, String), i64>,
+}
+
+/// What is free of what every pod asks for.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    cpu_milli: i64,
+    memory: i64,
+    pods: i64,
 }
 
 /// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
@@ -71,6 +84,7 @@ pub struct Prepared {
     affinity: inter_pod_affinity::State,
     /// Spread or affinity has a say.
     social: bool,
+    volumes_matter: bool,
     binding: volume_binding::State,
     volumes_refused: Option<Refusal>,
 }
@@ -97,6 +111,7 @@ impl World {
     pub fn without_pods(snapshot: &Snapshot) -> Self {
         let mut world = Self {
             nodes: Vec::with_capacity(snapshot.nodes.len()),
+            free: Vec::with_capacity(snapshot.nodes.len()),
             namespaces: Arc::new(
                 snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect(),
             ),
@@ -153,9 +168,26 @@ impl World {
         self.crowd.get_or_init(|| Crowd::new(&self.nodes))
     }
 
-    /// Whether no pod speaks of any domain: then nodes that differ in name and host name only are alike for every pod.
-    pub fn is_flat(&self) -> bool {
-        self.topologies.is_empty()
+    /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names alone are alike
+    /// for every pod.
+    pub fn tells_hosts_apart(&self) -> bool {
+        self.topologies.knows(HOSTNAME)
+    }
+
+    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that equal nodes take
+    /// equal sets of such pods.
+    pub fn is_plain(&self, pod: &Pod) -> bool {
+        pod.affinity.pods.is_empty()
+            && pod.affinity.anti.is_empty()
+            && pod.host_ports.is_empty()
+            && pod.spread.iter().all(|one| !one.hard)
+            && !pod.volumes.iter().any(volume_matters)
+            && (!self.has_anti_affinity() || !self.crowd().repels(pod, self))
+    }
+
+    /// How many pods with these requests the node has room for.
+    pub fn room_for(&self, requests: &Resources, node: NodeIndex) -> i64 {
+        self.nodes[node].free().copies(requests)
     }
 
     pub(super) fn key(&self, name: &str) -> Key {
@@ -169,7 +201,9 @@ impl World {
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
         self.topologies.add_node(&node.labels);
-        self.nodes.push(SimNode::empty(node));
+        let sim = SimNode::empty(node);
+        self.free.push(Free::of(&sim));
+        self.nodes.push(sim);
         self.nodes.len() - 1
     }
 
@@ -217,6 +251,7 @@ impl World {
     }
 
     fn count(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
+        self.free[node] = Free::of(&self.nodes[node]);
         if !pod.affinity.anti.is_empty() {
             self.anti += by;
         }
@@ -237,6 +272,7 @@ impl World {
             social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
             spread,
             affinity,
+            volumes_matter: pod.volumes.iter().any(volume_matters),
             binding: volume_binding::prepare(pod, &self.volumes),
             volumes_refused: volume_restrictions::prepare(pod, self),
         }
@@ -254,6 +290,16 @@ impl World {
         Ok(())
     }
 
+    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
+    pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
+    }
+
+    /// Whether the node is open and takes the pod. Says no quickly where there is no room.
+    pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.has_room(prepared, node) && self.check(prepared, node).is_ok()
+    }
+
     /// The same for a node that is not in the world yet, as if it were.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
         self.check_alone(prepared, node)?;
@@ -263,6 +309,20 @@ impl World {
             prepared.affinity.check(&domain)?;
         }
         Ok(())
+    }
+
+    /// Whether the pod accepts the node's taints and labels, whatever room it has.
+    pub fn accepts(pod: &Pod, node: &Node) -> bool {
+        !pod.resource_claims
+            && node_unschedulable::check(pod, node).is_ok()
+            && taint_toleration::check(pod, node).is_ok()
+            && node_affinity::check(pod, node).is_ok()
+    }
+
+    /// Whether required anti-affinity over host names keeps the two off the same node.
+    pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
+        let host = Some(HOSTNAME);
+        inter_pod_affinity::repels(a, b, host, self) || inter_pod_affinity::repels(b, a, host, self)
     }
 
     /// The filters that look at nothing but the node.
@@ -276,7 +336,7 @@ impl World {
         node_affinity::check(pod, &sim.node)?;
         node_ports::check(pod, &sim.ports)?;
         node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used)?;
-        if !pod.volumes.is_empty() {
+        if prepared.volumes_matter {
             let others = sim.pods.iter().map(AsRef::as_ref);
             volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others.clone())?;
             node_volume_limits::check(pod, &sim.node.name, others, &self.volumes)?;
@@ -323,9 +383,31 @@ impl World {
             prepared.affinity.count(pod, other, node, self, by);
             prepared.social = true;
         }
-        if !pod.volumes.is_empty() {
+        if prepared.volumes_matter {
             prepared.volumes_refused = volume_restrictions::prepare(pod, self);
         }
+    }
+}
+
+/// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
+pub fn volume_matters(volume: &Volume) -> bool {
+    matches!(volume.source, VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. })
+}
+
+impl Free {
+    fn of(sim: &SimNode) -> Self {
+        let offered = &sim.node.allocatable;
+        Self {
+            cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
+            memory: offered.memory - sim.used.memory,
+            pods: offered.pods - sim.used.pods,
+        }
+    }
+
+    fn holds(self, wanted: &Resources) -> bool {
+        (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
+            && (wanted.memory == 0 || wanted.memory <= self.memory)
+            && self.pods > 0
     }
 }
 
@@ -354,6 +436,13 @@ impl SimNode {
             open: true,
             counts_for_spread: true,
         }
+    }
+
+    /// What it offers and nobody has requested.
+    pub fn free(&self) -> Resources {
+        let mut free = self.node.allocatable.clone();
+        free.subtract(&self.used);
+        free
     }
 
     /// Places so many pods like this one, as [`World::place_copies`] does.
@@ -389,7 +478,7 @@ impl Prepared {
     pub fn is_plain(&self) -> bool {
         self.refusals_last()
             && self.pod.affinity.anti.is_empty()
-            && self.pod.volumes.is_empty()
+            && !self.volumes_matter
             && self.affinity.repels_nobody()
     }
 }
