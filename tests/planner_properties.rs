@@ -156,10 +156,10 @@ proptest! {
         let requests = requests(&snapshot);
         for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
             prop_assert!(!machine.pods.is_empty(), "a machine for nobody");
-            prop_assert!(fits(&requests, machine.pods.iter().cloned()), "{machine:?}");
+            prop_assert!(fits(&requests, machine.pods.iter().map(ToString::to_string)), "{machine:?}");
         }
         for verdict in &plan.pods {
-            let small = requests[&verdict.pod].cpu_milli <= OFFERED;
+            let small = requests[&*verdict.pod].cpu_milli <= OFFERED;
             prop_assert_eq!(verdict.verdict != PodOutcome::NoPoolFits, small, "{:?}", verdict);
         }
     }
@@ -171,7 +171,7 @@ proptest! {
         for node in &snapshot.nodes {
             let running = snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.id());
             let coming =
-                plan.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.pod.clone());
+                plan.pods.iter().filter(|pod| pod.node.as_deref() == Some(&node.name)).map(|pod| pod.pod.to_string());
             prop_assert!(fits(&requests, running.chain(coming)), "{}", node.name);
         }
     }
@@ -249,9 +249,9 @@ proptest! {
         let mut place: BTreeMap<String, String> = BTreeMap::new();
         for (made, machine) in (100..).zip(first.scale_up.iter().flat_map(|pool| &pool.machines)) {
             after.nodes.push(Arc::new(node(made, false)));
-            place.extend(machine.pods.iter().map(|pod| (pod.clone(), format!("n{made}"))));
+            place.extend(machine.pods.iter().map(|pod| (pod.to_string(), format!("n{made}"))));
         }
-        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.clone(), pod.node.clone()?))));
+        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node.as_ref()?.to_string()))));
         for pod in &mut after.pods {
             if let Some(node) = place.get(&pod.id()) {
                 let bound = Pod { node: Some(node.clone()), phase: PodPhase::Running, ..pod.as_ref().clone() };

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::pending::Waiting;
+use super::pending::{Priorities, Waiting};
 use super::verdict::Spot;
 use crate::model::Resources;
 use crate::model::node::Node;
@@ -38,42 +38,59 @@ pub(super) struct Demands {
     pub suits: Vec<Vec<bool>>,
 }
 
-/// The classes of what is still waiting: by priority, largest first, then in the pods' order.
-pub(super) fn of<'a>(
-    pods: &[Waiting<'a>],
-    spots: &[Spot],
-    prototypes: &[SimNode],
-) -> (Vec<Class<'a>>, Demands) {
-    let mut by_key: BTreeMap<Key, usize> = BTreeMap::new();
-    let mut by_demand: BTreeMap<Demand, usize> = BTreeMap::new();
-    let mut classes: Vec<Class> = Vec::new();
-    let mut demands = Demands::default();
-    let mut last = usize::MAX;
-    for (index, waiting) in pods.iter().enumerate() {
-        if waiting.settled.is_some() || spots[index] != Spot::None {
-            continue;
-        }
+/// Pods that are equal but for their names share a number.
+#[derive(Default)]
+pub(super) struct Groups<'a> {
+    by_key: BTreeMap<Key<'a>, usize>,
+    samples: Vec<&'a Arc<Pod>>,
+    last: usize,
+}
+
+impl<'a> Groups<'a> {
+    /// The number of the pod's group.
+    pub(super) fn number(&mut self, pod: &'a Arc<Pod>) -> usize {
         // Pods of one owner mostly come one after the other.
-        if !classes.get(last).is_some_and(|class| alike(class.sample, waiting.pod)) {
-            let next = classes.len();
-            last = *by_key.entry(Key(waiting.pod)).or_insert(next);
-            if last == next {
-                let row = demands.suits.len();
-                let row = *by_demand.entry(Demand::of(waiting.pod)).or_insert(row);
-                if row == demands.suits.len() {
-                    let suits = |one: &SimNode| World::accepts(waiting.pod, &one.node);
-                    demands.suits.push(prototypes.iter().map(suits).collect());
-                }
-                classes.push(Class {
-                    sample: waiting.pod,
-                    pods: Vec::new(),
-                    priority: waiting.priority,
-                    done: 0,
-                    demands: row,
-                });
+        if !self.samples.get(self.last).is_some_and(|sample| alike(sample, pod)) {
+            let next = self.samples.len();
+            self.last = *self.by_key.entry(Key(pod)).or_insert(next);
+            if self.last == next {
+                self.samples.push(pod);
             }
         }
-        classes[last].pods.push(index);
+        self.last
+    }
+
+    /// One pod of each group.
+    pub(super) fn samples(&self) -> &[&'a Arc<Pod>] {
+        &self.samples
+    }
+}
+
+/// The classes of what is still waiting: by priority, largest first, then in the pods' order.
+pub(super) fn of<'a>(
+    pods: &[Waiting],
+    spots: &[Spot],
+    samples: &[&'a Arc<Pod>],
+    priorities: &Priorities,
+    prototypes: &[SimNode],
+) -> (Vec<Class<'a>>, Demands) {
+    let mut members: Vec<Vec<usize>> = vec![Vec::new(); samples.len()];
+    for (index, (waiting, spot)) in pods.iter().zip(spots).enumerate() {
+        if waiting.settled.is_none() && *spot == Spot::None {
+            members[waiting.group].push(index);
+        }
+    }
+    let mut demands = Demands::default();
+    let mut rows: BTreeMap<Demand, usize> = BTreeMap::new();
+    let mut classes = Vec::new();
+    for (&sample, pods) in samples.iter().zip(members).filter(|(_, pods)| !pods.is_empty()) {
+        let next = demands.suits.len();
+        let row = *rows.entry(Demand::of(sample)).or_insert(next);
+        if row == next {
+            let suits = |one: &SimNode| World::accepts(sample, &one.node);
+            demands.suits.push(prototypes.iter().map(suits).collect());
+        }
+        classes.push(Class { sample, pods, priority: priorities.of(sample), done: 0, demands: row });
     }
     let size = largest_share(prototypes.iter().map(|one| one.node.as_ref()));
     classes.sort_by_cached_key(|class| {

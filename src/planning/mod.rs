@@ -12,6 +12,7 @@ mod drain;
 mod filling;
 mod fresh;
 mod health;
+mod ids;
 mod names;
 mod packing;
 mod pending;
@@ -28,6 +29,10 @@ pub use drain::Evictions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use classes::Groups;
+use ids::{Id, Ids};
+use pending::Waiting;
+
 use crate::config::Config;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
@@ -37,7 +42,7 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    let pods = sorted_pods(snapshot);
+    let pods = &snapshot.pods;
     let snapshot = &sorted(snapshot);
     let mut view = View::new(snapshot, pods, config);
     let growth = scale_up::decide(&mut view);
@@ -64,14 +69,7 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// All pods in order of their names, so that the order of arrival decides nothing.
-fn sorted_pods(snapshot: &Snapshot) -> Vec<&Arc<Pod>> {
-    let mut pods: Vec<_> = snapshot.pods.iter().collect();
-    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-    pods
-}
-
-/// The snapshot without its pods, with everything else in order of its names.
+/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival decides nothing.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {
         time: snapshot.time,
@@ -104,8 +102,10 @@ struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
     config: &'a Config,
-    /// All pods, sorted.
-    pods: Vec<&'a Arc<Pod>>,
+    ids: Ids,
+    /// Pods without a node, in order of their names.
+    waiting: Vec<Waiting<'a>>,
+    groups: Groups<'a>,
     /// The cluster; pending pods are placed into it by scaling up.
     world: World,
     /// The snapshot's nodes come first in the world, in this order.
@@ -115,7 +115,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, pods: Vec<&'a Arc<Pod>>, config: &'a Config) -> Self {
+    fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config) -> Self {
         let priorities = pending::Priorities::new(snapshot, config);
         let mut world = World::without_pods(snapshot);
         for set in &snapshot.daemon_sets {
@@ -123,26 +123,42 @@ impl<'a> View<'a> {
         }
         let index: BTreeMap<&str, NodeIndex> =
             snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-        let mut bound = vec![Vec::new(); snapshot.nodes.len()];
-        for &pod in &pods {
-            // Expendable pods hold no room: whoever needs it may have it.
-            if priorities.expendable(pod) {
-                continue;
-            }
-            world.announce(pod);
-            if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                if !pod.is_finished() {
-                    world.place(pod, at);
+        let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
+        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
+        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
+        let mut ids = Ids::default();
+        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
+        for (pod, id) in pods.iter().zip(named) {
+            if pending::waits(pod) {
+                let settled = pending::settled(pod, &priorities, config, snapshot.time);
+                let group = groups.number(pod);
+                waiting.push(Waiting { pod, id, group, settled, listed: true });
+            } else if !priorities.expendable(pod) {
+                // Expendable pods hold no room: whoever needs it may have it.
+                world.announce(pod);
+                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                    found[at].push((id, pod));
                 }
-                bound[at].push(pod);
             }
+        }
+        waiting.sort_by(|a, b| ids.compare(a.id, b.id));
+        let mut bound = Vec::with_capacity(found.len());
+        for (at, mut pods) in found.into_iter().enumerate() {
+            pods.sort_by(|a, b| ids.compare(a.0, b.0));
+            for (_, pod) in pods.iter().filter(|(_, pod)| !pod.is_finished()) {
+                world.place(pod, at);
+            }
+            bound.push(pods.into_iter().map(|(_, pod)| pod).collect());
+        }
+        for sample in groups.samples() {
+            world.announce(sample);
         }
         for (at, node) in snapshot.nodes.iter().enumerate() {
             if being_deleted(node) {
                 world.close(at);
             }
         }
-        Self { snapshot, config, pods, world, existing: snapshot.nodes.len(), bound }
+        Self { snapshot, config, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
     }
 }
 

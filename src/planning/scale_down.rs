@@ -184,6 +184,9 @@ fn after(time: Timestamp, wait: Duration) -> Timestamp {
 
 /// Finds the nodes whose pods fit elsewhere, all together.
 fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Growth) -> Together {
+    if drainable.is_empty() {
+        return Together::default();
+    }
     let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     for (pod, at) in &growth.placed {
         waiting.entry(*at).or_default().push((*pod).clone());

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
-use super::pending::{Waiting, waiting};
+use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
@@ -60,7 +60,9 @@ pub(super) struct Packer<'v, 'a> {
 }
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
-    let pods = waiting(view);
+    let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
+    add_leaving(view, &mut pods, &mut groups);
+    let priorities = Priorities::new(view.snapshot, view.config);
     let prototypes =
         view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let mut packer = Packer {
@@ -75,7 +77,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     };
     packer.add_upcoming();
     packer.place_nominated();
-    let (mut classes, demands) = classes::of(&packer.pods, &packer.spots, &packer.prototypes);
+    let (mut classes, demands) =
+        classes::of(&packer.pods, &packer.spots, groups.samples(), &priorities, &packer.prototypes);
     packer.demands = demands;
     packer.fill_known(&mut classes);
     packer.reach_minimum();
@@ -100,7 +103,7 @@ impl<'a> Packer<'_, 'a> {
                 _ => None,
             })
             .collect();
-        Growth { pools: self.growth(), verdicts, placed }
+        Growth { pools: self.growth(&verdicts), verdicts, placed }
     }
 
     /// The new machine that a node of the world stands for.
@@ -109,13 +112,21 @@ impl<'a> Packer<'_, 'a> {
         node.checked_sub(first).filter(|number| *number < self.planned.len())
     }
 
-    fn growth(&self) -> Vec<PoolGrowth> {
-        let mut on: Vec<Vec<String>> = vec![Vec::new(); self.planned.len()];
-        for (waiting, spot) in self.pods.iter().zip(&self.spots).filter(|(waiting, _)| waiting.listed) {
-            if let Spot::Node(node) = spot
-                && let Some(machine) = self.machine_at(*node)
-            {
-                on[machine].push(waiting.pod.id());
+    fn growth(&self, verdicts: &[PodVerdict]) -> Vec<PoolGrowth> {
+        let machine_of = |spot: &Spot| match spot {
+            Spot::Node(node) => self.machine_at(*node),
+            Spot::None => None,
+        };
+        // Listed pods come first, and have a verdict each.
+        let listed = &self.spots[..verdicts.len()];
+        let mut counts = vec![0; self.planned.len()];
+        for machine in listed.iter().filter_map(machine_of) {
+            counts[machine] += 1;
+        }
+        let mut on: Vec<Vec<Arc<str>>> = counts.into_iter().map(Vec::with_capacity).collect();
+        for (verdict, spot) in verdicts.iter().zip(listed) {
+            if let Some(machine) = machine_of(spot) {
+                on[machine].push(verdict.pod.clone());
             }
         }
         let seed = self.view.snapshot.memory.name_seed;

@@ -48,19 +48,14 @@ impl Crowd {
 
     /// Counts pods in (or out, with a negative number).
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
-        let traits = ByTraits(pod.clone());
-        let number = match self.numbers.get(&traits) {
-            Some(&number) => number,
-            None => {
-                let next = self.kinds.len();
-                self.kinds.push(Kind { pod: pod.clone(), at: BTreeMap::new() });
-                self.numbers.insert(traits, next);
-                if !pod.affinity.anti.is_empty() {
-                    self.repellers.push(next);
-                }
-                next
+        let next = self.kinds.len();
+        let number = *self.numbers.entry(ByTraits(pod.clone())).or_insert(next);
+        if number == next {
+            self.kinds.push(Kind { pod: pod.clone(), at: BTreeMap::new() });
+            if !pod.affinity.anti.is_empty() {
+                self.repellers.push(next);
             }
-        };
+        }
         let at = &mut self.kinds[number].at;
         let count = at.entry(node).or_default();
         *count += by;

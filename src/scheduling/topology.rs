@@ -56,14 +56,15 @@ impl Topology {
     fn add(&mut self, labels: &Labels) {
         let number = match labels.get(&self.key) {
             None => NOWHERE,
-            Some(value) => match self.numbers.get(value) {
-                Some(&number) => number,
-                None => {
+            Some(value) => {
+                if let Some(&number) = self.numbers.get(value) {
+                    number
+                } else {
                     let next = u32::try_from(self.numbers.len()).unwrap_or(NOWHERE);
                     self.numbers.insert(value.clone(), next);
                     next
                 }
-            },
+            }
         };
         self.of.push(number);
     }
