@@ -297,12 +297,7 @@ impl<'a> Packer<'_, 'a> {
         for index in 0..self.pools().len() {
             let pool = &self.pools()[index];
             let (name, min) = (pool.name.clone(), pool.min);
-            let leaving = (0..self.view.existing)
-                .filter(|&at| pool_of(&self.view.snapshot.nodes[at]) == Some(&name))
-                .filter(|&at| super::being_deleted(&self.view.snapshot.nodes[at]))
-                .count();
-            let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
-            while self.rooms.count(&name).saturating_sub(leaving) < min {
+            while self.rooms.staying(&name) < min {
                 let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
                 self.open(index, place, None);
             }
