@@ -2,7 +2,7 @@
 
 use super::classes::Class;
 use super::filling::{self, Item};
-use super::rooms::Place;
+use super::rooms::{Place, Rooms};
 use super::scale_up::Packer;
 use crate::config::Expander;
 use crate::model::Resources;
@@ -82,16 +82,21 @@ impl Packer<'_, '_> {
     }
 
     /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest machines.
-    pub(super) fn pick(&self, ranked: &[Ranked], takes: impl Fn(usize) -> bool) -> Option<(usize, Place)> {
+    pub(super) fn pick(
+        &self,
+        rooms: &Rooms,
+        ranked: &[Ranked],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Place)> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
             let key = |pool: usize| {
                 let name = &self.view.config.pools[pool].name;
-                (self.rooms.count(name), name)
+                (rooms.count(name), name)
             };
             let fitting = group.iter().map(|one| one.pool).filter(|&pool| takes(pool));
             let open = fitting.filter_map(|pool| {
-                let place = self.rooms.next(&self.view.config.pools[pool]).ok()?;
+                let place = rooms.next(&self.view.config.pools[pool]).ok()?;
                 Some((pool, place))
             });
             open.min_by(|a, b| key(a.0).cmp(&key(b.0)))

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::pending::{Priorities, Waiting};
 use super::verdict::Spot;
 use crate::model::Resources;
-use crate::model::node::Node;
 use crate::model::pod::{Affinity, HostPort, Pod, SpreadConstraint, Toleration, VolumeSource};
 use crate::model::selector::{Labels, NodeSelector};
 use crate::scheduling::{SimNode, World, volume_matters};
@@ -92,7 +91,7 @@ pub(super) fn of<'a>(
         }
         classes.push(Class { sample, pods, priority: priorities.of(sample), done: 0, demands: row });
     }
-    let size = largest_share(prototypes.iter().map(|one| one.node.as_ref()));
+    let size = largest_share(prototypes);
     classes.sort_by_cached_key(|class| {
         (Reverse(class.priority), Reverse(size(&class.sample.requests)), class.pods[0])
     });
@@ -100,10 +99,14 @@ pub(super) fn of<'a>(
 }
 
 /// How large requests are: their parts of the largest of these nodes' CPU and memory, summed, in millionths.
-fn largest_share<'n>(nodes: impl Iterator<Item = &'n Node> + Clone) -> impl Fn(&Resources) -> i128 {
-    let most_cpu = nodes.clone().map(|one| one.allocatable.cpu_milli).max().unwrap_or(0).max(1);
-    let most_memory = nodes.map(|one| one.allocatable.memory).max().unwrap_or(0).max(1);
-    let part = |amount: i64, most: i64| i128::from(amount) * 1_000_000 / i128::from(most);
+pub(super) fn largest_share(prototypes: &[SimNode]) -> impl Fn(&Resources) -> i64 + use<> {
+    let most = |of: fn(&Resources) -> i64| {
+        prototypes.iter().map(|one| of(&one.node.allocatable)).max().unwrap_or(0).max(1)
+    };
+    let (most_cpu, most_memory) = (most(|one| one.cpu_milli), most(|one| one.memory));
+    let part = |amount: i64, most: i64| {
+        i64::try_from(i128::from(amount) * 1_000_000 / i128::from(most)).unwrap_or(i64::MAX / 2)
+    };
     move |requests| part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
 }
 

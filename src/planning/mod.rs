@@ -8,6 +8,7 @@
 mod budgets;
 mod choosing;
 mod classes;
+mod draft;
 mod drain;
 mod filling;
 mod fresh;

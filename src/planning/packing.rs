@@ -1,10 +1,10 @@
 //! New machines: first for pods that other pods attract or repel, one by one; then for all the others, class by class.
 //!
-//! A plain class is packed by arithmetic: one node is filled with what is left, largest first, and the same filling is
+//! Plain classes are packed by arithmetic ([`super::draft`]): one node is filled with what is left, and the same filling is
 //! repeated as long as the pods and the room for it last.
 
 use super::classes::Class;
-use super::filling::{self, Item};
+use super::filling::Item;
 use super::scale_up::Packer;
 use super::search::Search;
 use crate::model::Resources;
@@ -57,7 +57,7 @@ impl<'a> Packer<'_, 'a> {
             }
             let ranked = ranked.get_or_insert_with(|| self.rank_social(number, classes));
             let takes = |pool: usize| self.view.world.check_fresh(&prepared, &self.prototypes[pool]).is_ok();
-            let Some((pool, place)) = self.pick(ranked, takes) else { return };
+            let Some((pool, place)) = self.pick(&self.rooms, ranked, takes) else { return };
             let at = self.open(pool, place, Some(&mut prepared));
             self.put(&mut classes[number], &mut prepared, at);
             search.add(at);
@@ -90,53 +90,15 @@ impl<'a> Packer<'_, 'a> {
         for &number in plain {
             self.fill(&mut classes[number], opened.clone());
         }
-        for (first, &number) in plain.iter().enumerate() {
-            while classes[number].left() > 0 {
-                let waiting: Vec<usize> =
-                    plain[first..].iter().copied().filter(|&other| classes[other].left() > 0).collect();
-                if !self.fill_new(classes, &waiting) {
-                    break;
-                }
-            }
+        let plain: Vec<usize> = plain.iter().copied().filter(|&number| classes[number].left() > 0).collect();
+        if plain.is_empty() {
+            return;
         }
-    }
-
-    /// Plans a machine for the first of these classes, filled with all of them, and the same again while its pods and the
-    /// room last. False where no pool can grow for it.
-    fn fill_new(&mut self, classes: &mut [Class<'a>], waiting: &[usize]) -> bool {
-        let items: Vec<(usize, Item)> = waiting
-            .iter()
-            .map(|&number| (classes[number].demands, item(&classes[number], classes[number].left())))
-            .collect();
-        let ranked = self.rank(&items);
-        let Some((pool, mut place)) = self.pick(&ranked, |_| true) else { return false };
-        let free = self.prototypes[pool].free();
-        let suited: Vec<usize> =
-            (0..items.len()).filter(|&one| self.demands.suits[items[one].0][pool]).collect();
-        let offered: Vec<Item> = suited.iter().map(|&one| items[one].1).collect();
-        let filling = filling::in_order(free.clone(), &offered).0;
-        let filling: Vec<(usize, usize)> = filling
-            .into_iter()
-            .map(|(one, count)| (waiting[suited[one]], usize::try_from(count).unwrap_or(0)))
-            .collect();
-        let alike = |other: usize| {
-            other == pool
-                || (self.prototypes[other].free() == free
-                    && filling.iter().all(|&(one, _)| self.demands.suits[classes[one].demands][other]))
-        };
-        let alike: Vec<bool> = (0..self.prototypes.len()).map(alike).collect();
-        let mut pool = pool;
-        loop {
+        let draft = self.best_draft(classes, &plain);
+        for (pool, place, filling) in draft.machines {
             let at = self.open(pool, place, None);
-            for &(number, count) in &filling {
+            for &(number, count) in &draft.fillings[filling] {
                 self.put_copies(&mut classes[number], at, count);
-            }
-            if filling.iter().any(|&(number, count)| classes[number].left() < count) {
-                return true;
-            }
-            match self.pick(&ranked, |other| alike[other]) {
-                Some(next) => (pool, place) = next,
-                None => return true,
             }
         }
     }

@@ -57,6 +57,7 @@ struct HostRoom {
 }
 
 /// What is left, counted down while machines are planned.
+#[derive(Clone)]
 pub(super) struct Rooms {
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
