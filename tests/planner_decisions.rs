@@ -24,13 +24,17 @@ impl Cluster {
         self
     }
 
-    /// A node of 4 CPUs that has been unneeded for an hour. `more` goes into its spec and status.
+    /// A node of 4 CPUs that has been unneeded for an hour.
     fn node(self, name: &str, pool: &str, taint: &str, ready: &str) -> Self {
+        self.sized(name, pool, "4", taint, ready)
+    }
+
+    fn sized(self, name: &str, pool: &str, cpu: &str, taint: &str, ready: &str) -> Self {
         self.with(&format!(
             "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: {pool}, kubernetes.io/hostname: {name}}}\n  \
              annotations: {{pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
              spec: {{taints: [{taint}]}}\n\
-             status:\n  allocatable: {{cpu: 4, memory: 8Gi, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
+             status:\n  allocatable: {{cpu: {cpu}, memory: 16Gi, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
         ))
     }
 
@@ -179,4 +183,38 @@ fn memory_that_booting_machines_will_use_is_not_given_away() {
     let plan = cluster.plan(&pools(0, 9, ""));
     assert_eq!(pod_verdict(&plan, "d/c"), PodOutcome::UpcomingNode);
     assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
+}
+
+/// Cluster Autoscaler's efficiency scenario: it ends at 100 % or at 54.5 %, as luck has it.
+#[test]
+fn what_can_be_consolidated_completely_is() {
+    let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
+    let mut nodes: Vec<(String, i64, Vec<String>)> =
+        sizes.iter().map(|(name, cpu)| ((*name).to_owned(), *cpu, vec![format!("p-{name}")])).collect();
+    let config = pools(
+        0,
+        9,
+        "[scale_down]\nutilization_threshold = 0.75\nunneeded_time = \"0s\"\nmax_parallel_drains = 1\n",
+    );
+    for _ in 0..10 {
+        let mut cluster = Cluster::new();
+        for (name, cpu, pods) in &nodes {
+            cluster = cluster.sized(name, "w", &cpu.to_string(), "", "True");
+            for pod in pods {
+                cluster = cluster.pod(pod, "1", name);
+            }
+        }
+        let plan = cluster.plan(&config);
+        if plan.scale_down.is_empty() {
+            break;
+        }
+        for removal in &plan.scale_down {
+            nodes.retain(|node| node.0 != removal.node);
+            for one in &removal.moves {
+                let to = nodes.iter_mut().find(|node| node.0 == one.to).unwrap();
+                to.2.push(one.pod.trim_start_matches("d/").to_owned());
+            }
+        }
+    }
+    assert_eq!(nodes.iter().map(|node| node.1).sum::<i64>(), 6, "6 pods of 1 CPU each: {nodes:?}");
 }
