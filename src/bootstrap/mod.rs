@@ -1,12 +1,19 @@
 //! A booted VM becomes a Node: what runs inside the guest, and what it is told.
 //!
-//! Everything here is text: the script, its standard input, and what its end means. Who runs it, and how long it may
-//! take, is decided in `machines`.
+//! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how long it may
+//! take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's types: where tokens are not made through the
+//! Kubernetes API, a control plane node is asked for them.
 
 mod join;
+mod masking;
 mod outcome;
 mod script;
+mod ssh;
+mod ssh_error;
+mod ssh_keys;
 
 pub use join::{JoinFacts, configuration, starting_taint};
 pub use outcome::{JoinEnd, read};
 pub use script::{Settle, command};
+pub use ssh::{SshToken, TokenHost};
+pub use ssh_error::{CommandEnd, KeyFault, SshError};

@@ -1,5 +1,7 @@
 //! What the script's end means.
 
+use super::masking::last_lines;
+
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEnd {
@@ -31,29 +33,6 @@ pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &
             let signal = signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
         }
-    }
-}
-
-/// The last few lines in one, without anything that looks like a bootstrap token.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let kept = lines[lines.len().saturating_sub(5)..].join("; ");
-    let words: Vec<String> = kept.split(' ').map(masked).collect();
-    words.join(" ")
-}
-
-/// `abcdef.0123456789abcdef` → `abcdef.***`.
-fn masked(word: &str) -> String {
-    let core = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    let token = core.split_once('.').filter(|(id, secret)| {
-        let fine = |text: &str, length| {
-            text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-        };
-        fine(id, 6) && fine(secret, 16)
-    });
-    match token {
-        Some((id, _)) => word.replace(core, &format!("{id}.***")),
-        None => word.to_owned(),
     }
 }
 

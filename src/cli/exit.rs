@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use crate::config::Report;
+use crate::observability::SocketError;
 use crate::snapshot::SnapshotError;
 
 /// All went well, whatever a plan says.
@@ -15,11 +16,23 @@ pub const USAGE: u8 = 2;
 pub const SNAPSHOT: u8 = 3;
 /// One of the clusters cannot be reached, or refuses.
 pub const UNREACHABLE: u8 = 4;
-/// The output could not be written.
+/// The output could not be written, or the operating system refused something else.
 pub const OUTPUT: u8 = 5;
+/// `status` was asked and no daemon answers.
+pub const NOT_RUNNING: u8 = 6;
+/// `run` was started where a daemon already runs.
+pub const RUNNING: u8 = 7;
 
-pub(super) const HELP: &str = "Exit status: 0 success; 1 something was found wrong or not found; \
-2 wrong command line or configuration; 3 a snapshot that cannot be read; 4 a cluster that cannot be reached or refuses; 5 the output could not be written";
+pub(super) const HELP: &str = "\
+Exit status:
+  0  success
+  1  something was found wrong, or what was asked for is not there
+  2  wrong command line or configuration, or a secret that cannot be read
+  3  a snapshot that cannot be read
+  4  a cluster that cannot be reached or refuses
+  5  the output could not be written, or the operating system refused something
+  6  no daemon answers
+  7  a daemon already runs";
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -40,18 +53,28 @@ pub(super) enum Failure {
     Output(std::io::Error),
     /// What was asked for is not there.
     NotFound(String),
+    /// No daemon answers.
+    NotRunning(SocketError),
+    /// A daemon already runs.
+    Running(SocketError),
+    /// The daemon's socket cannot be made.
+    Socket(SocketError),
+    /// The operating system refused something: what, as `cannot …` goes on.
+    System(&'static str, std::io::Error),
 }
 
 impl Failure {
     pub(super) fn status(&self) -> u8 {
         match self {
-            Self::Configuration(_) | Self::Lacking(_) | Self::Named(..) => USAGE,
+            Self::Configuration(_) | Self::Lacking(_) | Self::Named(..) | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) => SNAPSHOT,
             // A reader that has seen enough (`| head`) is no failure.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
-            Self::Output(_) => OUTPUT,
+            Self::Output(_) | Self::System(..) => OUTPUT,
             Self::NotFound(_) => FINDINGS,
+            Self::NotRunning(_) => NOT_RUNNING,
+            Self::Running(_) => RUNNING,
         }
     }
 
@@ -67,6 +90,8 @@ impl Failure {
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NotFound(what) => what.clone(),
+            Self::NotRunning(error) | Self::Running(error) | Self::Socket(error) => chain(error),
+            Self::System(what, error) => format!("cannot {what}: {error}"),
         }
     }
 
@@ -79,7 +104,37 @@ impl Failure {
                  help: add it (see config.example.toml), or give a file with `--snapshot`",
                 self.words()
             ),
-            _ => anstream::eprintln!("error: {}", self.words()),
+            _ => {
+                anstream::eprintln!("error: {}", self.words());
+                if let Some(help) = self.help() {
+                    anstream::eprintln!("help: {help}");
+                }
+            }
+        }
+    }
+
+    /// A way out, where there is one that is not in the words already.
+    fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::NotRunning(SocketError::Unreachable { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Some("only root and the daemon's group may ask: use `sudo`, or join the group")
+            }
+            Self::NotRunning(_) => Some(
+                "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended), \
+                 or name its socket with `--socket`",
+            ),
+            Self::Socket(SocketError::NoSocket { .. }) => {
+                Some("remove that file if nobody needs it, or name another path with `--socket`")
+            }
+            Self::Socket(_) => Some(
+                "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`",
+            ),
+            Self::Running(_) => {
+                Some("`pve-autoscaler status` asks it; for a second one name another socket with `--socket`")
+            }
+            _ => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::snapshot;
 #[derive(Debug, Args)]
 pub(super) struct ConfigFile {
     /// The configuration
-    #[arg(long, default_value = "/etc/pve-autoscaler/config.toml")]
+    #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
     pub config: PathBuf,
 }
 

@@ -58,7 +58,8 @@ pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
     cluster.map_err(|error| Failure::Named("the kubeconfig".to_owned(), error.into()))
 }
 
-async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
+/// What is in the Kubernetes cluster, listed once.
+pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
     // A wrong address or certificate is told at once, not after the limit.
     cluster.version().await.map_err(|error| unreachable(error.into()))?;
@@ -107,6 +108,8 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
         token_id: settings.token_id.clone(),
         agent_lane: settings.agent_calls_per_host,
         lifecycle_lane: settings.calls_per_host,
+        linked_clones: settings.linked_clones_per_storage,
+        full_clones: settings.full_clones_per_storage,
     };
     Client::new(transport, client_settings, &token)
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))

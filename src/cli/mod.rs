@@ -9,7 +9,10 @@ mod input;
 mod live;
 mod plan;
 mod plan_text;
+mod run;
 mod snapshot;
+mod status;
+mod table;
 
 use std::process::ExitCode;
 
@@ -25,6 +28,10 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the daemon
+    Run(run::Arguments),
+    /// Show what the running daemon sees, does and has decided
+    Status(status::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -49,6 +56,8 @@ impl Arguments {
     /// Runs the command; the exit status is one of [`exit`].
     pub fn execute(self) -> ExitCode {
         let result = match self.command {
+            Command::Run(arguments) => run::run(&arguments),
+            Command::Status(arguments) => status::run(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

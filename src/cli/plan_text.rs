@@ -27,7 +27,7 @@ pub(super) fn render(plan: &Plan) -> String {
 }
 
 /// `1 pod`, `2 pods`.
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
@@ -160,7 +160,7 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
 }
 
 /// A duration in its largest unit that fits.
-fn span(duration: SignedDuration) -> String {
+pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         ..120 => format!("{seconds} s"),

@@ -205,26 +205,29 @@ impl Written {
             }
             Some(_) => {}
         }
-        let host_key = self.ssh_host_key.as_ref();
-        match host_key {
-            None => {
-                let help = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host";
-                let title = "`ssh_host_key` is missing".to_owned();
-                checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", help);
-            }
-            Some(key) if !names::is_ssh_key(key.get_ref()) => {
-                let title = "`ssh_host_key` is not a public key".to_owned();
-                let help = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host";
-                checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", help);
-            }
-            Some(_) => {}
-        }
+        self.host_key(table, checker);
         Some(Ssh {
             host: host?.get_ref().clone(),
             port: self.ssh_port.as_ref().map_or(22, |port| *port.get_ref()),
             user: self.ssh_user.as_ref().map_or_else(|| "root".to_owned(), |user| user.get_ref().clone()),
             key: key?,
-            host_key: host_key?.get_ref().clone(),
+            host_key: self.ssh_host_key.as_ref()?.get_ref().clone(),
         })
+    }
+
+    fn host_key(&self, table: &Spanned<()>, checker: &mut Checker) {
+        const HELP: &str = "take it from `/etc/ssh/ssh_host_ed25519_key.pub` on that host, or from `ssh-keyscan` without \
+                            the host's name";
+        let Some(key) = &self.ssh_host_key else {
+            let title = "`ssh_host_key` is missing".to_owned();
+            return checker.wrong(title, table.span(), "needed for `token = \"ssh\"`", HELP);
+        };
+        if !names::is_ssh_key(key.get_ref()) {
+            let title = "`ssh_host_key` is not a public key".to_owned();
+            checker.wrong(title, key.span(), "expected e.g. \"ssh-ed25519 AAAA…\"", HELP);
+        } else if !key.get_ref().starts_with("ssh-ed25519 ") && !key.get_ref().starts_with("ecdsa-") {
+            let title = "`ssh_host_key` is of a kind that is not supported".to_owned();
+            checker.wrong(title, key.span(), "must be Ed25519 or ECDSA", HELP);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::secret::{self, SecretSource};
 use super::values::Checker;
 
 /// Checked `[kubernetes]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubernetes {
     /// The kubeconfig.
     pub kubeconfig: SecretSource,

@@ -1,5 +1,8 @@
 //! What names may look like, by the rules of Kubernetes and Proxmox VE.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 /// A DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, none at the ends.
 pub(super) fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -79,10 +82,29 @@ pub(super) fn is_ssh_key(text: &str) -> bool {
         "sk-ecdsa-sha2-nistp256@openssh.com",
     ];
     let mut words = text.split_ascii_whitespace();
-    let kind = words.next().is_some_and(|kind| KINDS.contains(&kind));
-    let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    let body = words.next().is_some_and(|body| body.starts_with("AAAA") && body.chars().all(base64));
-    kind && body && !text.contains(['\n', '\r'])
+    let kind = words.next().filter(|kind| KINDS.contains(kind));
+    let body = words.next().and_then(|body| STANDARD.decode(body).ok());
+    let whole = kind.zip(body).is_some_and(|(kind, body)| is_whole(kind, &body));
+    whole && !text.contains(['\n', '\r'])
+}
+
+/// Whether a key's body is of the kind that is written before it, and nothing of it was lost on the way: fields with
+/// their lengths before them, the kind first (RFC 4253, 6.6).
+fn is_whole(kind: &str, body: &[u8]) -> bool {
+    let (mut rest, mut fields) = (body, 0);
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let Some((field, after)) = usize::try_from(u32::from_be_bytes(*length))
+            .ok()
+            .and_then(|length| after.split_at_checked(length))
+        else {
+            return false;
+        };
+        if fields == 0 && field != kind.as_bytes() {
+            return false;
+        }
+        (rest, fields) = (after, fields + 1);
+    }
+    fields >= 2 && rest.is_empty()
 }
 
 /// `host:port`, an IPv6 address in brackets, and no scheme.

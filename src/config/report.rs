@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, shown at its place in the file.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -34,12 +35,18 @@ impl Report {
     }
 
     pub(super) fn unreadable(source: &str, error: &std::io::Error) -> Self {
-        let help = "create it from the commented example, or name another file with `--config`".to_owned();
+        let help = match error.kind() {
+            ErrorKind::NotFound => "create it from config.example.toml, or name another file with `--config`",
+            ErrorKind::IsADirectory => "name the file in it",
+            ErrorKind::PermissionDenied => "run the command as a user who may read it",
+            ErrorKind::InvalidData => "it is not a text file in UTF-8: name another file with `--config`",
+            _ => "name another file with `--config`",
+        };
         let finding = Finding {
             title: format!("cannot read `{source}`: {error}"),
             at: None,
             because: None,
-            help: Some(help),
+            help: Some(help.to_owned()),
         };
         Self::new(source, "", vec![finding])
     }
@@ -52,7 +59,7 @@ impl Report {
             title: message.split(", expected").next().unwrap_or(message).to_owned(),
             at: error.span().map(|span| (span, label)),
             because: None,
-            help: suggestion(message),
+            help: suggestion(message).or_else(|| shape(masked(text).get(error.span()?)?.trim(), message)),
         };
         Self::new(source, text, vec![finding])
     }
@@ -123,6 +130,27 @@ fn words(kind: &str) -> &str {
         "a boolean" => "`true` or `false`",
         "a sequence" => "a list: `[…, …]`",
         other => other,
+    }
+}
+
+/// A way out where a value has another shape than it should have.
+fn shape(value: &str, message: &str) -> Option<String> {
+    let (found, wanted) = message.strip_prefix("invalid type: ")?.split_once(", expected ")?;
+    if value.len() > 60 || value.contains('\n') {
+        return None;
+    }
+    let (table, number) =
+        (value.starts_with('['), found.starts_with("integer") || found.starts_with("float"));
+    match wanted {
+        "a sequence" if table => Some(format!("there may be several: write `[{value}]`")),
+        "a sequence" => Some(format!("put it in brackets: `[{value}]`")),
+        "a string" if number => {
+            Some("put it in quotes, with its unit if it has one, e.g. \"8GiB\" or \"10m\"".to_owned())
+        }
+        "u16" | "u32" | "usize" | "i32" | "f64" | "a boolean" if found.starts_with("string") => {
+            Some("write it without quotes".to_owned())
+        }
+        _ => None,
     }
 }
 

@@ -89,6 +89,37 @@ fn a_size_below_its_bound_is_refused() {
 }
 
 #[test]
+fn a_value_of_another_shape_gets_a_way_out() {
+    let pool = "[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\n";
+    let cases = [
+        ("[pool]\nname = \"a\"\n".to_owned(), "write `[[pool]]`"),
+        (format!("{pool}memory = 8\n"), "put it in quotes, with its unit if it has one"),
+        ("[[pool]]\nname = \"a\"\nmax = \"1\"\n".to_owned(), "write it without quotes"),
+        (format!("{pool}memory = \"8GiB\"\ntaints = \"a=b:NoSchedule\"\n"), "`[\"a=b:NoSchedule\"]`"),
+    ];
+    for (text, expected) in cases {
+        let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();
+        assert!(report.contains(expected), "no {expected:?} in\n{report}");
+    }
+}
+
+#[test]
+fn what_is_no_file_of_text_is_told_apart() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("c.toml");
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    let cases = [
+        (folder.path(), "name the file in it"),
+        (path.as_path(), "not a text file"),
+        (Path::new("/nonexistent/c.toml"), "config.example.toml"),
+    ];
+    for (path, expected) in cases {
+        let report = load(path, Needs::Plan).unwrap_err().plain();
+        assert!(report.contains(expected), "{report}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let report = load(Path::new("/nonexistent/c.toml"), Needs::Plan).unwrap_err().plain();
     assert!(report.contains("cannot read `/nonexistent/c.toml`"), "{report}");
@@ -360,6 +391,10 @@ fn the_bootstrap_is_checked() {
         (ssh.replace("cp1", "cp1:22"), "the port goes into `ssh_port`"),
         (ssh.replace(&format!("ssh_host_key = \"{HOST_KEY}\"\n"), ""), "`ssh_host_key` is missing"),
         (ssh.replace("AAAAC", "BBBBC"), "`ssh_host_key` is not a public key"),
+        (ssh.replace(&HOST_KEY[40..], ""), "`ssh_host_key` is not a public key"),
+        (ssh.replace("ssh-ed25519", "ecdsa-sha2-nistp256"), "`ssh_host_key` is not a public key"),
+        (ssh.replace("ssh-ed25519", "cp1 ssh-ed25519"), "from `ssh-keyscan` without the host's name"),
+        (ssh.replace(HOST_KEY, "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE="), "must be Ed25519 or ECDSA"),
         (ssh.replace("ssh_key_file = \"/k\"\n", ""), "neither `ssh_key_file` nor `ssh_key_credential`"),
         (ssh.replace("\"/k\"", "\"id_ed25519\""), "`ssh_key_file` is not an absolute path"),
         (format!("{ssh}ssh_port = 0\n"), "`ssh_port` is zero"),

@@ -77,6 +77,9 @@ impl Inventory {
             match proxmox.resources().await {
                 Ok(seen) => {
                     let seen = Arc::new(seen);
+                    if self.hosts_differ(&seen) {
+                        templates_due = Instant::now();
+                    }
                     if Instant::now() >= templates_due {
                         match templates.refresh(proxmox, &settings, &seen).await {
                             Ok(()) => {
@@ -105,21 +108,24 @@ impl Inventory {
         }
     }
 
+    /// Loads change all the time; what is worth a round of its own is a host that came or went.
+    fn hosts_differ(&self, seen: &Seen) -> bool {
+        let hosts = |seen: &Seen| -> Vec<(String, bool, bool)> {
+            seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
+        };
+        self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
+    }
+
     fn saw(&self, seen: Arc<Seen>, at: Timestamp) {
-        let different = {
+        let different = self.hosts_differ(&seen);
+        {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let number = known.look.as_ref().map_or(0, |look| look.number + 1);
-            // Loads change all the time; what is worth a round of its own is a host that came or went.
-            let hosts = |seen: &Seen| -> Vec<(String, bool, bool)> {
-                seen.hosts.values().map(|host| (host.name.clone(), host.online, host.maintenance)).collect()
-            };
-            let different = known.look.as_ref().is_none_or(|look| hosts(&look.seen) != hosts(&seen));
             if known.problem.take().is_some() {
                 tracing::info!("Proxmox VE answers again");
             }
             known.look = Some(Look { seen, at, number });
-            different
-        };
+        }
         if different {
             self.changed.send_modify(|count| *count += 1);
         }

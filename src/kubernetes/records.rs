@@ -184,7 +184,8 @@ impl Cluster {
     }
 }
 
-fn name(record: &Record) -> String {
+/// The name of the ConfigMap that keeps a record.
+pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 

@@ -20,8 +20,6 @@ const KIND: &str = "bootstrap.kubernetes.io/token";
 const GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// What an id or secret is made of (`BootstrapTokenPattern`: `[a-z0-9]{6}.[a-z0-9]{16}`).
 const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-/// How many ids are tried before giving up; two equal ones in a row do not happen by chance.
-const ATTEMPTS: u32 = 3;
 
 /// A bootstrap token.
 #[derive(Clone, Debug)]
@@ -42,29 +40,29 @@ impl BootstrapToken {
 }
 
 impl Cluster {
-    /// Makes a token that authenticates and signs, for `ttl`. The description should name the machine.
+    /// A token that does not exist yet: so that its id can be noted down before [`Cluster::create_token`] makes it.
+    ///
+    /// # Errors
+    /// There were no random bytes.
+    pub fn draw_token(&self, ttl: Duration) -> Result<BootstrapToken, Error> {
+        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        let expires = self.clock.now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
+        Ok(BootstrapToken {
+            id: random(&self.entropy, 6)?,
+            secret: random(&self.entropy, 16)?.into(),
+            expires,
+        })
+    }
+
+    /// Makes a token that authenticates and signs. The description should name the machine.
     ///
     /// It is of use once [`Cluster::wait_for_signature`] has seen its signature.
     ///
     /// # Errors
-    /// The call failed, or there were no random bytes. After an unknown outcome a token may exist that nobody knows the
-    /// secret of; it ends by itself.
-    pub async fn mint_token(&self, ttl: Duration, description: &str) -> Result<BootstrapToken, Error> {
-        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
-        let expires = self.clock.now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
-        let mut attempt = 1;
-        loop {
-            let token = BootstrapToken {
-                id: random(&self.entropy, 6)?,
-                secret: random(&self.entropy, 16)?.into(),
-                expires,
-            };
-            match self.ask_of_secrets("create a bootstrap token", create(&token, description)).await {
-                Ok(()) => return Ok(token),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error),
-            }
-        }
+    /// The call failed: [`ErrorKind::AlreadyExists`] after an unknown outcome means that it was made then, else that
+    /// another token has the id.
+    pub async fn create_token(&self, token: &BootstrapToken, description: &str) -> Result<(), Error> {
+        self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
     /// Deletes a token by the id that a record of ours holds. One that is gone already is no error.

@@ -14,6 +14,9 @@ const BOOT: Duration = Duration::from_secs(12);
 /// What a guest takes from its first open port to its agent's first answer, until it was seen.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
+/// Questions that follow each other sooner than `agent_poll`.
+const NEAR: u32 = 4;
+
 /// When the guest agent is asked, and what is learnt from its answers.
 pub(super) struct Boot {
     started: Instant,
@@ -33,7 +36,10 @@ impl Boot {
     pub async fn wait(&mut self, ctx: &Context, record: &Record) {
         self.tries += 1;
         if let Some(asked) = self.asked {
-            tokio::time::sleep_until(asked + ctx.config.limits.agent_poll).await;
+            // The usual time was a little short: the first answer is near.
+            let poll = ctx.config.limits.agent_poll;
+            let pause = if self.tries <= NEAR { poll / 4 } else { poll };
+            tokio::time::sleep_until(asked + pause).await;
         } else if let Some(address) = record.slot.address {
             self.probe(ctx, address).await;
         } else {
@@ -68,10 +74,14 @@ impl Boot {
     /// The agent has answered: how long did it take? An answer to the first question means that it could have been asked
     /// a little earlier.
     pub fn answered(&self, ctx: &Context) {
-        let earlier = |time: Duration| if self.tries == 1 { time * 19 / 20 } else { time };
+        let asked = self.asked.unwrap_or(self.started);
+        let took = |since: Instant| {
+            let time = asked.saturating_duration_since(since);
+            if self.tries == 1 { time * 19 / 20 } else { time }
+        };
         if let Some(opened) = self.opened {
-            ctx.pace.learn(&self.after_probe(), earlier(opened.elapsed()));
+            ctx.pace.learn(&self.after_probe(), took(opened));
         }
-        ctx.pace.learn(&self.what, earlier(self.started.elapsed()));
+        ctx.pace.learn(&self.what, took(self.started));
     }
 }

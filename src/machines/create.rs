@@ -12,7 +12,7 @@ use super::{Context, join, node, shape};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::Phase;
 use crate::proxmox::marker::Marker;
-use crate::proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
+use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig};
 
 /// Between two looks at a clone that somebody makes.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
@@ -43,10 +43,13 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         return node::settle(ctx, machine, &pool).await;
     }
     {
+        // Before the place among those that are created: whoever waits for a slow storage holds up no other.
+        let turn = turn(ctx, machine, &pool).await;
         // Machines that only boot hold up nobody.
         let _permit = ctx.creating.acquire().await;
         machine.enter(ctx, Phase::Cloning, "the clone is being made");
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
+        drop(turn);
         machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
         within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
             .await?;
@@ -59,6 +62,21 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
     machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
     join::run(ctx, machine, &pool, &ticket, started).await?;
     node::settle(ctx, machine, &pool).await
+}
+
+/// Waits until one more clone of the template's storages may be made. One that runs since before a restart only counts.
+async fn turn(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Option<CloneTurn> {
+    let sources = ctx.templates.sources(machine.record().template);
+    let full = pool.clone == CloneKind::Full;
+    if machine.record().smbios_uuid.is_some() {
+        return None;
+    }
+    if machine.record().task.is_some() {
+        return Some(ctx.proxmox.running_clone_turn(&sources, full));
+    }
+    let names: Vec<&str> = sources.iter().map(String::as_str).collect();
+    machine.say(ctx, &format!("its turn to be cloned from {} is awaited", names.join(", ")));
+    Some(ctx.proxmox.clone_turn(&sources, full).await)
 }
 
 async fn within<T>(

@@ -1,10 +1,10 @@
-//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, record dropped.
+//! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record dropped.
 
 use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, node};
+use super::{Context, leftovers, node, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
@@ -19,7 +19,9 @@ pub(super) enum Manner {
 
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<(), Trouble> {
-    if let Some(present) = present(ctx, machine).await? {
+    let found = present(ctx, machine).await?;
+    let storages = leftovers::storages(ctx, machine, found.as_ref());
+    if let Some(present) = found {
         if manner == Manner::Graceful {
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
@@ -33,9 +35,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
         forget_node(ctx, machine).await?;
     }
+    leftovers::none(ctx, machine, storages).await?;
     if let Some(id) = machine.record().token_id.clone() {
-        insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.kubernetes.delete_token(&id).await?))
-            .await?;
+        tokens::delete(ctx, machine, &id, ctx.config.limits.destroy).await?;
     }
     machine.drop_record(ctx).await
 }
@@ -45,8 +47,9 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     let limits = &ctx.config.limits;
     let until = tokio::time::Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
-        // A clone that still runs has to end first; how does not matter.
-        jobs::finish(ctx, jobs::CLONE, &upid, limits.clone).await?;
+        // What still runs has to end first; how does not matter.
+        let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::CLONE };
+        jobs::finish(ctx, job, &upid, limits.clone).await?;
     }
     loop {
         match sight(ctx, machine).await? {
@@ -128,6 +131,7 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
             (STOP, ctx.proxmox.stop(host, vmid).await?)
         };
         match jobs::finish(ctx, job, &upid, limit).await? {
+            Exit::Ok | Exit::Warnings(_) if upid.only_asks() => Err(still_runs(&upid)),
             Exit::Ok | Exit::Warnings(_) => Ok(()),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
@@ -139,6 +143,16 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
         }
     })
     .await
+}
+
+/// HA was asked to stop the VM, and takes its time: the VM itself is asked again.
+fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
+    Trouble::Proxmox(crate::proxmox::Error {
+        kind: Kind::Busy,
+        call: format!("{} ({upid})", STOP.name),
+        status: 0,
+        text: "HA was asked to stop the VM and has not done it yet".to_owned(),
+    })
 }
 
 /// Deletes the Node that the machine became, and no namesake.
@@ -167,12 +181,11 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 }
 
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it.
-async fn destroy(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let record = machine.record();
-    let (host, vmid) = (&record.host, record.slot.vmid);
+async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
-        match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+        match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
             Sight::Ours(_) => {}
             Sight::Absent | Sight::Foreign(_) => return Ok(()),
             Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
@@ -186,7 +199,9 @@ async fn destroy(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
                 text,
             }));
         }
-        let upid = ctx.proxmox.destroy(host, vmid).await?;
+        let upid = ctx.proxmox.destroy(&host, vmid).await?;
+        // Its log is the only one to say which disks could not be freed.
+        machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match jobs::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(()),
             exit => match jobs::failed(DESTROY, &upid, &exit) {

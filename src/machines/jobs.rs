@@ -26,9 +26,10 @@ pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::
 /// Waits for a task's end, for `limit` at most.
 pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, Trouble> {
     let started = Instant::now();
+    let mut looks = ctx.pace.watch(job.name, job.guess);
     loop {
         let longest = ctx.config.limits.task_poll * 5;
-        let pause = ctx.pace.pause(job.name, job.guess, started.elapsed(), longest);
+        let pause = looks.pause(started.elapsed(), longest);
         let left = limit.saturating_sub(started.elapsed());
         if left.is_zero() {
             return Err(Trouble::Limit { what: format!("{} ({upid})", job.name), limit, blame: Blame::Host });
@@ -37,7 +38,7 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
         match ctx.proxmox.task_status(upid).await {
             Ok(TaskStatus::Ended(exit)) => {
                 if exit.is_success() {
-                    ctx.pace.learn(job.name, started.elapsed());
+                    ctx.pace.learn(job.name, looks.took());
                 }
                 if matches!(exit, Exit::Warnings(_)) {
                     warn(ctx, upid).await;

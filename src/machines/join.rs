@@ -8,9 +8,9 @@ use super::boot::Boot;
 use super::context::{ClusterFacts, Ticket};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, node};
+use super::{Context, node, tokens};
 use crate::bootstrap::{self, JoinEnd, JoinFacts, Settle};
-use crate::config::{Bootstrap, Pool, TokenSource};
+use crate::config::{Bootstrap, Pool};
 use crate::model::machine::Phase;
 use crate::proxmox::{ExecStatus, Kind};
 
@@ -24,26 +24,9 @@ pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticke
     let settings = settings(ctx)?;
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
-        insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(&old).await?)).await?;
+        tokens::delete(ctx, machine, &old, limit).await?;
     }
-    let ticket = match &settings.token {
-        TokenSource::Api => {
-            let description = format!("pve-autoscaler: machine {}", machine.record().name);
-            // Repeated after an answer that was lost, one token too many exists: nobody knows its secret, and it ends soon.
-            let token = insist!(limit, machine.seed(), {
-                Ok(ctx.kubernetes.mint_token(settings.token_ttl, &description).await?)
-            });
-            let token = token.await?;
-            Ticket { token: token.joined(), id: token.id }
-        }
-        TokenSource::Ssh(_) => {
-            return Err(Trouble::pool(
-                "tokens over SSH cannot be made yet: set `token = \"api\"` in `[bootstrap]`",
-            ));
-        }
-    };
-    let id = ticket.id.clone();
-    machine.change(ctx, |record| record.token_id = Some(id)).await?;
+    let ticket = tokens::mint(ctx, machine, settings, limit).await?;
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;
     Ok(ticket)
 }
@@ -128,12 +111,13 @@ async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<Join
     let ended = async {
         let what = format!("join of {}", record.pool);
         let started = Instant::now();
+        let mut looks = ctx.pace.watch(&what, JOIN);
         loop {
             let longest = ctx.config.limits.task_poll * 10;
-            tokio::time::sleep(ctx.pace.pause(&what, JOIN, started.elapsed(), longest)).await;
+            tokio::time::sleep(looks.pause(started.elapsed(), longest)).await;
             match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
                 Ok(status) if status.exited => {
-                    ctx.pace.learn(&what, started.elapsed());
+                    ctx.pace.learn(&what, looks.took());
                     return Ok(Some(end(&status)));
                 }
                 Ok(_) => {}

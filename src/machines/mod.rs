@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
-//!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> record dropped
+//!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  discard (a creation that failed): as retire, without the eviction
 //! ```
 //!
@@ -20,6 +20,7 @@ mod destroy;
 mod drain;
 mod jobs;
 mod join;
+mod leftovers;
 mod node;
 pub mod ownership;
 mod pace;
@@ -30,6 +31,7 @@ mod shape;
 mod slots;
 mod task;
 mod templates;
+mod tokens;
 mod tracked;
 mod trouble;
 

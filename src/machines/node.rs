@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Context;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
+use super::{Context, tokens};
 use crate::bootstrap::starting_taint;
 use crate::config::Pool;
 use crate::model::Record;
@@ -49,7 +49,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     open(ctx, machine, pool, &node).await?;
     let token = machine.record().token_id.clone();
     if let Some(id) = &token {
-        insist!(limits.ready, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await?;
+        tokens::delete(ctx, machine, id, limits.ready).await?;
     }
     machine.enter(ctx, Phase::Ready, "");
     machine.stored.record.token_id = None;

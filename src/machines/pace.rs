@@ -27,13 +27,42 @@ impl Pace {
         *known = (*known * 2 + took) / 3;
     }
 
-    /// How long to wait for the next look: first a little more than the usual time, then steps that grow with the time
-    /// that has passed, `longest` at most.
-    pub fn pause(&self, what: &str, guess: Duration, passed: Duration, longest: Duration) -> Duration {
-        let usual = self.usual(what, guess);
-        let first = usual + usual / 12;
-        let pause = if passed < first { first.checked_sub(passed).unwrap_or(SHORTEST) } else { passed / 4 };
-        pause.clamp(SHORTEST, longest.max(first))
+    /// Starts to watch for the end of something: where its end is seen only by looking.
+    pub fn watch(&self, what: &str, guess: Duration) -> Looks {
+        Looks { usual: self.usual(what, guess), count: 0, last: Duration::ZERO, before: Duration::ZERO }
+    }
+}
+
+/// The looks at one thing that takes its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    usual: Duration,
+    count: u32,
+    /// When the last look was, and the one before, since the beginning.
+    last: Duration,
+    before: Duration,
+}
+
+impl Looks {
+    /// How long to wait for the next look when so much has passed: first a little more than the usual time, then steps that
+    /// grow, `longest` at most.
+    pub fn pause(&mut self, passed: Duration, longest: Duration) -> Duration {
+        let first = self.usual + self.usual / 12;
+        let pause = match self.count {
+            0 => first.saturating_sub(passed),
+            count => passed * count / 12,
+        };
+        let pause = pause.clamp(SHORTEST, longest.max(first));
+        self.count += 1;
+        self.before = self.last;
+        self.last = passed + pause;
+        pause
+    }
+
+    /// What the end, seen at the last look, says about the time that it took. It came at some time since the look before;
+    /// where it was seen at the first look the usual time is too long, if anything: else it would only ever grow.
+    pub fn took(&self) -> Duration {
+        if self.count <= 1 { self.last * 88 / 100 } else { (self.last + self.before) / 2 }
     }
 }
 
@@ -41,17 +70,50 @@ impl Pace {
 mod tests {
     use super::*;
 
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Looks until it is done, and learns; returns when the end was seen, and how many looks it took.
+    fn see(pace: &Pace, real: Duration) -> (Duration, u32) {
+        let mut looks = pace.watch("start", ms(1000));
+        let mut passed = Duration::ZERO;
+        for number in 1.. {
+            passed += looks.pause(passed, Duration::from_secs(5));
+            if passed >= real {
+                pace.learn("start", looks.took());
+                return (passed, number);
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+
     #[test]
     fn the_first_look_comes_when_it_is_usually_done() {
         let pace = Pace::default();
-        let (guess, longest) = (Duration::from_secs(1), Duration::from_secs(5));
-        let ms = Duration::from_millis;
-        assert_eq!(pace.pause("start", guess, ms(0), longest), ms(1083) + Duration::from_nanos(333_333));
-        assert_eq!(pace.pause("start", guess, ms(1200), longest), ms(300));
         for _ in 0..20 {
-            pace.learn("start", ms(4000));
+            see(&pace, ms(4000));
         }
-        assert!(pace.pause("start", guess, ms(0), longest) > ms(4200));
-        assert_eq!(pace.pause("start", guess, Duration::from_mins(10), longest), longest);
+        for _ in 0..50 {
+            let (seen, looks) = see(&pace, ms(4000));
+            assert!(seen < ms(4500), "{seen:?}");
+            assert!(looks <= 2, "{looks}");
+        }
+    }
+
+    #[test]
+    fn many_lives_do_not_make_the_usual_time_grow() {
+        let pace = Pace::default();
+        for _ in 0..500 {
+            see(&pace, ms(1300));
+        }
+        assert!(pace.usual("start", ms(0)) < ms(1450));
+    }
+
+    #[test]
+    fn what_takes_much_longer_than_usual_is_looked_at_in_growing_steps() {
+        let (seen, looks) = see(&Pace::default(), Duration::from_mins(1));
+        assert!(looks < 30, "{looks}");
+        assert!(seen <= Duration::from_secs(65), "{seen:?}");
     }
 }

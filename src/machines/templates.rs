@@ -16,6 +16,8 @@ pub struct Usable {
     pub host: String,
     /// Hosts on which a clone of it can be made.
     pub reach: BTreeSet<String>,
+    /// Storages that its volumes are on, with the host (`pve1/local-lvm`) where hosts do not share them.
+    pub sources: BTreeSet<String>,
 }
 
 /// What was found for one pool.
@@ -38,6 +40,24 @@ impl Templates {
         let usable = || all.get(pool).into_iter().flat_map(|found| &found.usable);
         let own = usable().find(|one| one.host == host);
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
+    }
+
+    /// The storages that a template is cloned from; its own name stands for those of one that was not looked at yet.
+    pub fn sources(&self, template: u32) -> BTreeSet<String> {
+        let known = self.known(template).map(|usable| usable.sources);
+        known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
+    }
+
+    /// The names of the storages that a template's volumes are on, as far as it was looked at.
+    pub fn storages(&self, template: u32) -> BTreeSet<String> {
+        let sources = self.known(template).map(|usable| usable.sources).unwrap_or_default();
+        sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
+    }
+
+    fn known(&self, template: u32) -> Option<Usable> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut usable = all.values().flat_map(|found| &found.usable);
+        usable.find(|usable| usable.vmid == template).cloned()
     }
 
     /// What was found for each pool.
@@ -77,6 +97,15 @@ impl Templates {
                 found.problems.push(missing(wanted));
             }
             for guest in candidates {
+                if !seen.hosts.get(&guest.host).is_some_and(|host| host.online) {
+                    found.problems.push(format!(
+                        "{} ({} on {}) cannot be cloned while its host is offline",
+                        guest.name.as_deref().unwrap_or("?"),
+                        guest.vmid,
+                        guest.host
+                    ));
+                    continue;
+                }
                 if let std::collections::btree_map::Entry::Vacant(e) = read.entry(guest.vmid) {
                     e.insert(proxmox.config(&guest.host, guest.vmid).await?);
                 }
@@ -133,7 +162,20 @@ fn judge(pool: &Pool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usabl
     {
         return Err(format!("{who} has no disk `{}`: set `disk_device` of the pool", disk.device));
     }
-    Ok(Usable { vmid: guest.vmid, host: guest.host.clone(), reach: reach(guest, vm, seen) })
+    Ok(Usable {
+        vmid: guest.vmid,
+        host: guest.host.clone(),
+        reach: reach(guest, vm, seen),
+        sources: sources(guest, vm, seen),
+    })
+}
+
+fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
+    let storages = vm.volumes().into_iter().filter_map(|volume| volume.split(':').next());
+    let shared = |name: &str| seen.storages.iter().any(|one| one.name == name && one.size.shared);
+    storages
+        .map(|name| if shared(name) { name.to_owned() } else { format!("{}/{name}", guest.host) })
+        .collect()
 }
 
 /// Its own host, and all others if every volume is on a storage that they share.

@@ -6,6 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::bootstrap::SshError;
 use crate::kubernetes::{self, ErrorKind, RecordError};
 use crate::proxmox::{self, Kind};
 
@@ -29,6 +30,9 @@ pub enum Trouble {
     /// Kubernetes refused, or could not be reached until the limit.
     #[error("{}", chain(.0))]
     Kubernetes(#[source] kubernetes::Error),
+    /// A control plane node did not make or delete a bootstrap token until the limit.
+    #[error("{}", chain(.0))]
+    Ssh(#[source] SshError),
     /// The record is somebody else's now: nothing may be done any more.
     #[error("the record of `{0}` was changed by others")]
     RecordLost(String),
@@ -82,9 +86,13 @@ impl Trouble {
                 Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => Blame::Host,
                 _ => Blame::Pool,
             },
-            Self::Kubernetes(_) | Self::RecordLost(_) | Self::Foreign { .. } | Self::Administrator { .. } => {
-                Blame::Nobody
-            }
+            // What does not pass is wrong in the settings, so that the next machine fails too.
+            Self::Ssh(error) if !error.passes() => Blame::Pool,
+            Self::Ssh(_)
+            | Self::Kubernetes(_)
+            | Self::RecordLost(_)
+            | Self::Foreign { .. }
+            | Self::Administrator { .. } => Blame::Nobody,
         }
     }
 
@@ -111,6 +119,7 @@ impl Trouble {
                     | ErrorKind::Unauthorized
                     | ErrorKind::Forbidden
             ),
+            Self::Ssh(error) => error.passes(),
             _ => false,
         }
     }
@@ -125,6 +134,12 @@ impl From<proxmox::Error> for Trouble {
 impl From<kubernetes::Error> for Trouble {
     fn from(error: kubernetes::Error) -> Self {
         Self::Kubernetes(error)
+    }
+}
+
+impl From<SshError> for Trouble {
+    fn from(error: SshError) -> Self {
+        Self::Ssh(error)
     }
 }
 

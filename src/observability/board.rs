@@ -39,6 +39,14 @@ impl Board {
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
     }
 
+    /// Says whose board it is and how it starts, before the first round.
+    pub fn introduce(&self, instance: &str, mode: &str, now: Timestamp) {
+        let mut inner = self.inner();
+        instance.clone_into(&mut inner.status.instance);
+        mode.clone_into(&mut inner.status.mode);
+        inner.status.time = now;
+    }
+
     /// A number that grows with every round: what the watchdog is fed by.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()

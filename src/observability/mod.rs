@@ -7,5 +7,5 @@ mod status;
 
 pub use board::Board;
 pub use notify::Supervisor;
-pub use socket::{DEFAULT_SOCKET, SocketError, ask, serve};
+pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask};
 pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

@@ -1,10 +1,16 @@
-//! systemd: readiness, a status line, and a watchdog that is fed by the rounds themselves.
+//! systemd: readiness, a status line, and a watchdog that is fed while rounds come.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+use tokio::time::{Instant, MissedTickBehavior};
 
-use super::Board;
+use super::{Board, Status};
+
+/// How often systemd is told where no watchdog asks for more.
+const USUAL: Duration = Duration::from_secs(30);
+/// A round may be late by this much, beyond three intervals, before the watchdog is no longer fed.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Talks to systemd, where it started the daemon; else says nothing.
 #[derive(Clone, Debug)]
@@ -19,25 +25,29 @@ impl Supervisor {
         Self { board, watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Tells systemd of readiness once the first round has run, then after each round that all is well. A daemon whose rounds
-    /// have stopped is restarted by the watchdog.
-    pub async fn run(&self) {
+    /// Tells systemd that the daemon is up, then where it is, until the future is dropped.
+    ///
+    /// The daemon is up as soon as it serves: a cluster that cannot be reached must neither hold up the start of a host, on
+    /// which that cluster may run, nor have systemd kill who waits for it. The status line says what is waited for. The
+    /// watchdog is fed until rounds begin, then for as long as they come: `interval` tells how often one runs at least.
+    pub async fn run(&self, interval: impl Fn() -> Duration) {
+        tell(&[NotifyState::Ready]);
         let mut rounds = self.board.rounds();
-        let mut ready = false;
-        while rounds.changed().await.is_ok() {
-            let status = self.board.status();
-            if !ready && status.ready {
-                tell(&[NotifyState::Ready]);
-                ready = true;
+        let mut last = Instant::now();
+        let mut tick = tokio::time::interval(self.watchdog.map_or(USUAL, |limit| limit / 3));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                changed = rounds.changed() => match changed {
+                    Ok(()) => last = Instant::now(),
+                    Err(_) => return,
+                },
+                _ = tick.tick() => {}
             }
-            let nodes: u32 = status.pools.iter().map(|pool| pool.nodes).sum();
-            let waiting = status.pods.len();
-            let line = match status.problems.iter().next() {
-                Some((about, what)) => format!("{about}: {what}"),
-                None => format!("{nodes} nodes in {} pools, {waiting} pods wait", status.pools.len()),
-            };
-            tell(&[NotifyState::Status(&line)]);
-            if self.watchdog.is_some() {
+            let status = self.board.status();
+            tell(&[NotifyState::Status(&line(&status))]);
+            if self.watchdog.is_some() && is_alive(status.ready, last.elapsed(), interval()) {
                 tell(&[NotifyState::Watchdog]);
             }
         }
@@ -48,14 +58,69 @@ impl Supervisor {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// Tells systemd that the configuration is read anew, and how that ended.
+    /// Tells systemd that the configuration is read anew.
+    pub fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => tell(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::debug!(%error, "systemd could not be told"),
+        }
+    }
+
+    /// Tells systemd that the configuration was read anew, whether it was taken up or not.
     pub fn reloaded(&self) {
         tell(&[NotifyState::Ready]);
     }
 }
 
+/// Whether the rounds are what they should be: none has to come before everything was seen once.
+fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
+    !ready || since_last <= interval * 3 + PATIENCE
+}
+
+/// What `systemctl status` shows.
+fn line(status: &Status) -> String {
+    if let Some((about, what)) = status.problems.iter().next() {
+        return format!("{about}: {what}");
+    }
+    if !status.ready {
+        return "waiting for the first look at both clusters".to_owned();
+    }
+    let nodes: u32 = status.pools.iter().map(|pool| pool.nodes).sum();
+    let mode = if status.mode == "observe" { ", observing only" } else { "" };
+    format!("{nodes} nodes in {} pools, {} pods wait{mode}", status.pools.len(), status.pods.len())
+}
+
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "systemd could not be told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_while_rounds_come() {
+        let seconds = Duration::from_secs;
+        for (ready, since, interval, alive) in [
+            (false, seconds(3600), seconds(10), true),
+            (true, seconds(5), seconds(10), true),
+            (true, seconds(149), seconds(10), true),
+            (true, seconds(151), seconds(10), false),
+            (true, seconds(1800), seconds(600), true),
+        ] {
+            assert_eq!(is_alive(ready, since, interval), alive, "{ready} {since:?} {interval:?}");
+        }
+    }
+
+    #[test]
+    fn a_problem_comes_first_in_the_status_line() {
+        let mut status = Status { mode: "observe".to_owned(), ..Status::default() };
+        assert_eq!(line(&status), "waiting for the first look at both clusters");
+        status.ready = true;
+        assert_eq!(line(&status), "0 nodes in 0 pools, 0 pods wait, observing only");
+        status.problems.insert("proxmox".to_owned(), "no answer".to_owned());
+        assert_eq!(line(&status), "proxmox: no answer");
     }
 }

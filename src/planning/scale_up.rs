@@ -174,7 +174,10 @@ impl<'a> Packer<'_, 'a> {
             else {
                 continue;
             };
-            let coming = !ready(&node) || starting(&node, &self.pools()[pool]);
+            let starting = starting(&node, &self.pools()[pool]);
+            // One that was ready and is no more offers nothing, and nobody knows when it will again.
+            let coming =
+                if self.was_ready(&node) { starting && ready(&node) } else { starting || !ready(&node) };
             if coming && young && self.view.world.node(at).open {
                 let mut replacement = self.prototypes[pool].clone();
                 replacement.node = Arc::new(relabelled(&self.prototypes[pool].node, &node.name));
@@ -195,6 +198,15 @@ impl<'a> Packer<'_, 'a> {
             let index = self.adopt(&node, None);
             self.upcoming.insert(index, machine.name.clone());
         }
+    }
+
+    /// Whether a node has been ready: its machine says so, or the kubelet has fallen silent, which the control plane notices
+    /// only of one that it has heard.
+    fn was_ready(&self, node: &Node) -> bool {
+        let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
+        let machines = self.view.snapshot.proxmox.machines.iter().flatten();
+        let mut own = machines.filter(|machine| machine.node.as_ref() == Some(&node.name));
+        unreachable || own.any(|machine| machine.phase >= Phase::Ready)
     }
 
     /// Takes a node with the pods that it holds into the world.

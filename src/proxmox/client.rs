@@ -1,8 +1,7 @@
 //! One call: endpoint, encoding, authorization, lane, answer.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -15,6 +14,8 @@ use tower::{Service, ServiceExt};
 
 use super::answer;
 use super::error::{Error, Kind};
+pub(super) use super::lanes::Lane;
+use super::lanes::{Lanes, Sizes};
 use super::transport::{NotSent, Transport};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
@@ -35,17 +36,10 @@ pub struct Settings {
     pub agent_lane: usize,
     /// Other protected calls at a time for each host.
     pub lifecycle_lane: usize,
-}
-
-/// Which of a host's lanes a call takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane<'a> {
-    /// Unprotected reads: no limit.
-    Free,
-    /// Guest agent calls of this host.
-    Agent(&'a str),
-    /// Other protected calls of this host.
-    Lifecycle(&'a str),
+    /// Linked clones at a time for each storage that is cloned from.
+    pub linked_clones: usize,
+    /// Full clones at a time for each storage that is cloned from.
+    pub full_clones: usize,
 }
 
 /// A client of a Proxmox VE cluster. Cheap to clone.
@@ -59,7 +53,7 @@ struct Shared {
     settings: Settings,
     authorization: HeaderValue,
     current: AtomicUsize,
-    lanes: Mutex<BTreeMap<(String, bool), Arc<Semaphore>>>,
+    lanes: Lanes,
     calls: AtomicU64,
 }
 
@@ -79,12 +73,18 @@ impl Client {
         let secret = utf8_percent_encode(token.expose_secret().trim(), ENCODED);
         let mut authorization = HeaderValue::try_from(format!("PVEAPIToken={}={secret}", settings.token_id))?;
         authorization.set_sensitive(true);
+        let sizes = Sizes {
+            agent: settings.agent_lane,
+            lifecycle: settings.lifecycle_lane,
+            linked_clones: settings.linked_clones,
+            full_clones: settings.full_clones,
+        };
         let shared = Shared {
             transport,
             settings,
             authorization,
             current: AtomicUsize::new(0),
-            lanes: Mutex::new(BTreeMap::new()),
+            lanes: Lanes::new(sizes),
             calls: AtomicU64::new(0),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -122,7 +122,7 @@ impl Client {
         parameters: Parameters<'_>,
     ) -> Result<Value, Error> {
         let call = format!("{method} {path}");
-        let lane = self.lane(lane);
+        let lane = self.lanes().of(lane);
         let _permit = match &lane {
             Some(lane) => acquire(lane, &call).await?,
             None => return self.over_endpoints(&method, path, parameters, &call).await,
@@ -130,16 +130,8 @@ impl Client {
         self.over_endpoints(&method, path, parameters, &call).await
     }
 
-    fn lane(&self, lane: Lane<'_>) -> Option<Arc<Semaphore>> {
-        let (host, agent, size) = match lane {
-            Lane::Free => return None,
-            Lane::Agent(host) => (host, true, self.shared.settings.agent_lane),
-            Lane::Lifecycle(host) => (host, false, self.shared.settings.lifecycle_lane),
-        };
-        let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let lane =
-            lanes.entry((host.to_owned(), agent)).or_insert_with(|| Arc::new(Semaphore::new(size.max(1))));
-        Some(lane.clone())
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.shared.lanes
     }
 
     /// Tries the endpoints in turn while nothing could be sent.

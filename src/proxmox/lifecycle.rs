@@ -149,9 +149,16 @@ impl Client {
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
-    /// Pulls a VM's plug, ending a shutdown of ours that is under way.
+    /// Pulls a VM's plug, ending a shutdown of ours that is under way. Where HA manages the VM, this only asks HA to.
     pub async fn stop(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
-        self.power_call(host, vmid, "stop", &[("overrule-shutdown", "1".to_owned())]).await
+        const OVERRULE: &str = "overrule-shutdown";
+        match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
+            // Refused for a VM that HA manages, and not known before 8.2: nothing was done.
+            Err(error) if error.kind == Kind::BadRequest && error.text.contains(OVERRULE) => {
+                self.power_call(host, vmid, "stop", &[]).await
+            }
+            answer => answer,
+        }
     }
 
     async fn power_call(

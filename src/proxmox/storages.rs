@@ -83,6 +83,19 @@ impl Client {
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET storage", "no list"))?;
         Ok(rows.iter().map(status).collect())
     }
+
+    /// The disks on a storage that belong to a VMID, by their volume ids, seen from a host. Proxmox leaves out what the token
+    /// may not see: images need `Datastore.Allocate` on the storage, or `Datastore.Audit` on it and `VM.Config.Disk` on the VM, so that a token with rights
+    /// on a pool no longer sees what a destroyed VM has left.
+    pub async fn disks_of(&self, host: &str, storage: &str, vmid: u32) -> Result<Vec<String>, Error> {
+        let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
+        let query = [("vmid", vmid.to_string()), ("content", "images".to_owned())];
+        let data = self.get(Lane::Lifecycle(host), &path, &query).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET content", "no list"))?;
+        // Asked for again: a disk of another VM must never be taken for a left one.
+        let own = rows.iter().filter(|row| number_of(row, "vmid") == Some(i64::from(vmid)));
+        Ok(own.filter_map(|row| text_of(row, "volid")).collect())
+    }
 }
 
 fn words(row: &Value, field: &str) -> Vec<String> {

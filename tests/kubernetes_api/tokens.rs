@@ -30,7 +30,8 @@ async fn a_token_authenticates_signs_and_ends() {
     let (cluster, log) = cluster(|asked| Reply::Json(201, asked.body.clone()));
     let clock = TokioClock::starting_at("2026-11-21T01:00:00.5Z".parse().unwrap());
     let cluster = cluster.with_clock(Arc::new(clock)).with_entropy(Arc::new(counting()));
-    let token = cluster.mint_token(Duration::from_mins(30), "machine web-x7k2").await.unwrap();
+    let token = cluster.draw_token(Duration::from_mins(30)).unwrap();
+    cluster.create_token(&token, "machine web-x7k2").await.unwrap();
     // 250 and 251 are the last useful bytes, 252 to 255 none, then 0, 1, 2 …
     assert_eq!(token.id, "89abcd");
     assert_eq!(token.joined().expose_secret(), "89abcd.89abcdefghijklmn");
@@ -55,8 +56,8 @@ async fn a_token_authenticates_signs_and_ends() {
 #[tokio::test(start_paused = true)]
 async fn ids_of_the_real_source_differ_and_are_well_formed() {
     let (cluster, _) = cluster(|asked| Reply::Json(201, asked.body.clone()));
-    let one = cluster.mint_token(Duration::from_mins(1), "a").await.unwrap();
-    let two = cluster.mint_token(Duration::from_mins(1), "b").await.unwrap();
+    let one = cluster.draw_token(Duration::from_mins(1)).unwrap();
+    let two = cluster.draw_token(Duration::from_mins(1)).unwrap();
     assert_ne!(one.secret.expose_secret(), two.secret.expose_secret());
     for (text, length) in [(one.id.as_str(), 6), (one.secret.expose_secret(), 16)] {
         assert_eq!(text.len(), length);
@@ -150,12 +151,13 @@ async fn a_tokens_secret_is_never_logged_not_even_from_an_answer_that_cannot_be_
         let (cluster, log) =
             cluster(move |asked| Reply::Json(code, json!({ "kind": 7, "metadata": asked.query })));
         let cluster = cluster.with_entropy(Arc::new(counting()));
-        let minted = cluster.mint_token(Duration::from_mins(1), "a").await;
+        let minted = cluster.create_token(&cluster.draw_token(Duration::from_mins(1)).unwrap(), "a").await;
         assert_eq!(minted.is_ok(), code == 201, "{code}");
         assert!(log.last().body["stringData"]["token-secret"] == "89abcdefghijklmn");
     }
     let (cluster, _) = cluster(|asked| Reply::Json(201, json!({ "kind": 7, "echo": asked.body })));
-    cluster.with_entropy(Arc::new(counting())).mint_token(Duration::from_mins(1), "a").await.unwrap();
+    let cluster = cluster.with_entropy(Arc::new(counting()));
+    cluster.create_token(&cluster.draw_token(Duration::from_mins(1)).unwrap(), "a").await.unwrap();
     tracing::info!("a line that shows that lines are seen");
     let text = String::from_utf8(captured.0.lock().unwrap().clone()).unwrap();
     assert!(text.contains("lines are seen"));

@@ -11,7 +11,7 @@ use world::serve::{serve_https, tls::ServerTls};
 
 use crate::support::*;
 
-async fn a_life(client: &Client, pve: &Pve) {
+pub async fn a_life(client: &Client, pve: &Pve) {
     cloned(client).await;
     let config = client.config("pve1", VMID).await.unwrap();
     assert_eq!(config.owner(), Description::Ours(marker()));
@@ -93,6 +93,46 @@ async fn a_machine_is_cloned_and_destroyed_over_tls_with_the_clusters_ca_and_wit
         assert_eq!(error.kind, Kind::HostUnreachable, "{error}");
         assert!(error.text.contains("certificate"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_away_is_passed_over_and_the_one_that_answers_is_kept() {
+    let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
+    let pve = pve();
+    let serve = async || {
+        let served = pve.clone();
+        let handler = move |request| {
+            let pve = served.clone();
+            async move { pve.handle(request).await }
+        };
+        serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap()
+    };
+    // A port where nobody listens any more.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (first, second) = (serve().await, serve().await);
+    let endpoints = [gone, first.address(), second.address()].map(|address| format!("https://{address}"));
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let trust = Trust::Authorities(tls.ca_pem.clone());
+    let transport = connect(&trust, Duration::from_secs(5), Duration::from_secs(35)).unwrap();
+    let client = Client::new(transport, settings(&endpoints), &secret()).unwrap();
+
+    // Nothing was sent to the first: even a POST goes to the next.
+    let upid = client.clone_vm(&clone_request()).await.unwrap();
+    assert_eq!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap(), Exit::Ok);
+    let before = client.calls();
+    assert!(client.quorate().await.unwrap());
+    assert_eq!(client.calls(), before + 1, "the one that answered is asked first");
+
+    first.shutdown();
+    assert!(client.quorate().await.unwrap(), "a read goes on to the next endpoint");
+    let upid = client.destroy("pve1", VMID).await.unwrap();
+    assert!(client.wait_task(&upid, LIMIT, Duration::from_millis(200)).await.unwrap().is_success());
+    assert_eq!(pve.task_exits().len(), 2, "nothing was done twice");
+
+    second.shutdown();
+    let error = client.quorate().await.unwrap_err();
+    assert!(matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown), "{error}");
+    assert!(error.text.contains(endpoints[1]), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! The Proxmox client against the embedded Proxmox VE: a machine's whole life, and the traps of the API by name.
 //!
-//! Traps that do not concern the client's calls: 3 and 18 (tags and root-only keys are the caller's choice of keys), 15 and 16
-//! (values of the caller), 17 (snippets are not used), 22 (the planner's choice of hosts), 23 (privilege names are the set-up's).
+//! One trap of the 25 does not concern the client: 17 (snippets are not used; what the guest needs comes through its agent).
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

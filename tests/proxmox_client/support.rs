@@ -41,6 +41,8 @@ pub fn settings(endpoints: &[&str]) -> Settings {
         token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
         agent_lane: 1,
         lifecycle_lane: 2,
+        linked_clones: 4,
+        full_clones: 2,
     }
 }
 

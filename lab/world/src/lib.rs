@@ -11,6 +11,7 @@
 //! Everything that takes time takes it from tokio, so a runtime with paused time runs hours in seconds; wall-clock time
 //! stamps come from [`clock::WorldClock`], which moves with tokio's time. Randomness comes from one seed.
 
+pub mod best;
 pub mod clock;
 pub mod guest;
 pub mod kubernetes;

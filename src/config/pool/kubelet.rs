@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use toml::Spanned;
+
 use super::Written;
+use crate::config::listed::Scalar;
 use crate::config::names;
+use crate::config::report::Finding;
 use crate::config::values::Checker;
 use crate::model::quantity;
 use crate::model::resources::Resources;
@@ -54,15 +58,21 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
 
 pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     let written = pool.max_pods.as_ref()?;
-    let key = format!("pool `{}`: max_pods", pool.name.get_ref());
-    Some(checker.count(&key, Some(written), 110, "without it a node takes 110"))
+    let most = *written.get_ref();
+    if most == 0 {
+        let title = format!("pool `{}`: `max_pods` is zero", pool.name.get_ref());
+        checker.wrong(title, written.span(), "must be at least 1", "without it a node takes 110");
+    }
+    Some(most)
 }
 
 /// What a fresh node offers, as it is declared.
 pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
     let name = pool.name.get_ref();
     let mut sum = Resources::default();
-    for (key, written) in pool.allocatable.as_ref()? {
+    let declared = pool.allocatable.as_ref()?;
+    complete(pool, declared, checker);
+    for (key, written) in declared {
         let text = written.get_ref().to_string();
         let parsed = if key.get_ref() == "cpu" { quantity::milli(&text) } else { quantity::units(&text) };
         if !names::is_key(key.get_ref()) {
@@ -78,6 +88,21 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
             let title = format!("pool `{name}`: `allocatable.{}` is negative", key.get_ref());
             checker.wrong(title, written.span(), "must not be less than zero", "");
         }
+        let most = match key.get_ref().as_str() {
+            "cpu" => i64::from(*pool.cores.get_ref()) * 1000,
+            // What is no size is said where it is written.
+            "memory" => quantity::units(pool.memory.get_ref().trim_end_matches('B')).unwrap_or(i64::MAX),
+            _ => i64::MAX,
+        };
+        if amount > most {
+            let whole = if key.get_ref() == "cpu" { pool.cores.span() } else { pool.memory.span() };
+            checker.findings.push(Finding {
+                title: format!("pool `{name}`: `allocatable.{}` is more than the machine has", key.get_ref()),
+                at: Some((written.span(), "pods would wait for a node that never fits".to_owned())),
+                because: Some(whole),
+                help: Some("it is what a node offers to pods, a little less than the machine has".to_owned()),
+            });
+        }
         match key.get_ref().as_str() {
             "cpu" => sum.cpu_milli = amount,
             "memory" => sum.memory = amount,
@@ -89,4 +114,18 @@ pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resou
         }
     }
     Some(sum)
+}
+
+/// What is not declared would count as nothing, and then no pod fits.
+fn complete(pool: &Written, declared: &BTreeMap<Spanned<String>, Spanned<Scalar>>, checker: &mut Checker) {
+    let missing = ["cpu", "memory", "pods"];
+    let missing: Vec<_> =
+        missing.into_iter().filter(|key| !declared.keys().any(|given| given.get_ref() == key)).collect();
+    let Some(first) = declared.keys().next().filter(|_| !missing.is_empty()) else { return };
+    checker.wrong(
+        format!("pool `{}`: `allocatable` lacks {}", pool.name.get_ref(), missing.join(", ")),
+        first.span(),
+        "must name cpu, memory and pods",
+        "e.g. { cpu = \"3900m\", memory = \"7Gi\", pods = 110 }; or remove it: then it is learnt from a ready node",
+    );
 }

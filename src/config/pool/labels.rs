@@ -48,6 +48,11 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let help = format!("each node gets `{POOL_LABEL}` by itself: remove it");
             checker.wrong(title, key.span(), "reserved", &help);
         }
+        // A kubelet lets `--node-labels` overwrite what it has found out, and then all nodes are one to pods that spread.
+        if key.get_ref() == "kubernetes.io/hostname" {
+            let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
+            checker.wrong(title, key.span(), "the node's own name", "remove it");
+        }
         if let Some(hint) = refused_by_kubelet(key.get_ref()) {
             let title = format!("pool `{name}`: no kubelet may give itself the label `{}`", key.get_ref());
             checker.wrong(title, key.span(), "reserved by Kubernetes", hint);

@@ -48,7 +48,9 @@ pub(super) fn read(written: &Spanned<Listed>, kind: &Kind, checker: &mut Checker
         let (first, last) = body.split_once('-').unwrap_or((body, body));
         let ends = (kind.read)(first.trim()).zip((kind.read)(last.trim()));
         let Some((first, last)) = ends.filter(|(first, last)| same_family(*first, *last)) else {
-            checker.wrong(format!("{}: `{text}` is not a range", kind.what), at, kind.label, "");
+            let help =
+                if text.contains('/') { "the length of the network's prefix goes into `prefix`" } else { "" };
+            checker.wrong(format!("{}: `{text}` is not a range", kind.what), at, kind.label, help);
             continue;
         };
         if last < first {

@@ -105,6 +105,7 @@ fn addresses_are_checked() {
     for (addresses, lines, expected) in [
         ("\"10.0.0.11-fd00::1\"", "", ["is not a range", "or \"dhcp\""]),
         ("\"10.0.0.300\"", "", ["`10.0.0.300` is not a range", "expected e.g."]),
+        ("\"10.0.0.11-10.0.0.15/24\"", "", ["is not a range", "prefix goes into `prefix`"]),
         ("\"DHCP\"", "", ["`DHCP` is not a range", "or \"dhcp\""]),
         ("\"10.0.0.15-10.0.0.11\"", "", ["runs backwards", "c.toml:7:13"]),
         ("\"10.0.0.11-10.0.0.14\"", "", ["4 addresses for 5 VMIDs", "1 too few"]),
@@ -234,6 +235,7 @@ fn labels_and_taints_are_checked() {
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is the autoscaler's own", "by itself"]),
         ("labels = { \"node-role.kubernetes.io/worker\" = \"\" }", &["no kubelet may give itself"]),
         ("labels = { \"x.k8s.io/y\" = \"\" }", &["no kubelet may give itself"]),
+        ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
         ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
         ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
         ("taints = [\"a:NoExecute\", \"a=b:NoExecute\"]", &["two taints `a` with the same effect"]),
@@ -268,14 +270,27 @@ fn what_kubelets_are_told_is_checked() {
         ("kubelet_args = { max-pods = 50 }", &["use the pool's `max_pods`"]),
         ("kubelet_args = { \"--v\" = 2 }", &["`--v` is not an argument", "without the dashes: `v`"]),
         ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
-        ("max_pods = 0", &["max_pods", "is zero", "at least 1"]),
-        ("allocatable = { pods = -1 }", &["`allocatable.pods` is negative", "c.toml:6:24"]),
-        ("allocatable = { cpu = \"-100m\" }", &["`allocatable.cpu` is negative"]),
-        ("allocatable = { memory = \"x\" }", &["`allocatable.memory` is not a quantity"]),
-        ("allocatable = { \"a b\" = 1 }", &["`a b` is not a resource"]),
+        ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
+        (
+            "allocatable = { pods = -1, cpu = 1, memory = 1 }",
+            &["`allocatable.pods` is negative", "c.toml:6:24"],
+        ),
+        ("allocatable = { cpu = \"-100m\", memory = 1, pods = 1 }", &["`allocatable.cpu` is negative"]),
+        ("allocatable = { cpu = 1, memory = \"x\", pods = 1 }", &["`allocatable.memory` is not a quantity"]),
+        ("allocatable = { cpu = 1, memory = 1, pods = 1, \"a b\" = 1 }", &["`a b` is not a resource"]),
+        ("allocatable = { \"nvidia.com/gpu\" = 1 }", &["lacks cpu, memory, pods", "or remove it"]),
+        (
+            "allocatable = { cpu = \"2001m\", memory = \"1Gi\", pods = 1 }",
+            &["`allocatable.cpu` is more than the machine has", "because of this"],
+        ),
+        (
+            "allocatable = { cpu = 2, memory = \"3Gi\", pods = 1 }",
+            &["`allocatable.memory` is more than the machine has"],
+        ),
     ]);
-    let pool =
-        pool("kubelet_args = { v = 2, serialize-image-pulls = false }\nallocatable = { cpu = 2, pods = 50 }");
+    let pool = pool(
+        "kubelet_args = { v = 2, serialize-image-pulls = false }\nallocatable = { cpu = 2, memory = \"2Gi\", pods = 50 }",
+    );
     let arguments = pool.kubelet_args.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     assert!(arguments.eq([("serialize-image-pulls", "false"), ("v", "2")]));
     assert_eq!(pool.allocatable.map(|it| (it.cpu_milli, it.pods)), Some((2000, 50)));

@@ -7,7 +7,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Finished, Guest, programs,
-    syntax::{Command, Piece, Redirect, Word, parse},
+    syntax::{Command, Piece, Redirect, Term, Word, parse},
 };
 
 /// One shell process.
@@ -30,6 +30,8 @@ pub struct Shell {
 pub(super) enum Flow {
     /// Go on with this status.
     Status(i32),
+    /// The innermost loop ends.
+    Break,
     /// The shell ends with this status.
     Exit(i32),
 }
@@ -38,6 +40,7 @@ impl Flow {
     fn code(&self) -> i32 {
         match self {
             Self::Status(code) | Self::Exit(code) => *code,
+            Self::Break => 0,
         }
     }
 }
@@ -88,7 +91,7 @@ impl Shell {
             let mut status = 0;
             for command in commands {
                 match self.command(command, tested, output).await {
-                    Flow::Exit(code) => return Flow::Exit(code),
+                    flow @ (Flow::Exit(_) | Flow::Break) => return flow,
                     Flow::Status(code) => status = code,
                 }
             }
@@ -118,7 +121,7 @@ impl Shell {
                         self.last = i32::from(code == 0);
                         return Flow::Status(self.last);
                     }
-                    flow @ Flow::Exit(_) => return flow,
+                    flow @ (Flow::Exit(_) | Flow::Break) => return flow,
                 },
                 Command::Pipe(left, right) => {
                     let mut feed = Output::default();
@@ -132,7 +135,7 @@ impl Shell {
                 Command::If(branches, otherwise) => {
                     for (condition, body) in branches {
                         match self.list(condition, true, output).await {
-                            Flow::Exit(code) => return Flow::Exit(code),
+                            flow @ (Flow::Exit(_) | Flow::Break) => return flow,
                             Flow::Status(0) => return self.list(body, tested, output).await,
                             Flow::Status(_) => {}
                         }
@@ -185,11 +188,14 @@ impl Shell {
         loop {
             match self.list(condition, true, output).await {
                 Flow::Exit(code) => return Flow::Exit(code),
+                Flow::Break => return Flow::Status(0),
                 Flow::Status(code) if (code == 0) == until => return Flow::Status(0),
                 Flow::Status(_) => {}
             }
-            if let Flow::Exit(code) = self.list(body, tested, output).await {
-                return Flow::Exit(code);
+            match self.list(body, tested, output).await {
+                Flow::Exit(code) => return Flow::Exit(code),
+                Flow::Break => return Flow::Status(0),
+                Flow::Status(_) => {}
             }
             // A loop that does not sleep must not stop the world.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -296,6 +302,7 @@ impl Shell {
                 }
                 Flow::Status(0)
             }
+            "break" if command.len() == 1 => Flow::Break,
             "umask" | ":" | "export" | "unset" | "readonly" | "trap" => {
                 for pair in &command[1..] {
                     if command[0] == "unset" {
@@ -316,7 +323,7 @@ impl Shell {
                 }
                 Flow::Status(i32::from(end.is_none()))
             }
-            "eval" | "source" | "." | "local" | "return" | "break" | "continue" | "shift" | "wait" => {
+            "eval" | "source" | "." | "local" | "return" | "continue" | "shift" | "wait" => {
                 output
                     .err
                     .extend(format!("sh: 1: {} is not part of this guest's shell\n", command[0]).bytes());
@@ -329,7 +336,10 @@ impl Shell {
     async fn expand(&mut self, word: &Word, output: &mut Output) -> Result<Vec<String>, i32> {
         let mut words = vec![String::new()];
         let mut present = word.iter().any(|piece| {
-            matches!(piece, Piece::Text(_) | Piece::Variable(_, _, true) | Piece::Command(_, true))
+            matches!(
+                piece,
+                Piece::Text(_) | Piece::Sum(_) | Piece::Variable(_, _, true) | Piece::Command(_, true)
+            )
         });
         for piece in word {
             let (text, split) = match piece {
@@ -343,6 +353,7 @@ impl Shell {
                     }
                     (self.variable(name, default.as_ref(), output)?, !quoted)
                 }
+                Piece::Sum(terms) => (self.add_up(terms, output)?.to_string(), false),
                 Piece::Command(script, quoted) => {
                     let mut inner = Output::default();
                     let mut shell = self.clone();
@@ -389,6 +400,19 @@ impl Shell {
             }
             (None, None) => Ok(String::new()),
         }
+    }
+
+    fn add_up(&self, terms: &[Term], output: &mut Output) -> Result<i64, i32> {
+        let mut total = 0;
+        for (minus, text) in terms {
+            let value = match text.parse::<i64>() {
+                Ok(number) => number,
+                // An empty variable counts as 0.
+                Err(_) => self.variable(text, Some(&"0".to_owned()), output)?.parse().unwrap_or(0),
+            };
+            total += if *minus { -value } else { value };
+        }
+        Ok(total)
     }
 
     async fn targets(&mut self, redirects: &[Redirect], output: &mut Output) -> Result<Targets, i32> {

@@ -9,7 +9,12 @@ pub enum Piece {
     Variable(String, Option<String>, bool),
     /// `$(…)`, and whether it stood in quotes.
     Command(String, bool),
+    /// `$((…))`: numbers and variables between `+` and `-`.
+    Sum(Vec<Term>),
 }
+
+/// One operand of a sum: whether it is taken away, and a number or the name of a variable.
+pub type Term = (bool, String);
 
 /// A word before its expansion.
 pub type Word = Vec<Piece>;
@@ -174,7 +179,7 @@ fn push(pieces: &mut Word, text: &str) {
 
 fn expansion(rest: &[char], quoted: bool) -> Result<(Piece, usize), String> {
     match rest.get(1) {
-        Some('(') if rest.get(2) == Some(&'(') => Err("arithmetic is not part of this guest's shell".into()),
+        Some('(') if rest.get(2) == Some(&'(') => sum(&rest[3..]),
         Some('(') => {
             let mut depth = 0;
             for (at, c) in rest.iter().enumerate().skip(1) {
@@ -212,6 +217,25 @@ fn expansion(rest: &[char], quoted: bool) -> Result<(Piece, usize), String> {
         }
         _ => Ok((Piece::Text("$".into()), 1)),
     }
+}
+
+/// `$((a + b - 1))`, from behind the opening parentheses.
+fn sum(rest: &[char]) -> Result<(Piece, usize), String> {
+    let end = rest.windows(2).position(|pair| pair == [')', ')']);
+    let end = end.ok_or("Syntax error: Missing '))'")?;
+    let text: String = rest[..end].iter().collect();
+    let mut terms = Vec::new();
+    let mut minus = false;
+    for (at, word) in text.split_whitespace().enumerate() {
+        match (at % 2, word) {
+            (1, "+" | "-") => minus = word == "-",
+            (0, name) if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+                terms.push((minus, name.to_owned()));
+            }
+            _ => return Err(format!("$(({text})) is not part of this guest's shell")),
+        }
+    }
+    Ok((Piece::Sum(terms), end + 5))
 }
 
 struct Parser {

@@ -1,1 +1,217 @@
-//! An embedded Kubernetes API server with the controllers that an autoscaler meets.
+//! An embedded Kubernetes API server with the controllers, the scheduler and the kubelets that an autoscaler meets.
+//!
+//! [`Kube`] is a handle on the whole cluster. The state sits behind one plain lock that is never held across an await. What
+//! follows from a change stands on an agenda ([`state::Work`]) that one task works off on tokio's time, so that a runtime
+//! with paused time runs hours in seconds. [`spec`] says what a cluster is made of, `hands` is what a test does to it,
+//! everything else answers calls or is a controller.
+//!
+//! Order, delays and texts follow recordings of Kubernetes 1.36.2.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::Request;
+use jiff::Timestamp;
+use tokio::{
+    sync::{Notify, broadcast},
+    time::Instant,
+};
+
+use self::{
+    spec::KubeSpec,
+    state::{State, Work},
+};
+use crate::{
+    clock::WorldClock,
+    serve::{Body, NoAnswer},
+};
+
+mod access;
+mod admission;
+mod answer;
+mod budgets;
+mod containers;
+mod daemon_sets;
+mod discovery;
+mod events;
+mod eviction;
+mod fit;
+mod hands;
+mod join;
+mod kinds;
+mod kubelet;
+mod node_lifecycle;
+mod object;
+mod patch;
+mod path;
+mod pods;
+mod quantity;
+mod reactions;
+mod read;
+mod refusal;
+mod removal;
+mod scale;
+mod scheduler;
+mod selector;
+pub mod spec;
+mod start;
+mod state;
+mod store;
+mod table;
+mod tokens;
+mod watch;
+mod workloads;
+mod write;
+
+pub use hands::{CallRecord, Effect, Fault};
+
+/// Something that happened, for a live display and for measurements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KubeEvent {
+    /// The scheduler found no node for a pod for the first time.
+    PodUnschedulable {
+        /// `namespace/name`.
+        pod: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A pod was bound.
+    PodBound {
+        /// `namespace/name`.
+        pod: String,
+        /// Its node.
+        node: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// The containers of a pod started.
+    PodRunning {
+        /// `namespace/name`.
+        pod: String,
+        /// Its node.
+        node: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A Node was made.
+    NodeAdded {
+        /// Its name.
+        node: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A Node became Ready.
+    NodeReady {
+        /// Its name.
+        node: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A Node was deleted.
+    NodeRemoved {
+        /// Its name.
+        node: String,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// A handle on the cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Kube(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    events: broadcast::Sender<KubeEvent>,
+}
+
+impl std::fmt::Debug for Kube {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kube").finish_non_exhaustive()
+    }
+}
+
+impl Kube {
+    /// A cluster that runs from now on. Must be called inside a tokio runtime.
+    pub fn new(spec: KubeSpec, clock: WorldClock, seed: u64) -> Self {
+        let (events, _) = broadcast::channel(4096);
+        let heart = Arc::new(Notify::new());
+        let mut state = State::new(spec, clock, seed, heart.clone(), events.clone());
+        state.begin();
+        let kube = Self(Arc::new(Inner { state: Mutex::new(state), events }));
+        let weak = Arc::downgrade(&kube.0);
+        tokio::spawn(async move {
+            loop {
+                let due = {
+                    let Some(inner) = weak.upgrade() else { return };
+                    Self(inner).work_off()
+                };
+                match due {
+                    Some(due) => tokio::select! {
+                        biased;
+                        () = heart.notified() => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    },
+                    None => heart.notified().await,
+                }
+            }
+        });
+        kube
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// The API is away, or the answer is lost.
+    pub async fn handle(&self, request: Request<Bytes>) -> Result<http::Response<Body>, NoAnswer> {
+        answer::handle(self, request).await
+    }
+
+    /// What happens from now on.
+    pub fn events(&self) -> broadcast::Receiver<KubeEvent> {
+        self.0.events.subscribe()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock means that a test has failed already; what it saw is still what it saw.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does all that is due and tells when the next is.
+    fn work_off(&self) -> Option<Instant> {
+        loop {
+            let mut state = self.state();
+            match state.take_due() {
+                Some(work) => state.perform(work),
+                None => return state.next_due(),
+            }
+        }
+    }
+}
+
+impl State {
+    fn perform(&mut self, work: Work) {
+        match work {
+            Work::NodeTaints(node) => self.tend_node(&node),
+            Work::Schedule => self.schedule(),
+            Work::Budgets(namespace) => self.tend_budgets(&namespace),
+            Work::Workload(store, key) => self.tend_workload(store, &key),
+            Work::DaemonSets => self.tend_daemon_sets(),
+            Work::Tokens => self.tend_tokens(),
+            Work::Start(key, uid) => self.start_pod(&key, &uid),
+            Work::Ready(key, uid) => self.make_ready(&key, &uid),
+            Work::Complete(key, uid) => self.complete_pod(&key, &uid),
+            Work::Stop(key, uid) => self.stop_pod(&key, &uid),
+            Work::Register(node) => self.register(&node),
+            Work::NodeReady(node) => self.become_ready(&node),
+            Work::Lease(node) => self.renew(&node, true),
+            Work::Beat(node) => self.beat(&node),
+            Work::Silence(node) => self.look_for_silence(&node),
+            Work::TaintEviction(key, uid) => self.evict_for_taint(&key, &uid),
+            Work::LeaseGone(node) => self.drop_lease(&node),
+            Work::PodGc(node) => self.collect_pods(&node),
+            Work::Orphans(uid) => self.collect_orphans(&uid),
+            Work::NamespaceGone(namespace) => self.empty_namespace(&namespace),
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Who is asking, and what they may do: API tokens, privilege separation, and the most specific path's roles.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{answer::Refusal, spec::AccessSpec, state::State};
 
@@ -30,6 +30,11 @@ pub fn authenticate(access: &AccessSpec, header: Option<&str>) -> Result<Identit
 }
 
 impl Identity {
+    /// The system itself.
+    pub fn root() -> Self {
+        Self { user: "root@pam".to_owned(), token: "root@pam".to_owned(), privsep: false }
+    }
+
     fn is_root(&self) -> bool {
         self.user == "root@pam" && !self.privsep
     }
@@ -39,19 +44,25 @@ impl Identity {
         if self.is_root() {
             return true;
         }
-        let held = |who: &str| privileges(state, who, path).contains(privilege);
+        let held = |who: &str| privileges(state, who, path).contains_key(privilege);
         held(&self.user) && (!self.privsep || held(&self.token))
     }
 
-    /// All privileges at a path, for `/access/permissions`.
-    pub fn all(&self, state: &State, path: &str) -> BTreeSet<String> {
+    /// All privileges at a path, and whether they go on to paths below, for `/access/permissions`.
+    pub fn all(&self, state: &State, path: &str) -> BTreeMap<String, bool> {
         if self.is_root() {
-            return state.access.roles.values().flatten().cloned().collect();
+            return state
+                .access
+                .roles
+                .values()
+                .flatten()
+                .map(|privilege| (privilege.clone(), true))
+                .collect();
         }
         let mut held = privileges(state, &self.user, path);
         if self.privsep {
             let token = privileges(state, &self.token, path);
-            held.retain(|privilege| token.contains(privilege));
+            held.retain(|privilege, _| token.contains_key(privilege));
         }
         held
     }
@@ -76,29 +87,38 @@ impl Identity {
 }
 
 /// The roles of the most specific path replace inherited ones; a pool's roles come on top for its members.
-fn privileges(state: &State, who: &str, path: &str) -> BTreeSet<String> {
+fn privileges(state: &State, who: &str, path: &str) -> BTreeMap<String, bool> {
     let mut found = path_privileges(&state.access, who, path);
     if let Some(vmid) = path.strip_prefix("/vms/").and_then(|id| id.parse().ok())
         && let Some(pool) = state.pool_of(vmid)
     {
-        found.extend(path_privileges(&state.access, who, &format!("/pool/{pool}")));
+        let of_pool = path_privileges(&state.access, who, &format!("/pool/{pool}"));
+        for (privilege, goes_on) in of_pool {
+            *found.entry(privilege).or_default() |= goes_on;
+        }
     }
     found
 }
 
-fn path_privileges(access: &AccessSpec, who: &str, path: &str) -> BTreeSet<String> {
-    let mut roles: BTreeSet<&str> = BTreeSet::new();
+fn path_privileges(access: &AccessSpec, who: &str, path: &str) -> BTreeMap<String, bool> {
+    let mut roles: BTreeMap<&str, bool> = BTreeMap::new();
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
     for level in std::iter::once("/").chain(ends.map(|end| &path[..end])).filter(|level| !level.is_empty()) {
-        let here: BTreeSet<&str> = access
+        let here: BTreeMap<&str, bool> = access
             .grants
             .iter()
             .filter(|grant| grant.path == level && grant.who == who && (grant.propagate || level == path))
-            .map(|grant| grant.role.as_str())
+            .map(|grant| (grant.role.as_str(), grant.propagate))
             .collect();
         if !here.is_empty() {
             roles = here;
         }
     }
-    roles.iter().filter_map(|role| access.roles.get(*role)).flatten().cloned().collect()
+    let mut found = BTreeMap::new();
+    for (role, goes_on) in roles {
+        for privilege in access.roles.get(role).into_iter().flatten() {
+            *found.entry(privilege.clone()).or_default() |= goes_on;
+        }
+    }
+    found
 }

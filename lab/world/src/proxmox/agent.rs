@@ -20,6 +20,9 @@ const UNRESTRICTED: &[&str] = &["VM.GuestAgent.Unrestricted"];
 const FILE_READ: &[&str] = &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"];
 const FILE_WRITE: &[&str] = &["VM.GuestAgent.FileWrite", "VM.GuestAgent.Unrestricted"];
 
+/// What a character beyond Latin-1 in input data makes of a call.
+const WIDE: &str = "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.";
+
 impl Pve {
     pub(super) async fn agent(&self, what: &str, call: &ApiCall) -> Result<Answer, Refusal> {
         let privileges = match what {
@@ -85,7 +88,7 @@ async fn exec(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
     }
     let input = call.params.text("input-data").unwrap_or_default();
     let bytes: Option<Vec<u8>> = input.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
-    let Some(bytes) = bytes else { return Err(Refusal::failed("Wide character in subroutine entry")) };
+    let Some(bytes) = bytes else { return Err(Refusal::failed(WIDE)) };
     if let Some(pid) = guest.exec(command, bytes) {
         Ok(json!({ "pid": pid }).into())
     } else {
@@ -132,7 +135,7 @@ fn file_write(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
     } else {
         BASE64_STANDARD.decode(content).ok()
     };
-    let bytes = bytes.ok_or_else(|| Refusal::failed("Wide character in subroutine entry"))?;
+    let bytes = bytes.ok_or_else(|| Refusal::failed(WIDE))?;
     guest.write_file(&path, bytes);
     Ok(Value::Null.into())
 }
@@ -144,9 +147,13 @@ fn interfaces(guest: &Guest) -> Value {
         json!({ "ip-address": address, "ip-address-type": kind, "prefix": prefix.parse::<u8>().unwrap_or(0) })
     });
     let addresses: Vec<Value> = addresses.collect();
+    let counters = ["bytes", "packets", "errs", "dropped"];
+    let counters = counters.iter().flat_map(|what| [format!("rx-{what}"), format!("tx-{what}")]);
+    let statistics: serde_json::Map<_, _> = counters.map(|counter| (counter, 0.into())).collect();
     json!({ "result": [
-        { "name": "lo", "hardware-address": "00:00:00:00:00:00", "ip-addresses": [
-            { "ip-address": "127.0.0.1", "ip-address-type": "ipv4", "prefix": 8 } ] },
-        { "name": "eth0", "hardware-address": identity.mac, "ip-addresses": addresses },
+        { "name": "lo", "hardware-address": "00:00:00:00:00:00", "statistics": statistics, "ip-addresses": [
+            { "ip-address": "127.0.0.1", "ip-address-type": "ipv4", "prefix": 8 },
+            { "ip-address": "::1", "ip-address-type": "ipv6", "prefix": 128 } ] },
+        { "name": "eth0", "hardware-address": identity.mac, "statistics": statistics, "ip-addresses": addresses },
     ] })
 }

@@ -36,6 +36,8 @@ pub enum Refusal {
     Failed(String),
     /// A status with a plain-text or empty body, such as 595 and 596.
     Bare(u16, String),
+    /// A status with this text as body, its first line as reason.
+    Plain(u16, String),
     /// 501 for an unknown path.
     NotImplemented(String),
 }
@@ -65,7 +67,9 @@ impl Refusal {
                 format!("400 Parameter verification failed. {}", lines.join(" "))
             }
             Self::Forbidden(text) => format!("403 {text}"),
-            Self::Failed(text) | Self::Bare(_, text) | Self::NotImplemented(text) => text.clone(),
+            Self::Failed(text) | Self::Bare(_, text) | Self::Plain(_, text) | Self::NotImplemented(text) => {
+                text.clone()
+            }
             Self::Unauthenticated(text) => (*text).to_owned(),
         }
     }
@@ -77,7 +81,7 @@ impl Refusal {
             Self::Unauthenticated(_) => 401,
             Self::Forbidden(_) => 403,
             Self::Failed(_) => 500,
-            Self::Bare(status, _) => *status,
+            Self::Bare(status, _) | Self::Plain(status, _) => *status,
             Self::NotImplemented(_) => 501,
         }
     }
@@ -107,6 +111,7 @@ fn refuse(refusal: &Refusal) -> Response<Body> {
         }
         Refusal::Unauthenticated(reason) => bare(status, reason, ""),
         Refusal::Bare(_, reason) => bare(status, reason, ""),
+        Refusal::Plain(_, text) => bare(status, text.lines().next().unwrap_or_default(), text),
         Refusal::Forbidden(text) | Refusal::Failed(text) => {
             let first = text.lines().next().unwrap_or_default();
             json_response(status, first, &json!({ "data": null, "message": format!("{text}\n") }))

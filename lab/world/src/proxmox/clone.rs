@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
-    state::{State, Vm, Volume, parse_size, property},
+    state::{State, Volume},
     task::Worker,
+    vm::{Vm, parse_size, property},
 };
 
 /// How long a clone waits for the locks of source and new VM.
@@ -25,6 +26,7 @@ struct Plan {
     storage: Option<String>,
     target: String,
     full: bool,
+    bwlimit: Option<u64>,
 }
 
 impl Pve {
@@ -42,9 +44,9 @@ impl Pve {
     }
 
     async fn run_clone(&self, worker: &Worker, plan: Plan) -> Result<(), Refusal> {
-        worker.log(format!("creating a clone of VM {} with ID {}", plan.source, plan.newid));
         let _source = self.share_vm(&plan.node, plan.source, LOCK_WAIT).await?;
         let _new = self.lock_vm(&plan.node, plan.newid, LOCK_WAIT).await?;
+        worker.log(format!("creating a clone of VM {} with ID {}", plan.source, plan.newid));
         worker.work(Duration::from_millis(100)).await?;
         {
             let mut state = self.state();
@@ -107,6 +109,11 @@ impl Pve {
         let mut state = self.state();
         let own = volid.split(':').next().unwrap_or_default().to_owned();
         let storage = plan.storage.clone().filter(|_| !linked).unwrap_or(own);
+        // The cloud-init drive is always made anew, and a template's may be written without its size.
+        let text = match property(text, "size") {
+            None if cloud_init => &format!("{text},size=4M"),
+            _ => text,
+        };
         let size = property(text, "size").and_then(parse_size).unwrap_or(0);
         let spec = state.storages.get(&storage).cloned();
         let spec = spec.ok_or_else(|| Refusal::failed(format!("storage '{storage}' does not exist")))?;
@@ -118,7 +125,8 @@ impl Pve {
         let (name, format) =
             state.volume_name(&storage, plan.newid, &plan.node, parent.as_deref(), cloud_init);
         let place = state.place(&storage, &plan.node);
-        let volume = Volume { storage, size, vmid: plan.newid, parent, format };
+        let volume =
+            Volume { storage, size, vmid: plan.newid, parent, format, ctime: state.clock.now().as_second() };
         state.volumes.insert((name.clone(), place), volume);
         config.insert(key.to_owned(), text.replacen(volid, &name, 1));
         let time = match (linked, cloud_init) {
@@ -126,7 +134,10 @@ impl Pve {
             (_, true) => state.timings.linked_clone.mul_f64(0.2),
             _ => {
                 let rate = spec.copy_rate.unwrap_or(state.timings.full_clone_rate).max(1);
-                Duration::from_millis(size.saturating_mul(1000) / rate)
+                let copying = Duration::from_millis(size.saturating_mul(1000) / rate);
+                // Zeroes take no time.
+                let slow = |limit: u64| Duration::from_millis(size / 4 * 3 * 1000 / (limit.max(1) << 10));
+                plan.bwlimit.map_or(copying, |limit| slow(limit).max(copying))
             }
         };
         Ok(state.vary(time))
@@ -138,6 +149,7 @@ impl Pve {
         let vm = state.vm_on(call.node(), call.vmid())?;
         let has = match call.params.text("feature").as_deref() {
             Some("clone") => vm.is_template() && unlinkable(&state, vm).is_none(),
+            Some("snapshot") => !vm.is_template(),
             _ => true,
         };
         let nodes: Vec<&String> = state
@@ -175,7 +187,7 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
         let spec = spec.ok_or_else(|| Refusal::failed(format!("storage '{storage}' does not exist")))?;
         call.who.need(state, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
         if target != node && !spec.shared {
-            return Err(Refusal::failed("can't clone to non-shared storage"));
+            return Err(Refusal::failed(format!("can't clone to non-shared storage '{storage}'")));
         }
     }
     let vm = state.vms.get(&source).filter(|vm| vm.node == node).ok_or_else(|| {
@@ -185,6 +197,12 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
     let full = if params.text("full").is_some() { params.flag("full") } else { !vm.is_template() };
     if storage.is_some() && !full {
         return Err(Refusal::failed("parameter 'storage' not allowed for linked clones"));
+    }
+    if params.text("format").is_some() && !full {
+        return Err(Refusal::failed("parameter 'format' not allowed for linked clones"));
+    }
+    if let Some(snapshot) = params.text("snapname") {
+        return Err(Refusal::failed(format!("snapshot '{snapshot}' does not exist")));
     }
     if target != node && local_storage(state, vm).is_some() {
         return Err(Refusal::failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
@@ -197,11 +215,24 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
     if state.vms.get(&newid).is_some_and(|vm| vm.node == node) {
         return Err(Refusal::failed(format!("unable to create VM {newid}: config file already exists")));
     }
-    if let Some(drive) = unlinkable(state, vm).filter(|_| !full) {
-        return Err(Refusal::failed(format!("Linked clone feature is not supported for '{drive}'")));
+    if let Some((drive, volid)) = unlinkable(state, vm).filter(|_| !full) {
+        return Err(Refusal::failed(format!(
+            "Linked clone feature is not supported for '{volid}' ({drive})"
+        )));
     }
     let (name, description) = (params.text("name"), params.text("description"));
-    Ok(Plan { node, source, newid, name, description, pool, storage, target, full })
+    Ok(Plan {
+        node,
+        source,
+        newid,
+        name,
+        description,
+        pool,
+        storage,
+        target,
+        full,
+        bwlimit: params.number("bwlimit").filter(|limit| *limit > 0),
+    })
 }
 
 fn check_bridges(state: &State, call: &ApiCall, vm: &Vm) -> Result<(), Refusal> {
@@ -218,10 +249,10 @@ fn local_storage(state: &State, vm: &Vm) -> Option<String> {
     storages.into_iter().find(|id| state.storages.get(id).is_some_and(|spec| !spec.shared))
 }
 
-fn unlinkable(state: &State, vm: &Vm) -> Option<String> {
+fn unlinkable(state: &State, vm: &Vm) -> Option<(String, String)> {
     let drives = vm.drives().into_iter().filter(|(_, _, text)| !text.contains("media=cdrom"));
-    let mut drives = drives.map(|(_, volid, _)| volid);
-    drives.find(|volid| {
+    let mut drives = drives.map(|(drive, volid, _)| (drive, volid));
+    drives.find(|(_, volid)| {
         let storage = volid.split(':').next().unwrap_or_default();
         !volid.contains("base-") || state.storages.get(storage).is_some_and(|spec| !spec.kind.links())
     })

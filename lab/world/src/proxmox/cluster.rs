@@ -1,5 +1,7 @@
 //! Calls about the cluster and its hosts, with the lag and the filters that they have.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -15,17 +17,25 @@ impl Pve {
         json!({ "version": version, "release": release.join("."), "repoid": "14a22df35955d97d" }).into()
     }
 
+    /// Privileges with whether they go on to paths below. A path that was asked for is there even with none.
     pub(super) fn permissions(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        let paths: Vec<String> = match call.params.text("path") {
-            Some(path) => vec![path],
-            None => state.access.grants.iter().map(|grant| grant.path.clone()).collect(),
+        let asked = call.params.text("path");
+        let all = || {
+            let granted = state.access.grants.iter().map(|grant| grant.path.clone());
+            let members = state.pools.values().flat_map(|pool| &pool.members);
+            granted.chain(members.map(|vmid| format!("/vms/{vmid}"))).collect()
         };
+        let paths: BTreeSet<String> = asked.clone().map_or_else(all, |path| [path].into());
         let mut answer = serde_json::Map::new();
         for path in paths {
-            let held = call.who.all(&state, &path);
-            if !held.is_empty() {
-                let held: serde_json::Map<String, Value> = held.into_iter().map(|p| (p, 1.into())).collect();
+            let held: serde_json::Map<String, Value> = call
+                .who
+                .all(&state, &path)
+                .into_iter()
+                .map(|(privilege, goes_on)| (privilege, i32::from(goes_on).into()))
+                .collect();
+            if !held.is_empty() || asked.is_some() {
                 answer.insert(path, held.into());
             }
         }
@@ -41,7 +51,7 @@ impl Pve {
             state.vms.get(vmid).is_some_and(|vm| state.hosts.get(&vm.node).is_some_and(|h| !h.online))
         });
         for vm in state.vms.values().filter(|vm| state.hosts.get(&vm.node).is_some_and(|host| host.online)) {
-            let row = vm.summary();
+            let row = vm.summary(false);
             let mut kept = json!({
                 "template": i32::from(vm.is_template()), "maxcpu": row["cpus"], "diskread": 0, "diskwrite": 0,
             });
@@ -77,7 +87,13 @@ impl Pve {
             rows.extend(vm_rows(&state, call, generation));
         }
         if wants("node") {
-            rows.extend(state.hosts.keys().map(|name| node_row(&state, call, name)));
+            rows.extend(state.hosts.keys().map(|name| {
+                let mut row = node_row(&state, call, name);
+                if row["status"] == "online" {
+                    row["cgroup-mode"] = 2.into();
+                }
+                row
+            }));
         }
         if wants("storage") {
             for storage in state.storages.values() {
@@ -124,7 +140,7 @@ impl Pve {
         for (number, (name, host)) in state.hosts.iter().enumerate() {
             rows.push(json!({
                 "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number + 1, "ip": host.spec.address,
-                "local": i32::from(number == 0), "online": i32::from(host.online), "level": "",
+                "local": i32::from(number == 0), "online": i32::from(host.seems_online()), "level": "",
             }));
         }
         Ok(Value::Array(rows).into())
@@ -134,7 +150,7 @@ impl Pve {
         let state = self.state();
         let visible =
             state.vms.values().filter(|vm| call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
-        let tags: std::collections::BTreeSet<String> = visible
+        let tags: BTreeSet<String> = visible
             .filter_map(|vm| vm.get("tags"))
             .flat_map(|tags| tags.split(';').map(String::from).collect::<Vec<_>>())
             .collect();
@@ -205,11 +221,12 @@ impl Pve {
     }
 
     pub(super) fn node_vms(&self, call: &ApiCall) -> Answer {
+        let full = call.params.flag("full");
         let state = self.state();
         let visible = state.vms.values().filter(|vm| {
             vm.node == call.node() && call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit")
         });
-        Value::Array(visible.map(super::state::Vm::summary).collect()).into()
+        Value::Array(visible.map(|vm| vm.summary(full)).collect()).into()
     }
 }
 
@@ -249,29 +266,30 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
 fn memory_used(state: &State, node: &str) -> u64 {
     let host = state.hosts.get(node).map_or(0, |host| host.spec.memory_used);
     let running = state.vms.values().filter(|vm| vm.node == node && vm.machine.is_some());
-    host + running.map(super::state::Vm::memory).sum::<u64>()
+    host + running.map(super::vm::Vm::memory).sum::<u64>()
 }
 
 fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
-    let online = state.hosts.get(name).is_some_and(|host| host.online);
+    let online = state.hosts.get(name).is_some_and(super::state::Host::seems_online);
     let mut row = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "status": if online { "online" } else { "offline" }, "level": "",
     });
     if let (Some(host), true) =
         (state.hosts.get(name), call.who.has(state, &format!("/nodes/{name}"), "Sys.Audit"))
-        && online
     {
+        row["maxcpu"] = host.spec.cores.into();
+        row["maxmem"] = host.spec.memory.into();
+        row["maxdisk"] = 270_553_174_016_u64.into();
+        if !online {
+            return row;
+        }
         if host.maintenance {
             row["hastate"] = "maintenance".into();
         }
-        row["maxcpu"] = host.spec.cores.into();
         row["cpu"] = 0.05.into();
-        row["maxmem"] = host.spec.memory.into();
         row["mem"] = memory_used(state, name).into();
-        row["maxdisk"] = 270_553_174_016_u64.into();
         row["disk"] = 34_331_557_888_u64.into();
         row["uptime"] = (4672 + host.booted.elapsed().as_secs()).into();
-        row["cgroup-mode"] = 2.into();
     }
     row
 }

@@ -9,7 +9,8 @@ use super::{
     access::Identity,
     answer::{Answer, Refusal},
     params::scalar,
-    state::{Pending, State, Vm, Volume, property, typed},
+    state::{State, Volume},
+    vm::{Pending, Vm, property, typed},
 };
 
 /// How long a config change waits for the VM's lock.
@@ -111,6 +112,10 @@ impl Pve {
             change
         };
         let digest = call.params.text("digest");
+        let hangs = self.state().loss_noticed_in();
+        if let Some(time) = hangs {
+            tokio::time::sleep(time).await;
+        }
         if !as_task {
             let _lock = self.lock_vm(&node, vmid, LOCK_WAIT).await?;
             let mut state = self.state();
@@ -128,10 +133,7 @@ impl Pve {
                     state.vary(time)
                 };
                 worker.work(time).await?;
-                for (key, value) in &change.set {
-                    let text = if key == "cipassword" { "<hidden>" } else { value };
-                    worker.log(format!("update VM {vmid}: -{key} {text}"));
-                }
+                worker.log(format!("update VM {vmid}:{}", change.words));
                 let mut state = pve.state();
                 apply(&mut state, &node, vmid, &change, digest.as_deref(), worker.upid.pid)
             });
@@ -147,22 +149,6 @@ impl Pve {
             }
         }
         Ok(Value::from(upid).into())
-    }
-
-    pub(super) fn cloud_init_dump(&self, call: &ApiCall) -> Result<Answer, Refusal> {
-        let state = self.state();
-        call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
-        let vm = state.vm_on(call.node(), call.vmid())?;
-        let text = match call.params.text("type").as_deref() {
-            Some("user") => format!(
-                "#cloud-config\nhostname: {}\nmanage_etc_hosts: true\nchpasswd:\n  expire: False\nusers:\n  - default\npackage_upgrade: {}\n",
-                vm.name(),
-                vm.get("ciupgrade") != Some("0")
-            ),
-            Some("network") => format!("version: 1\nconfig: # {}\n", vm.get("ipconfig0").unwrap_or_default()),
-            _ => format!("instance-id: {}\n", vm.digest()),
-        };
-        Ok(Value::from(text).into())
     }
 }
 
@@ -191,6 +177,9 @@ struct Change {
     delete: Vec<String>,
     revert: Vec<String>,
     digest: Option<String>,
+    /// The change as the task's log has it.
+    words: String,
+    skips_lock: bool,
 }
 
 impl Change {
@@ -212,12 +201,31 @@ impl Change {
             })
             .collect();
         let (delete, revert) = (call.params.words("delete"), call.params.words("revert"));
-        Self { set, delete, revert, digest: call.params.text("digest") }
+        let logged = call
+            .params
+            .0
+            .iter()
+            .filter(|(key, _)| !["digest", "background_delay", "node", "vmid"].contains(&key.as_str()));
+        let words = logged.map(|(key, value)| match key.as_str() {
+            "cipassword" => " -cipassword <hidden>".to_owned(),
+            _ => format!(" -{key} {}", scalar(value).unwrap_or_default()),
+        });
+        let words = words.collect();
+        let skips_lock = call.params.flag("skiplock");
+        Self { set, delete, revert, digest: call.params.text("digest"), words, skips_lock }
     }
 
     /// What is refused at once, before a task begins.
     fn check(&self, state: &State, who: &Identity, node: &str, vmid: u32) -> Result<(), Refusal> {
         let path = format!("/vms/{vmid}");
+        if self.skips_lock {
+            return Err(Refusal::parameter("skiplock", "Only root may use this option."));
+        }
+        self.check_orders("delete", &self.delete)?;
+        self.check_orders("revert", &self.revert)?;
+        if let Some(script) = self.set.get("hookscript") {
+            return Err(Refusal::parameter("hookscript", format!("script '{script}' does not exist\n")));
+        }
         if self.set.is_empty() && self.delete.is_empty() && self.revert.is_empty() {
             return Err(Refusal::failed("no options specified"));
         }
@@ -226,6 +234,10 @@ impl Change {
                 return Err(Refusal::failed(format!("only root can set '{key}' config")));
             }
             let value = self.set.get(key).map_or("", String::as_str);
+            if key.starts_with("hostpci") && property(value, "mapping").is_none() {
+                let text = format!("only root can set '{key}' config for non-mapped devices");
+                return Err(Refusal::failed(text));
+            }
             match needed(key, value) {
                 Needed::All(privileges) => {
                     for privilege in privileges {
@@ -243,12 +255,52 @@ impl Change {
                 && !key.contains("nameserver")
                 && let Some(bridge) = property(value, "bridge")
             {
-                who.need(state, &format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"])?;
+                let tag = property(value, "tag").map(|tag| format!("/{tag}")).unwrap_or_default();
+                who.need(state, &format!("/sdn/zones/localnetwork/{bridge}{tag}"), &["SDN.Use"])?;
             }
         }
         let vm = state.vm_on(node, vmid)?;
         vm.check_lock()?;
-        self.check_digest(vm)
+        self.check_digest(vm)?;
+        self.check_values(vm)
+    }
+
+    /// Values that only the rest of the configuration, or a closer look, proves wrong.
+    fn check_values(&self, vm: &Vm) -> Result<(), Refusal> {
+        let number = |key: &str| self.set.get(key).and_then(|text| text.parse::<u64>().ok());
+        let memory = number("memory").unwrap_or(vm.memory() >> 20);
+        if number("balloon").is_some_and(|balloon| balloon > memory) {
+            return Err(Refusal::failed("balloon value too large (must be smaller than assigned memory)"));
+        }
+        if let Some(keys) = self.set.get("sshkeys") {
+            let keys = percent_encoding::percent_decode_str(keys).decode_utf8_lossy().into_owned();
+            let key = |line: &str| ["ssh-", "ecdsa-", "sk-"].iter().any(|kind| line.starts_with(kind));
+            if !keys.lines().map(str::trim).filter(|line| !line.is_empty()).all(key) {
+                return Err(Refusal::failed("SSH public key validation error"));
+            }
+        }
+        let order = self.set.get("boot").and_then(|boot| boot.strip_prefix("order="));
+        for device in order.into_iter().flat_map(|order| order.split(';')) {
+            if !vm.config.contains_key(device) && !self.set.contains_key(device) {
+                return Err(Refusal::failed(format!("invalid bootorder: device '{device}' does not exist'")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys to delete or revert must be known, and not be set in the same call.
+    fn check_orders(&self, order: &str, keys: &[String]) -> Result<(), Refusal> {
+        for key in keys {
+            if self.set.contains_key(key) {
+                let text = format!("you can't use '-{key}' and -{order} {key}' at the same time");
+                return Err(Refusal::parameter(order, text));
+            }
+            let known = key.starts_with("unused") || super::schema::is_config_key(key);
+            if !known {
+                return Err(Refusal::parameter(order, format!("unknown option '{key}'")));
+            }
+        }
+        Ok(())
     }
 
     fn check_digest(&self, vm: &Vm) -> Result<(), Refusal> {
@@ -308,6 +360,9 @@ fn apply(
     let running = state.vm_on(node, vmid)?.machine.is_some();
     for (key, value) in &change.set {
         let value = prepared(state, node, vmid, key, value)?;
+        if !running {
+            detach(state, node, vmid, key, Some(&value))?;
+        }
         let vm = state.vm_on_mut(node, vmid)?;
         vm.pending.remove(key);
         let live = !running || LIVE.contains(&key.as_str()) || key.starts_with("ipconfig");
@@ -319,8 +374,11 @@ fn apply(
             vm.pending.insert(key.clone(), Pending::Set(value));
         }
     }
-    let vm = state.vm_on_mut(node, vmid)?;
     for key in &change.delete {
+        if !running {
+            detach(state, node, vmid, key, None)?;
+        }
+        let vm = state.vm_on_mut(node, vmid)?;
         let live = !running || LIVE.contains(&key.as_str()) || key.starts_with("ipconfig");
         if live {
             vm.config.remove(key);
@@ -329,8 +387,32 @@ fn apply(
             vm.pending.insert(key.clone(), Pending::Delete);
         }
     }
+    let vm = state.vm_on_mut(node, vmid)?;
     for key in &change.revert {
         vm.pending.remove(key);
+    }
+    Ok(())
+}
+
+/// A disk that a drive loses stays with the VM as an unused one; an unused one that is deleted goes, and so does a cloud-init
+/// drive.
+fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str>) -> Result<(), Refusal> {
+    let vm = state.vm_on(node, vmid)?;
+    let Some((_, volid, text)) = vm.drives().into_iter().find(|(drive, _, _)| drive == key) else {
+        return Ok(());
+    };
+    if next.is_some_and(|next| next.split(',').next() == Some(volid.as_str())) {
+        return Ok(());
+    }
+    if key.starts_with("unused") || text.contains("cloudinit") {
+        let storage = volid.split(':').next().unwrap_or_default();
+        let place = state.place(storage, node);
+        state.volumes.remove(&(volid, place));
+    } else if !text.contains("media=cdrom") {
+        let vm = state.vm_on_mut(node, vmid)?;
+        let free =
+            (0..256).map(|number| format!("unused{number}")).find(|name| !vm.config.contains_key(name));
+        vm.config.extend(free.map(|name| (name, volid)));
     }
     Ok(())
 }
@@ -343,7 +425,8 @@ fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) ->
         if model.contains('=') {
             return Ok(value.to_owned());
         }
-        return Ok(format!("{model}={},{rest}", state.new_mac()));
+        let rest = if rest.is_empty() { String::new() } else { format!(",{rest}") };
+        return Ok(format!("{model}={}{rest}", state.new_mac()));
     }
     if !["scsi", "virtio", "sata", "ide"].contains(&stem) {
         return Ok(value.to_owned());
@@ -362,12 +445,23 @@ fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) ->
     if size > spec.size.saturating_sub(state.storage_used(&spec, node)) {
         return Err(Refusal::failed(format!("unable to create image: no space left on storage '{storage}'")));
     }
-    let (name, format) = state.volume_name(storage, vmid, node, None, cloud_init);
+    let (mut name, mut format) = state.volume_name(storage, vmid, node, None, cloud_init);
+    if !cloud_init && let Some(stem) = name.strip_suffix(".qcow2") {
+        // What is new is raw where nothing else was asked for.
+        (name, format) = (format!("{stem}.raw"), "raw".to_owned());
+    }
     let place = state.place(storage, node);
-    let volume = Volume { storage: storage.to_owned(), size, vmid, parent: None, format };
+    let volume = Volume {
+        storage: storage.to_owned(),
+        size,
+        vmid,
+        parent: None,
+        format,
+        ctime: state.clock.now().as_second(),
+    };
     state.volumes.insert((name.clone(), place), volume);
     let media = if cloud_init { ",media=cdrom" } else { "" };
-    Ok(format!("{name}{media}{options},size={}", super::state::show_size(size)))
+    Ok(format!("{name}{media}{options},size={}", super::vm::show_size(size)))
 }
 
 #[cfg(test)]

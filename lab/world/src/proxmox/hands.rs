@@ -7,8 +7,9 @@ use tokio::{sync::broadcast, time::Instant};
 
 use super::{
     Event, Pve,
-    spec::VmSpec,
-    state::{State, Vm},
+    spec::{AccessSpec, VmSpec},
+    state::{State, Volume},
+    vm::HaRequest,
 };
 use crate::guest::GuestFaults;
 
@@ -116,6 +117,7 @@ impl Pve {
             if let Some(host) = state.hosts.get_mut(node) {
                 host.online = false;
                 host.off_since = Some(Instant::now());
+                host.on_since = None;
                 host.timed_out = false;
             }
             let vms: Vec<u32> = state.vms.values().filter(|vm| vm.node == node).map(|vm| vm.vmid).collect();
@@ -137,6 +139,7 @@ impl Pve {
             if let Some(host) = state.hosts.get_mut(node) {
                 host.online = true;
                 host.off_since = None;
+                host.on_since = Some(Instant::now());
                 host.booted = Instant::now();
             }
             let vms = state.vms.values().filter(|vm| vm.node == node && vm.get("onboot") == Some("1"));
@@ -145,6 +148,11 @@ impl Pve {
         for vmid in starting {
             self.power_on(vmid);
         }
+    }
+
+    /// Changes users, tokens, roles and grants.
+    pub fn change_access(&self, change: impl FnOnce(&mut AccessSpec)) {
+        change(&mut self.state().access);
     }
 
     /// Takes the quorum away or gives it back, whatever the hosts do.
@@ -162,8 +170,15 @@ impl Pve {
     /// Gives a VM to HA, or takes it out.
     pub fn set_ha(&self, vmid: u32, managed: bool) {
         if let Some(vm) = self.state().vms.get_mut(&vmid) {
-            vm.ha = managed;
+            let now =
+                if vm.machine.is_some() { HaRequest::Started } else { HaRequest::Stopped(Duration::ZERO) };
+            vm.ha = managed.then_some(now);
         }
+    }
+
+    /// How long a plain request takes, without jitter.
+    pub fn request_time(&self) -> std::time::Duration {
+        self.state().timings.request
     }
 
     /// Makes every connection fail, or ends that.
@@ -185,10 +200,7 @@ impl Pve {
             if state.vms.contains_key(&vmid) {
                 return false;
             }
-            if let Some(pool) = spec.pool.as_ref().and_then(|pool| state.pools.get_mut(pool)) {
-                pool.members.insert(vmid);
-            }
-            state.vms.insert(vmid, Vm::new(vmid, &spec.node, spec.config, spec.faults));
+            state.add(spec);
         }
         if running {
             self.power_on(vmid);
@@ -206,22 +218,60 @@ impl Pve {
         }
     }
 
-    /// Moves a VM to another node by hand.
+    /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own storages.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
-        if let Some(vm) = self.state().vms.get_mut(&vmid) {
-            node.clone_into(&mut vm.node);
-        }
+        let mut state = self.state();
+        let Some(vm) = state.vms.get_mut(&vmid) else { return };
+        let from = std::mem::replace(&mut vm.node, node.to_owned());
+        let own = |(_, place): &(String, String), volume: &Volume| volume.vmid == vmid && *place == from;
+        let local: Vec<_> = state.volumes.extract_if(.., |key, volume| own(key, volume)).collect();
+        state
+            .volumes
+            .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
     }
 
-    /// Removes a VM with its volumes by hand, running or not.
+    /// Pulls a VM's plug by hand.
+    pub fn stop_by_hand(&self, vmid: u32) {
+        self.power_cut(vmid);
+    }
+
+    /// Removes a VM with the volumes that its configuration names by hand, running or not.
     pub fn delete_by_hand(&self, vmid: u32) {
         self.power_cut(vmid);
         let mut state = self.state();
-        state.vms.remove(&vmid);
-        state.volumes.retain(|_, volume| volume.vmid != vmid);
+        let vm = state.vms.remove(&vmid);
+        let named = vm.map(|vm| vm.drives()).unwrap_or_default();
+        let named: Vec<String> = named.into_iter().map(|(_, volid, _)| volid).collect();
+        state.volumes.retain(|(volid, _), volume| volume.vmid != vmid || !named.contains(volid));
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
         }
+    }
+
+    /// Makes every attempt to free a volume of a storage fail, or ends that.
+    pub fn set_storage_busy(&self, storage: &str, busy: bool) {
+        let mut state = self.state();
+        if busy {
+            state.busy_storages.insert(storage.to_owned());
+        } else {
+            state.busy_storages.remove(storage);
+        }
+    }
+
+    /// The volumes that belong to a VMID, whether there is a VM or not.
+    pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
+        let state = self.state();
+        state
+            .volumes
+            .iter()
+            .filter(|(_, volume)| volume.vmid == vmid)
+            .map(|((id, _), _)| id.clone())
+            .collect()
+    }
+
+    /// Removes a volume as `pvesm free` does.
+    pub fn free_by_hand(&self, volid: &str) {
+        self.state().volumes.retain(|(id, _), _| id != volid);
     }
 
     /// Sets what goes wrong inside a VM from its next start on, and inside its clones.

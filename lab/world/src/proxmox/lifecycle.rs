@@ -8,8 +8,9 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{State, parse_size, property, show_size},
+    state::State,
     task::Worker,
+    vm::{parse_size, property, show_size},
 };
 
 impl Pve {
@@ -42,6 +43,10 @@ impl Pve {
             let vm = state.vm_on(&node, vmid)?;
             if vm.get("protection") == Some("1") {
                 return Err(Refusal::failed(format!("can't remove VM {vmid} - protection mode enabled")));
+            }
+            if vm.ha.is_some() && !call.params.flag("purge") {
+                let text = "used in HA resources and purge parameter not set.";
+                return Err(Refusal::failed(format!("unable to remove VM {vmid} - {text}")));
             }
             if vm.machine.is_some() {
                 return Err(Refusal::failed(format!("VM {vmid} is running - destroy failed")));
@@ -82,18 +87,20 @@ impl Pve {
         };
         worker.work(time).await?;
         let kept = self.free_volumes(node, vmid);
-        if !kept.is_empty() {
-            // The lock of a shared storage is asked for in vain for ten seconds a volume.
-            tokio::time::sleep(Duration::from_secs(10) * u32::try_from(kept.len()).unwrap_or(1)).await;
-            for (volid, storage) in kept {
-                worker.log(format!("WARN: Could not remove disk '{volid}', check manually: cfs-lock 'storage-{storage}' error: no quorum!"));
+        for (volid, why) in kept {
+            if why.contains("no quorum") {
+                // The lock of a shared storage is asked for in vain for ten seconds a volume.
+                tokio::time::sleep(Duration::from_secs(10)).await;
             }
+            let warns = !self.state().is_release_8();
+            let mark = if warns { "WARN: " } else { "" };
+            worker.log(format!("{mark}Could not remove disk '{volid}', check manually: {why}"));
         }
+        self.state().need_writable(vmid, node, worker.upid.pid)?;
         if purge {
             worker.log(format!("purging VM {vmid} from related configurations.."));
         }
         let mut state = self.state();
-        state.need_writable(vmid, node, worker.upid.pid)?;
         state.vms.remove(&vmid);
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
@@ -102,7 +109,8 @@ impl Pve {
         Ok(())
     }
 
-    /// Frees the volumes that the config names, and returns those that stay because their lock needs quorum.
+    /// Frees the volumes that the config names, and returns those that stay, with the reason: their storage's lock needs
+    /// quorum, or somebody holds them.
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();
@@ -117,8 +125,10 @@ impl Pve {
             let place = state.place(&storage, node);
             let owned =
                 state.volumes.get(&(volid.clone(), place.clone())).is_some_and(|volume| volume.vmid == vmid);
-            if owned && !quorate && place.is_empty() {
-                kept.push((volid, storage));
+            if owned && state.busy_storages.contains(&storage) {
+                kept.push((volid, "dataset is busy".to_owned()));
+            } else if owned && !quorate && place.is_empty() {
+                kept.push((volid, format!("cfs-lock 'storage-{storage}' error: no quorum!")));
             } else if owned {
                 state.volumes.remove(&(volid, place));
             }
@@ -131,15 +141,16 @@ fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
     let (node, vmid) = (call.node(), call.vmid());
     let disk = call.params.text("disk").unwrap_or_default();
     let wanted = call.params.text("size").unwrap_or_default();
-    let vm = state.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| {
-        Refusal::failed(format!("unable to find configuration file for VM {vmid} on node '{node}'"))
-    })?;
+    let vm = state.vm_on(node, vmid)?;
     vm.check_lock()?;
     if call.params.text("digest").is_some_and(|digest| digest != vm.digest()) {
         return Err(Refusal::failed("checksum mismatch (file change by other user?)"));
     }
     let text =
         vm.get(&disk).ok_or_else(|| Refusal::failed(format!("disk '{disk}' does not exist")))?.to_owned();
+    if text.contains("media=cdrom") {
+        return Err(Refusal::failed("you can't resize a cdrom"));
+    }
     let volid = text.split(',').next().unwrap_or_default().to_owned();
     let storage = volid.split(':').next().unwrap_or_default().to_owned();
     call.who.need(state, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;

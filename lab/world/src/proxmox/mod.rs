@@ -5,7 +5,7 @@
 //! does to it, everything else answers calls.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -14,17 +14,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response, header};
 use jiff::Timestamp;
-use tokio::{
-    sync::{RwLock, Semaphore, broadcast},
-    time::Instant,
-};
+use tokio::sync::{RwLock, Semaphore, broadcast};
 
 use self::{
     answer::{Answer, Refusal, respond},
     params::Params,
     schema::Schema,
     spec::ClusterSpec,
-    state::{Host, Pool, State, Vm, Volume},
+    state::State,
 };
 use crate::{
     clock::WorldClock,
@@ -36,14 +33,18 @@ mod access;
 mod agent;
 mod answer;
 mod clone;
+mod cloudinit;
 mod cluster;
 mod config;
+mod formats;
 mod ha;
 mod hands;
+mod initial;
 mod lifecycle;
 mod params;
 mod pools;
 mod power;
+mod qemu;
 mod schema;
 pub mod spec;
 mod state;
@@ -51,6 +52,7 @@ mod storage;
 mod task;
 mod tasks;
 mod upid;
+mod vm;
 
 pub use hands::{CallRecord, Effect, Fault, VmView};
 
@@ -136,7 +138,7 @@ impl Pve {
             spec.hosts.iter().map(|host| (host.name.clone(), Arc::new(Semaphore::new(WORKERS)))).collect();
         let (events, _) = broadcast::channel(1024);
         let running: Vec<u32> = spec.vms.iter().filter(|vm| vm.running).map(|vm| vm.vmid).collect();
-        let state = Mutex::new(initial(spec, seed));
+        let state = Mutex::new(initial::state(spec, clock.clone(), seed));
         let pve = Self(Arc::new(Inner {
             state,
             locks: Mutex::default(),
@@ -149,6 +151,8 @@ impl Pve {
         for vmid in running {
             pve.power_on(vmid);
         }
+        // What is there at the start has been there for long: older numbers know it too.
+        pve.beat();
         pve.beat();
         let weak = Arc::downgrade(&pve.0);
         let beat = pve.state().timings.beat;
@@ -157,6 +161,14 @@ impl Pve {
                 tokio::time::sleep(beat).await;
                 let Some(inner) = weak.upgrade() else { return };
                 Self(inner).beat();
+            }
+        });
+        let weak = Arc::downgrade(&pve.0);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(ha::ROUND).await;
+                let Some(inner) = weak.upgrade() else { return };
+                Self(inner).ha_round();
             }
         });
         pve
@@ -228,6 +240,9 @@ impl Pve {
         path: &str,
         mut params: Params,
     ) -> Result<Answer, Refusal> {
+        if !["GET", "POST", "PUT", "DELETE"].contains(&method) {
+            return Err(Refusal::Bare(501, format!("method '{method}' not available")));
+        }
         let Some((call, values)) = self.0.schema.find(method, path) else {
             return Err(Refusal::NotImplemented(format!("Method '{method} {path}' not implemented")));
         };
@@ -235,11 +250,14 @@ impl Pve {
         if let Some(node) = values.get("node") {
             self.reach(node).await?;
         }
+        if let Some(vmid) = values.get("vmid") {
+            formats::vmid(vmid).map_err(|text| Refusal::parameter("vmid", text))?;
+        }
         for (name, value) in &values {
             if params.text(name).is_some_and(|given| given != *value) {
                 return Err(Refusal::parameter(
                     name,
-                    "duplicate parameter (already defined in URI with conflicting values!)",
+                    "duplicate parameter (already defined in URI) with conflicting values!",
                 ));
             }
         }
@@ -269,10 +287,11 @@ impl Pve {
                 None => Err(Refusal::failed(format!(
                     "hostname lookup '{node}' failed - failed to get address info for: {node}: Name or service not known"
                 ))),
-                Some(host) if host.online => return Ok(()),
+                Some(host) if host.online && !host.boots() => return Ok(()),
+                Some(host) if host.online => return Err(Refusal::Bare(595, "Connection refused".into())),
                 Some(host) => {
                     let first = !std::mem::replace(&mut host.timed_out, true);
-                    Ok(first)
+                    Ok(first && host.is_looked_for())
                 }
             }
         };
@@ -339,6 +358,10 @@ impl Pve {
             ("POST", "/status/start") => self.start(r),
             ("POST", "/status/stop") => self.stop(r),
             ("POST", "/status/shutdown") => self.shutdown(r),
+            ("POST", "/status/reboot") => self.reboot(r),
+            ("POST", "/status/reset") => self.reset(r),
+            ("GET", "/cloudinit") => self.cloud_init_pending(r),
+            ("PUT", "/cloudinit") => self.renew_cloud_init(r).await,
             ("GET", "/cloudinit/dump") => self.cloud_init_dump(r),
             _ if rest.starts_with("/agent/") => self.agent(&rest["/agent/".len()..], r).await,
             _ => {
@@ -379,56 +402,4 @@ impl tower::Service<Request<Bytes>> for Pve {
         let pve = self.clone();
         Box::pin(async move { pve.handle(request).await })
     }
-}
-
-fn initial(spec: ClusterSpec, seed: u64) -> State {
-    let booted = Instant::now();
-    let host = |spec: spec::HostSpec| {
-        (
-            spec.name.clone(),
-            Host { spec, online: true, off_since: None, timed_out: false, maintenance: false, booted },
-        )
-    };
-    let mut state = State {
-        name: spec.name,
-        version: spec.version,
-        hosts: spec.hosts.into_iter().map(host).collect(),
-        storages: spec.storages.into_iter().map(|storage| (storage.id.clone(), storage)).collect(),
-        pools: spec
-            .pools
-            .into_iter()
-            .map(|(name, comment)| (name, Pool { comment, ..Pool::default() }))
-            .collect(),
-        access: spec.access,
-        vms: BTreeMap::new(),
-        volumes: BTreeMap::new(),
-        tasks: BTreeMap::new(),
-        task_order: Vec::new(),
-        timings: spec.timings,
-        quorum_forced_away: false,
-        faults: Vec::new(),
-        calls: VecDeque::new(),
-        away: false,
-        statistics: [BTreeMap::new(), BTreeMap::new()],
-        beat_at: None,
-        random: fastrand::Rng::with_seed(seed),
-        next_pid: 400,
-    };
-    for vm in spec.vms {
-        if let Some(pool) = vm.pool.as_ref().and_then(|pool| state.pools.get_mut(pool)) {
-            pool.members.insert(vm.vmid);
-        }
-        let made = Vm::new(vm.vmid, &vm.node, vm.config, vm.faults);
-        for (_, volid, text) in made.drives() {
-            let storage = volid.split(':').next().unwrap_or_default().to_owned();
-            let size = state::property(&text, "size").and_then(state::parse_size).unwrap_or(0);
-            let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
-            let place = state.place(&storage, &vm.node);
-            state
-                .volumes
-                .insert((volid, place), Volume { storage, size, vmid: vm.vmid, parent: None, format });
-        }
-        state.vms.insert(vm.vmid, made);
-    }
-    state
 }

@@ -51,15 +51,23 @@ impl Pve {
             call.who.need(&state, &format!("/vms/{vmid}"), &["VM.Allocate"])?;
         }
         let remove = call.params.flag("delete");
+        if !state.pools.contains_key(&poolid) {
+            return Err(Refusal::failed(format!("update pools failed: pool '{poolid}' does not exist")));
+        }
+        let inside = |vmid: &&u32| state.pool_of(**vmid) == Some(poolid.as_str());
+        let not =
+            |text: &str, vmid: &u32| Refusal::failed(format!("update pools failed: VM {vmid} is {text}"));
+        match vmids.iter().find(|vmid| inside(vmid) != remove) {
+            Some(vmid) if remove => return Err(not("not a pool member", vmid)),
+            Some(vmid) => return Err(not("already a pool member", vmid)),
+            None => {}
+        }
         let taken = vmids.iter().find(|vmid| state.pool_of(**vmid).is_some_and(|pool| pool != poolid));
         if let (Some(vmid), false, false) = (taken, remove, call.params.flag("allow-move")) {
             let pool = state.pool_of(*vmid).unwrap_or_default();
             return Err(Refusal::failed(format!(
                 "update pools failed: VM {vmid} belongs already to pool '{pool}' and 'allow-move' is not set"
             )));
-        }
-        if !state.pools.contains_key(&poolid) {
-            return Err(Refusal::failed(format!("update pools failed: pool '{poolid}' does not exist")));
         }
         for (id, pool) in &mut state.pools {
             let add = *id == poolid && !remove;

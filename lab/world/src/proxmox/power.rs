@@ -1,36 +1,48 @@
-//! Power: status, start, stop, shutdown, and what they do to the guest.
+//! Power: status, start, stop, shutdown, reboot and reset.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{
-    ApiCall, Event, Pve,
+    ApiCall, Pve,
+    access::Identity,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::{Machine, Pending, property},
+    qemu::CLEAN_UP,
     task::Worker,
+    vm::HaRequest,
 };
-use crate::guest::{Guest, Identity, Pace};
 
 /// What an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits when the caller does not say.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
+/// What somebody who overrules a shutdown waits for its end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the lock of a shutdown was seen to outlive its killed worker.
+const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
+
+/// The ping of the agent, with which a shutdown begins, swallows the signal: the worker has to be killed, and the VM stays locked
+/// for a while.
+async fn swallow(worker: &Worker) -> Result<(), Refusal> {
+    worker.log("QEMU Guest Agent is not running - received interrupt");
+    tokio::time::sleep(PATIENCE).await;
+    worker.vanish();
+    tokio::time::sleep(ORPHANED_LOCK).await;
+    Ok(())
+}
+
 impl Pve {
     pub(super) fn status_current(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.Audit"])?;
         let vm = state.vm_on(call.node(), call.vmid())?;
-        let mut row = vm.summary();
-        row["ha"] = json!({ "managed": i32::from(vm.ha) });
-        row["qmpstatus"] = row["status"].clone();
+        let mut row = vm.summary(true);
+        row["ha"] = json!({ "managed": i32::from(vm.ha.is_some()) });
         if vm.has_agent() {
             row["agent"] = 1.into();
-        }
-        if vm.get("serial0").is_some() {
-            row["serial"] = 1.into();
         }
         Ok(row.into())
     }
@@ -47,184 +59,222 @@ impl Pve {
     pub(super) fn start(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.state().need_quorum()?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
-        let upid =
-            self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), &call.who, |worker| async move {
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let time = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    if vm.is_template() {
-                        return Err(Refusal::failed("you can't start a vm if it's a template"));
-                    }
-                    vm.check_lock()?;
-                    if vm.machine.is_some() {
-                        return Err(Refusal::failed(format!("VM {vmid} already running")));
-                    }
-                    state.need_writable(vmid, &node, worker.upid.pid)?;
-                    let time = state.timings.start;
-                    state.vary(time)
-                };
+        if self.is_ha(call) {
+            return Ok(self.ask_ha(call, "start", HaRequest::Started));
+        }
+        Ok(Value::from(self.begin_start(call.node(), call.vmid(), &call.who)).into())
+    }
+
+    /// Starts a start task.
+    pub(super) fn begin_start(&self, node: &str, vmid: u32, who: &Identity) -> String {
+        let (pve, node) = (self.clone(), node.to_owned());
+        self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), who, |worker| async move {
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            let (time, has_cloud_init) = {
+                let mut state = pve.state();
+                let vm = state.vm_on(&node, vmid)?;
+                if vm.is_template() {
+                    return Err(Refusal::failed("you can't start a vm if it's a template"));
+                }
+                vm.check_lock()?;
+                if vm.machine.is_some() {
+                    return Err(Refusal::failed(format!("VM {vmid} already running")));
+                }
+                let has_cloud_init = vm.drives().iter().any(|(_, volid, _)| volid.contains("cloudinit"));
+                if let Some(gone) = state.missing_volume(vm) {
+                    return Err(Refusal::failed(format!("volume '{gone}' does not exist")));
+                }
+                state.need_writable(vmid, &node, worker.upid.pid)?;
+                let time = state.timings.start;
+                (state.vary(time), has_cloud_init)
+            };
+            if has_cloud_init {
                 worker.log("generating cloud-init ISO");
-                worker.work(time).await?;
-                pve.power_on(vmid);
-                Ok(())
-            });
-        Ok(Value::from(upid).into())
+            }
+            worker.work(time).await?;
+            pve.power_on(vmid);
+            Ok(())
+        })
     }
 
     pub(super) fn stop(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
         let overrule = call.params.flag("overrule-shutdown");
-        let who = call.who.clone();
-        let upid =
-            self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &call.who, |worker| async move {
-                if overrule {
-                    pve.interrupt_shutdowns(&worker, vmid, &who.token);
-                }
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let time = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    vm.check_lock()?;
-                    if vm.machine.is_none() {
-                        return Ok(());
-                    }
-                    let time = state.timings.stop;
-                    state.vary(time)
-                };
-                worker.work(time).await?;
-                pve.power_cut(vmid);
-                Ok(())
-            });
-        Ok(Value::from(upid).into())
+        if self.is_ha(call) {
+            if overrule {
+                return Err(Refusal::parameter("overrule-shutdown", "Not applicable for HA resources."));
+            }
+            return Ok(self.ask_ha(call, "stop", HaRequest::Stopped(Duration::ZERO)));
+        }
+        Ok(Value::from(self.begin_stop(call.node(), call.vmid(), &call.who, overrule)).into())
     }
 
-    fn interrupt_shutdowns(&self, worker: &Worker, vmid: u32, token: &str) {
-        let state = self.state();
-        let found = state.tasks.values().filter(|task| {
-            task.running()
-                && task.upid.kind == "qmshutdown"
-                && task.upid.id == vmid.to_string()
-                && task.upid.user == token
-        });
-        let found: Vec<_> = found.map(|task| (task.upid.to_string(), task.interrupt.clone())).collect();
-        drop(state);
-        for (upid, interrupt) in found {
-            worker.log(format!("overruling active shutdown task {upid}"));
+    /// Starts a stop task.
+    pub(super) fn begin_stop(&self, node: &str, vmid: u32, who: &Identity, overrule: bool) -> String {
+        let (pve, node, who) = (self.clone(), node.to_owned(), who.clone());
+        self.spawn_worker(&node.clone(), "qmstop", &vmid.to_string(), &who.clone(), |worker| async move {
+            if overrule {
+                pve.interrupt_shutdowns(&worker, vmid, &who.token).await;
+            }
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            let time = {
+                let mut state = pve.state();
+                let vm = state.vm_to_stop(&node, vmid)?;
+                vm.check_lock()?;
+                if vm.machine.is_none() {
+                    return Ok(());
+                }
+                let time = state.timings.stop;
+                state.vary(time)
+            };
+            worker.work(time).await?;
+            pve.power_cut(vmid);
+            Ok(())
+        })
+    }
+
+    async fn interrupt_shutdowns(&self, worker: &Worker, vmid: u32, token: &str) {
+        let found: Vec<_> = {
+            let state = self.state();
+            let found = state.tasks.values().filter(|task| {
+                task.running()
+                    && task.upid.kind == "qmshutdown"
+                    && task.upid.id == vmid.to_string()
+                    && task.upid.user == token
+            });
+            found.map(|task| (task.upid.to_string(), task.interrupt.clone())).collect()
+        };
+        let upids: Vec<&str> = found.iter().map(|(upid, _)| upid.as_str()).collect();
+        if !upids.is_empty() {
+            worker.log(format!("overruled qmshutdown tasks: {}", upids.join(", ")));
+        }
+        for (_, interrupt) in &found {
             interrupt.cancel();
+        }
+        let under_way = || {
+            let state = self.state();
+            found.iter().any(|(upid, _)| state.tasks.get(upid).is_some_and(super::task::Task::running))
+        };
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while under_way() && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
     pub(super) fn shutdown(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
-        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
         let limit = call.params.number("timeout").map_or(SHUTDOWN_LIMIT, Duration::from_secs);
+        if self.is_ha(call) {
+            return Ok(self.ask_ha(call, "stop", HaRequest::Stopped(limit)));
+        }
         let force = call.params.flag("forceStop");
-        let upid = self.spawn_worker(
-            &node.clone(),
-            "qmshutdown",
-            &vmid.to_string(),
-            &call.who,
-            |worker| async move {
-                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let (guest, has_agent, time) = {
-                    let mut state = pve.state();
-                    let vm = state.vm_on(&node, vmid)?;
-                    vm.check_lock()?;
-                    let Some(machine) = &vm.machine else { return Ok(()) };
-                    let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
-                    let time = state.timings.shutdown;
-                    (guest, has_agent, state.vary(time))
-                };
-                let answers = guest.agent_answers();
-                if has_agent && !answers {
-                    // Not interruptible: the ping swallows the signal.
-                    tokio::time::sleep(AGENT_PING).await;
-                }
-                let reacts = guest.shuts_down() && (answers || guest.accepts_tcp());
-                if reacts && time <= limit {
-                    worker.work(time).await?;
-                    pve.power_cut(vmid);
-                    return Ok(());
-                }
-                worker.work(limit).await?;
-                if !force {
-                    return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
-                }
-                worker.log("VM quit/powerdown failed - terminating now with SIGTERM");
-                worker.work(Duration::from_secs(1)).await?;
-                pve.power_cut(vmid);
+        Ok(Value::from(self.begin_shutdown(call.node(), call.vmid(), &call.who, limit, force)).into())
+    }
+
+    /// Starts a shutdown task.
+    pub(super) fn begin_shutdown(
+        &self,
+        node: &str,
+        vmid: u32,
+        who: &Identity,
+        limit: Duration,
+        force: bool,
+    ) -> String {
+        let (pve, node) = (self.clone(), node.to_owned());
+        self.spawn_worker(&node.clone(), "qmshutdown", &vmid.to_string(), who, |worker| async move {
+            let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            pve.shut_down(&worker, &node, vmid, limit, force).await
+        })
+    }
+
+    async fn shut_down(
+        &self,
+        worker: &Worker,
+        node: &str,
+        vmid: u32,
+        limit: Duration,
+        force: bool,
+    ) -> Result<(), Refusal> {
+        let (guest, has_agent, time) = {
+            let mut state = self.state();
+            let vm = state.vm_to_stop(node, vmid)?;
+            vm.check_lock()?;
+            let Some(machine) = &vm.machine else { return Ok(()) };
+            let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
+            let time = state.timings.shutdown;
+            (guest, has_agent, state.vary(time))
+        };
+        let answers = guest.agent_answers();
+        if has_agent && !answers {
+            tokio::select! {
+                biased;
+                () = worker.interrupted() => return swallow(worker).await,
+                () = tokio::time::sleep(AGENT_PING) => {}
+            }
+            let silent = format!("VM {vmid} qga command 'guest-ping' failed - got timeout");
+            worker.log(format!("QEMU Guest Agent is not running - {silent}"));
+        }
+        let reacts = guest.shuts_down() && (answers || guest.accepts_tcp());
+        if reacts && time <= limit {
+            worker.work(time).await?;
+            self.power_cut(vmid);
+            return Ok(());
+        }
+        worker.work(limit).await?;
+        if !force {
+            return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
+        }
+        worker.log("VM still running - terminating now with SIGTERM");
+        worker.work(Duration::from_secs(1)).await?;
+        self.power_cut(vmid);
+        Ok(())
+    }
+
+    /// Shuts a guest down; what cleans up after QEMU starts it again, with its pending changes.
+    pub(super) fn reboot(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        self.may_power(call)?;
+        self.need_running(call)?;
+        let limit = call.params.number("timeout").map_or(SHUTDOWN_LIMIT, Duration::from_secs);
+        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
+        let upid =
+            self.spawn_worker(&node.clone(), "qmreboot", &vmid.to_string(), &call.who, |worker| async move {
+                let lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                pve.shut_down(&worker, &node, vmid, limit, false).await?;
+                drop(lock);
+                tokio::spawn(async move {
+                    tokio::time::sleep(CLEAN_UP).await;
+                    pve.power_on(vmid);
+                });
                 Ok(())
-            },
-        );
+            });
         Ok(Value::from(upid).into())
     }
 
-    /// Starts a VM's machine and its guest, with pending changes applied.
-    pub(super) fn power_on(&self, vmid: u32) {
-        let mut state = self.state();
-        let timings = state.timings.clone();
-        let pace = Pace {
-            agent: state.vary(timings.boot_to_agent),
-            running: state.vary(timings.agent_to_running),
-            join: state.vary(timings.join),
-        };
-        let pid = state.new_pid();
-        let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
-        for (key, pending) in std::mem::take(&mut vm.pending) {
-            match pending {
-                Pending::Set(value) => vm.config.insert(key, value),
-                Pending::Delete => vm.config.remove(&key),
-            };
-        }
-        let ip = vm.get("ipconfig0").unwrap_or_default().to_owned();
-        let addresses =
-            ["ip", "ip6"].iter().filter_map(|key| property(&ip, key)).filter(|text| text.contains('/'));
-        let net = vm.get("net0").unwrap_or_default();
-        let identity = Identity {
-            uuid: vm.uuid(),
-            hostname: vm.name(),
-            addresses: addresses.map(String::from).collect(),
-            mac: net
-                .split(',')
-                .next()
-                .and_then(|model| model.split('=').nth(1))
-                .unwrap_or_default()
-                .to_lowercase(),
-            cpus: vm.cpus(),
-            memory: vm.memory(),
-            disk: vm.disk_size(),
-        };
-        let inner = std::sync::Arc::downgrade(&self.0);
-        let on_join = Box::new(move || {
-            if let Some(inner) = inner.upgrade() {
-                Self(inner).announce(Event::GuestJoined { vmid });
-            }
-        });
-        let (disk, faults) = (vm.disk.clone(), vm.faults.clone());
-        let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
-        vm.machine = Some(Machine { pid, started: tokio::time::Instant::now(), guest });
-        drop(state);
-        self.announce(Event::Power { vmid, on: true });
+    /// Presses a running VM's reset button: the same QEMU goes on with a guest that boots anew.
+    pub(super) fn reset(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        self.may_power(call)?;
+        self.need_running(call)?;
+        let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
+        let upid =
+            self.spawn_worker(&node.clone(), "qmreset", &vmid.to_string(), &call.who, |_| async move {
+                let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+                let machine = pve.state().vms.get_mut(&vmid).and_then(|vm| {
+                    let pending = std::mem::take(&mut vm.pending);
+                    Some((vm.machine.take()?, pending))
+                });
+                let Some((machine, pending)) = machine else { return Ok(()) };
+                machine.guest.power_off();
+                pve.power_on(vmid);
+                if let Some(vm) = pve.state().vms.get_mut(&vmid) {
+                    vm.pending = pending;
+                }
+                Ok(())
+            });
+        Ok(Value::from(upid).into())
     }
 
-    /// Ends a VM's machine at once.
-    pub(super) fn power_cut(&self, vmid: u32) {
-        let machine = self.state().vms.get_mut(&vmid).and_then(|vm| {
-            let machine = vm.machine.take()?;
-            for (key, pending) in std::mem::take(&mut vm.pending) {
-                match pending {
-                    Pending::Set(value) => vm.config.insert(key, value),
-                    Pending::Delete => vm.config.remove(&key),
-                };
-            }
-            Some(machine)
-        });
-        if let Some(machine) = machine {
-            machine.guest.power_off();
-            self.announce(Event::Power { vmid, on: false });
-        }
+    fn need_running(&self, call: &ApiCall) -> Result<(), Refusal> {
+        let running = self.state().vms.get(&call.vmid()).is_some_and(|vm| vm.machine.is_some());
+        if running { Ok(()) } else { Err(Refusal::failed(format!("VM {} not running", call.vmid()))) }
     }
 }

@@ -4,7 +4,20 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::Value;
 
-use super::params::{Kind, Rule, Rules};
+use super::{
+    formats,
+    params::{Kind, Rule, Rules},
+};
+
+/// Whether a VM's configuration can have this key.
+pub fn is_config_key(key: &str) -> bool {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = format!("{stem}[n]");
+    CONFIG
+        .split_whitespace()
+        .filter_map(|word| word.split(':').next())
+        .any(|name| name == key || name == numbered)
+}
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -20,7 +33,7 @@ pub struct Call {
 }
 
 /// Config keys that a VM's `config` call takes: `name:type[:format]`.
-const CONFIG: &str = "name:s:dns-name description:s8192 tags:s:pve-tag-list cores:i1 sockets:i1 vcpus:i1 cpulimit:n cpuunits:i1 cpu:s \
+const CONFIG: &str = "name:s:dns-name description:s8192 tags:s:pve-tag-list cores:i1 sockets:i1 vcpus:i1 cpulimit:n128 cpuunits:i1 cpu:s \
 numa:b numa[n]:s affinity:s memory:s balloon:i0 shares:i0 allow-ksm:b hugepages:s keephugepages:b args:s \
 hookscript:s arch:s agent:s boot:s bootdisk:s scsihw:s vga:s serial[n]:s machine:s smbios1:s watchdog:s rng0:s hotplug:s \
 tablet:b bios:s onboot:b protection:b ostype:s reboot:b startup:s net[n]:s scsi[n]:s virtio[n]:s sata[n]:s ide[n]:s \
@@ -35,7 +48,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/version", false, ""),
     ("GET", "/access/permissions", false, "path:s userid:s"),
     ("GET", "/cluster/resources", false, "type:e=vm|storage|node|sdn"),
-    ("GET", "/cluster/nextid", false, "vmid:i100"),
+    ("GET", "/cluster/nextid", false, "vmid:i100:pve-vmid"),
     ("GET", "/cluster/status", true, ""),
     ("GET", "/cluster/tasks", false, ""),
     ("GET", "/cluster/options", false, ""),
@@ -67,7 +80,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
         "POST",
         "/nodes/{node}/qemu/{vmid}/clone",
         true,
-        "bwlimit:i0 description:s format:e=raw|qcow2|vmdk full:b name:s:dns-name newid!:i100 pool:s snapname:s40 storage:s target:s",
+        "bwlimit:i0 description:s format:e=raw|qcow2|vmdk full:b name:s:dns-name newid!:i100:pve-vmid pool:s snapname:s40 storage:s target:s:pve-node",
     ),
     ("GET", "/nodes/{node}/qemu/{vmid}/config", false, "current:b snapshot:s40"),
     ("POST", "/nodes/{node}/qemu/{vmid}/config", true, "@config background_delay:i1-30"),
@@ -152,7 +165,6 @@ impl Schema {
             let mut values = BTreeMap::new();
             for (expected, found) in template.iter().zip(&segments) {
                 match expected.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-                    Some("vmid") if !found.chars().all(|c| c.is_ascii_digit()) => return None,
                     Some(name) => {
                         let found = percent_encoding::percent_decode_str(found).decode_utf8_lossy();
                         values.insert(name.to_owned(), found.into_owned());
@@ -174,8 +186,9 @@ fn built_in(parameters: &str, path: &str) -> Rules {
         let (name, kind, format) =
             (parts.next().unwrap_or_default(), parts.next().unwrap_or("s"), parts.next());
         let required = name.ends_with('!');
-        let rule = Rule { kind: short_kind(kind), required, format: format.map(String::from) };
-        rules.insert(name.trim_end_matches('!').to_owned(), rule);
+        let name = name.trim_end_matches('!');
+        let format = format.or_else(|| formats::unwritten(name)).map(String::from);
+        rules.insert(name.to_owned(), Rule { kind: short_kind(kind), required, format });
     }
     for name in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
         rules.entry(name.to_owned()).or_insert(Rule {
@@ -191,7 +204,7 @@ fn short_kind(text: &str) -> Kind {
     let (letter, rest) = text.split_at(1);
     match letter {
         "b" => Kind::Boolean,
-        "n" => Kind::Number,
+        "n" => Kind::Number(rest.parse().ok()),
         "a" => Kind::Array,
         "e" => Kind::OneOf(rest.trim_start_matches('=').split('|').map(String::from).collect()),
         "i" => {
@@ -214,7 +227,7 @@ fn official_rules(schema: &Value, method: &str, path: &str) -> Option<Rules> {
             _ if in_path => Kind::Text(None),
             Some("boolean") => Kind::Boolean,
             Some("integer") => Kind::Integer(number("minimum"), number("maximum")),
-            Some("number") => Kind::Number,
+            Some("number") => Kind::Number(property.get("maximum").and_then(Value::as_f64)),
             Some("array") => Kind::Array,
             _ => match property.get("enum").and_then(Value::as_array) {
                 Some(words) => {
@@ -225,8 +238,8 @@ fn official_rules(schema: &Value, method: &str, path: &str) -> Option<Rules> {
         };
         let required = !in_path && property.get("optional").and_then(as_i64) != Some(1);
         let mut format = property.get("format").and_then(Value::as_str).map(String::from);
-        if name == "ipconfig[n]" {
-            format = Some("pve-qm-ipconfig".into());
+        if let Some(unwritten) = formats::unwritten(name) {
+            format = Some(unwritten.to_owned());
         }
         rules.insert(name.clone(), Rule { kind, required, format });
     }

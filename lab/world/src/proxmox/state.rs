@@ -2,20 +2,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    time::Duration,
 };
 
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     answer::Refusal,
     hands::{CallRecord, Fault},
-    spec::{AccessSpec, HostSpec, StorageSpec, Timings},
+    spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
+    vm::{Vm, parse_size, property},
 };
-use crate::guest::{Disk, Guest, GuestFaults};
+use crate::clock::WorldClock;
 
 /// The whole state.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct State {
     pub vms: BTreeMap<u32, Vm>,
     /// Volumes by `volid` and, on storages that are not shared, host.
     pub volumes: BTreeMap<(String, String), Volume>,
+    /// Storages whose volumes cannot be freed for the time being.
+    pub busy_storages: BTreeSet<String>,
     /// Tasks by UPID.
     pub tasks: BTreeMap<String, Task>,
     /// Order of the tasks' start.
@@ -54,6 +56,8 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd spoke last.
     pub beat_at: Option<Instant>,
+    /// Wall-clock time.
+    pub clock: WorldClock,
     /// Source of every random choice.
     pub random: fastrand::Rng,
     /// The next process id of any host.
@@ -69,12 +73,41 @@ pub struct Host {
     pub online: bool,
     /// When it last lost its power, for what others notice of that.
     pub off_since: Option<Instant>,
+    /// When it last got its power back.
+    pub on_since: Option<Instant>,
     /// Whether somebody already waited for its first time-out.
     pub timed_out: bool,
     /// Whether an administrator put it into HA maintenance.
     pub maintenance: bool,
     /// When it booted.
     pub booted: Instant,
+}
+
+/// The others notice after this time that a host lost its power.
+const LOST: Duration = Duration::from_millis(6950);
+/// The others notice after this time that a host has its power back.
+const BACK: Duration = Duration::from_millis(6300);
+/// So long the network goes on looking for a host that lost its power.
+const LOOKED_FOR: Duration = Duration::from_secs(25);
+/// From a host's power to its API.
+const BOOT: Duration = Duration::from_secs(8);
+
+impl Host {
+    /// Whether the others take it for online: they notice late that it went, or that it is back.
+    pub fn seems_online(&self) -> bool {
+        let late = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
+        if self.online { !late(self.on_since, BACK) } else { late(self.off_since, LOST) }
+    }
+
+    /// Whether the network still looks for it, so that a call for it hangs.
+    pub fn is_looked_for(&self) -> bool {
+        self.off_since.is_some_and(|since| since.elapsed() < LOOKED_FOR)
+    }
+
+    /// Whether it has power and its API does not answer yet.
+    pub fn boots(&self) -> bool {
+        self.online && self.on_since.is_some_and(|since| since.elapsed() < BOOT)
+    }
 }
 
 /// A pool.
@@ -99,225 +132,21 @@ pub struct Volume {
     pub parent: Option<String>,
     /// `raw` or `qcow2`.
     pub format: String,
+    /// When it was made, Unix time.
+    pub ctime: i64,
 }
 
-/// A change of a running VM that waits for its next cold start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pending {
-    /// A new value.
-    Set(String),
-    /// The key goes away.
-    Delete,
-}
-
-/// A virtual machine.
-#[derive(Debug)]
-pub struct Vm {
-    /// VMID.
-    pub vmid: u32,
-    /// The node that has its config file.
-    pub node: String,
-    /// The config file.
-    pub config: BTreeMap<String, String>,
-    /// Its `[PENDING]` section.
-    pub pending: BTreeMap<String, Pending>,
-    /// The running machine.
-    pub machine: Option<Machine>,
-    /// What its file system holds across boots.
-    pub disk: Arc<Disk>,
-    /// What goes wrong inside.
-    pub faults: GuestFaults,
-    /// Whether it is an HA resource.
-    pub ha: bool,
-}
-
-/// A running QEMU.
-#[derive(Debug)]
-pub struct Machine {
-    /// Process id.
-    pub pid: u32,
-    /// When it started.
-    pub started: Instant,
-    /// The guest inside.
-    pub guest: Guest,
-}
-
-/// Config keys with a number or a flag as value; all others are text.
-const NUMERIC: &[&str] = &[
-    "cores",
-    "sockets",
-    "vcpus",
-    "cpuunits",
-    "balloon",
-    "shares",
-    "onboot",
-    "protection",
-    "template",
-    "kvm",
-    "numa",
-    "ciupgrade",
-    "acpi",
-    "tablet",
-    "autostart",
-    "freeze",
-    "localtime",
-    "reboot",
-    "allow-ksm",
-    "keephugepages",
-];
-
-/// A config value with the type that it has in answers.
-pub fn typed(key: &str, value: &str) -> Value {
-    match value.parse::<i64>() {
-        Ok(number) if NUMERIC.contains(&key) => number.into(),
-        _ => value.into(),
-    }
-}
-
-impl Vm {
-    /// A VM with this config and a fresh disk.
-    pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
-        let (node, disk) = (node.to_owned(), Arc::default());
-        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: false }
+impl Volume {
+    /// Bytes that are written: a linked clone starts with next to nothing, an image with a part of its size.
+    pub fn used(&self) -> u64 {
+        if self.parent.is_some() { self.size / 2048 } else { self.size / 11 }
     }
 
-    /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.
-    pub fn digest(&self) -> String {
-        let mut hash = Sha256::new();
-        for (key, value) in &self.config {
-            hash.update(format!("{key}: {value}\n"));
-        }
-        for (key, pending) in &self.pending {
-            hash.update(format!("[PENDING] {key}: {pending:?}\n"));
-        }
-        let bytes: Vec<String> = hash.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-        bytes.concat()
+    /// The parent as listings show it: by its path on storages with files, else by its name.
+    pub fn shown_parent(&self, files: bool) -> Option<String> {
+        let name = self.parent.as_ref()?.split_once(':')?.1;
+        Some(if files { format!("../{name}") } else { name.to_owned() })
     }
-
-    /// A config value as text.
-    pub fn get(&self, key: &str) -> Option<&str> {
-        self.config.get(key).map(String::as_str)
-    }
-
-    /// Whether it is a template.
-    pub fn is_template(&self) -> bool {
-        self.get("template") == Some("1")
-    }
-
-    /// The name, or the one that Proxmox VE makes up.
-    pub fn name(&self) -> String {
-        self.get("name").map_or_else(|| format!("VM {}", self.vmid), String::from)
-    }
-
-    /// vCPUs.
-    pub fn cpus(&self) -> u32 {
-        let number = |key| self.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
-        number("cores") * number("sockets")
-    }
-
-    /// Memory in bytes.
-    pub fn memory(&self) -> u64 {
-        let text = self.get("memory").unwrap_or("512");
-        text.trim_start_matches("current=").parse::<u64>().unwrap_or(512) << 20
-    }
-
-    /// The SMBIOS uuid, lower case.
-    pub fn uuid(&self) -> String {
-        self.get("smbios1").and_then(|text| property(text, "uuid")).unwrap_or_default().to_lowercase()
-    }
-
-    /// Drives: key, volume id, and the drive's text.
-    pub fn drives(&self) -> Vec<(String, String, String)> {
-        let drive = |key: &str| {
-            let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
-            stem != key && ["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate", "unused"].contains(&stem)
-        };
-        let drives = self.config.iter().filter(|(key, _)| drive(key));
-        drives
-            .filter_map(|(key, text)| {
-                let volume = text.split(',').next()?;
-                (volume.contains(':')).then(|| (key.clone(), volume.to_owned(), text.clone()))
-            })
-            .collect()
-    }
-
-    /// Size of the first real disk in bytes, which `status/current` calls `maxdisk`.
-    pub fn disk_size(&self) -> u64 {
-        let drive = self.drives().into_iter().find(|(_, _, text)| !text.contains("media=cdrom"));
-        drive.and_then(|(_, _, text)| parse_size(property(&text, "size")?)).unwrap_or(0)
-    }
-
-    /// Refuses while another operation has the VM.
-    pub fn check_lock(&self) -> Result<(), Refusal> {
-        match self.get("lock") {
-            Some(lock) => Err(Refusal::failed(format!("VM is locked ({lock})"))),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether the guest agent is configured.
-    pub fn has_agent(&self) -> bool {
-        self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
-    }
-
-    /// The `status/current` members that lists share.
-    pub fn summary(&self) -> Value {
-        let mut row = json!({
-            "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },
-            "cpus": self.cpus(), "cpu": 0, "maxmem": self.memory(), "mem": 0, "memhost": 0, "disk": 0,
-            "maxdisk": self.disk_size(), "netin": 0, "netout": 0, "uptime": 0,
-        });
-        if let Some(machine) = &self.machine {
-            row["uptime"] = machine.started.elapsed().as_secs().into();
-            row["pid"] = machine.pid.into();
-            row["cpu"] = 0.04.into();
-            row["mem"] = (self.memory() / 3).into();
-        }
-        for key in ["tags", "lock"] {
-            if let Some(value) = self.get(key) {
-                row[key] = value.into();
-            }
-        }
-        if self.is_template() {
-            row["template"] = 1.into();
-        }
-        row
-    }
-}
-
-/// A member of a property string such as `uuid=…,serial=…`.
-pub fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// Bytes of `10G`, `512M`, `4K`; a bare number is bytes.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    if let Ok(whole) = digits.parse::<u64>() {
-        return whole.checked_mul(1 << shift);
-    }
-    let (whole, part) = digits.split_once('.')?;
-    let unit = 1u64 << shift;
-    let tenths = part.get(..1)?.parse::<u64>().ok()?;
-    Some(whole.parse::<u64>().ok()?.checked_mul(unit)? + unit / 10 * tenths)
-}
-
-/// A size as drives show it.
-pub fn show_size(bytes: u64) -> String {
-    for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
-        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
 }
 
 impl State {
@@ -328,8 +157,39 @@ impl State {
 
     /// Whether writes to the cluster file system work.
     pub fn quorate(&self) -> bool {
-        let online = self.hosts.values().filter(|host| host.online).count();
+        let online = self.hosts.values().filter(|host| host.seems_online()).count();
         !self.quorum_forced_away && online * 2 > self.hosts.len()
+    }
+
+    /// The time until a loss of quorum is noticed that has happened already: writes hang as long.
+    pub fn loss_noticed_in(&self) -> Option<Duration> {
+        let online = self.hosts.values().filter(|host| host.online).count();
+        let lost = self.quorate() && online * 2 <= self.hosts.len();
+        let last = self.hosts.values().filter_map(|host| host.off_since).max();
+        last.filter(|_| lost).map(|since| LOST.saturating_sub(since.elapsed()))
+    }
+
+    /// Puts a VM there, in its pool, with the volumes that its drives name.
+    pub fn add(&mut self, spec: VmSpec) {
+        let VmSpec { vmid, node, pool, config, faults, .. } = spec;
+        if let Some(pool) = pool.and_then(|pool| self.pools.get_mut(&pool)) {
+            pool.members.insert(vmid);
+        }
+        let vm = Vm::new(vmid, &node, config, faults);
+        for (_, volid, text) in vm.drives() {
+            let storage = volid.split(':').next().unwrap_or_default().to_owned();
+            let size = property(&text, "size").and_then(parse_size).unwrap_or(0);
+            let format = volid.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
+            let place = self.place(&storage, &node);
+            let ctime = self.clock.now().as_second();
+            // A linked clone's file names its base before its own directory.
+            let base =
+                volid.split('/').nth(1).filter(|name| name.starts_with("base-") && volid.contains("/vm-"));
+            let parent = base.and_then(|base| Some(format!("{}{base}", &volid[..volid.find(base)?])));
+            let volume = Volume { storage, size, vmid, parent, format, ctime };
+            self.volumes.insert((volid, place), volume);
+        }
+        self.vms.insert(vmid, vm);
     }
 
     /// Refuses where Proxmox VE checks the quorum before it forks.
@@ -351,9 +211,29 @@ impl State {
         self.vms.get(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
     }
 
+    /// Like [`State::vm_on`], with the text of a stop or a shutdown.
+    pub fn vm_to_stop(&self, node: &str, vmid: u32) -> Result<&Vm, Refusal> {
+        let missing = || format!("unable to find configuration file for VM {vmid} on node '{node}'");
+        self.vm_on(node, vmid).map_err(|_| Refusal::failed(missing()))
+    }
+
     /// Like [`State::vm_on`].
     pub fn vm_on_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Vm, Refusal> {
         self.vms.get_mut(&vmid).filter(|vm| vm.node == node).ok_or_else(|| missing(node, vmid))
+    }
+
+    /// A volume that a VM needs for its start and that is not there.
+    pub fn missing_volume(&self, vm: &Vm) -> Option<String> {
+        let there = |volid: &str| {
+            let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);
+            self.volumes.contains_key(&(volid.to_owned(), place))
+        };
+        let needed = |key: &str, volid: &str| {
+            // The cloud-init drive is made anew at each start.
+            !key.starts_with("unused") && !volid.contains("cloudinit") && !volid.contains(":iso/")
+        };
+        let mut drives = vm.drives().into_iter();
+        drives.find(|(key, volid, _)| needed(key, volid) && !there(volid)).map(|(_, volid, _)| volid)
     }
 
     /// The pool of a VM.

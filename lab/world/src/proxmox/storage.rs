@@ -37,7 +37,10 @@ impl Pve {
 
     pub(super) fn storage_status(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
-        let storage = readable(&state, call)?;
+        let unknown = |_| Refusal::parameter("storage", "No such storage.");
+        let known = call.path.get("storage").is_some_and(|id| state.storages.contains_key(id));
+        let storage =
+            if known { readable(&state, call)? } else { readable(&state, call).map_err(unknown)? };
         Ok(status(&state, storage, call.node()).into())
     }
 
@@ -46,9 +49,11 @@ impl Pve {
         let storage = readable(&state, call)?;
         let place = state.place(&storage.id, call.node());
         let (only, kind) = (call.params.vmid("vmid"), call.params.text("content"));
+        let on_storage = |privilege| call.who.has(&state, &format!("/storage/{}", storage.id), privilege);
         let may_see = |vmid: u32| {
-            call.who.has(&state, &format!("/storage/{}", storage.id), "Datastore.Allocate")
-                || call.who.has(&state, &format!("/vms/{vmid}"), "VM.Config.Disk")
+            on_storage("Datastore.Allocate")
+                || on_storage("Datastore.Audit")
+                    && call.who.has(&state, &format!("/vms/{vmid}"), "VM.Config.Disk")
         };
         let volumes = state
             .volumes
@@ -57,13 +62,11 @@ impl Pve {
             .filter(|(_, volume)| only.is_none_or(|only| only == volume.vmid) && may_see(volume.vmid))
             .filter(|_| kind.as_deref().is_none_or(|kind| kind == "images"));
         let rows = volumes.map(|((volid, _), volume)| {
-            let mut row = json!({
+            json!({
                 "volid": volid, "format": volume.format, "size": volume.size, "vmid": volume.vmid, "content": "images",
-            });
-            if let Some(parent) = &volume.parent {
-                row["parent"] = parent.as_str().into();
-            }
-            row
+                "used": volume.used(), "ctime": volume.ctime,
+                "parent": volume.shown_parent(storage.kind.is_file_based()),
+            })
         });
         Ok(Value::Array(rows.collect()).into())
     }
@@ -83,7 +86,12 @@ impl Pve {
                 row["shared"] = 1.into();
             }
             if storage.kind.is_file_based() {
-                row["path"] = format!("/mnt/{}", storage.id).into();
+                let local = storage.id == "local";
+                row["path"] =
+                    if local { "/var/lib/vz".into() } else { format!("/mnt/{}", storage.id).into() };
+                if local {
+                    row["prune-backups"] = "keep-all=1".into();
+                }
             }
             if !storage.hosts.is_empty() {
                 row["nodes"] = storage.hosts.join(",").into();

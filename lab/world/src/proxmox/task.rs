@@ -99,6 +99,20 @@ impl Worker {
         }
     }
 
+    /// Waits until somebody asks the task to stop.
+    pub async fn interrupted(&self) {
+        self.interrupt.cancelled().await;
+    }
+
+    /// The task counts as killed from now on, while something of it goes on.
+    pub fn vanish(&self) {
+        let endtime = self.pve.now().as_second();
+        if let Some(task) = self.pve.state().tasks.get_mut(&self.upid.to_string()) {
+            task.exit.get_or_insert_with(|| "unexpected status".to_owned());
+            task.endtime = Some(endtime);
+        }
+    }
+
     /// Works for so long, unless somebody stops the task.
     pub async fn work(&self, time: Duration) -> Result<(), Refusal> {
         tokio::select! {
@@ -205,7 +219,7 @@ impl Pve {
     }
 
     /// Ends a worker as a crash would: nothing is cleaned up, the outcome is unknown.
-    pub(super) fn kill_task(&self, upid: &str) {
+    pub fn kill_task(&self, upid: &str) {
         let endtime = self.now().as_second();
         let mut state = self.state();
         let Some(task) = state.tasks.get_mut(upid).filter(|task| task.running()) else { return };

@@ -18,13 +18,15 @@ impl Pve {
         if !call.who.has(&state, "/", "Sys.Audit") {
             return json!([]).into();
         }
-        let rows = state
-            .task_order
-            .iter()
-            .rev()
-            .take(25)
-            .filter_map(|upid| state.tasks.get(upid))
-            .map(super::task::Task::row);
+        let rows =
+            state.task_order.iter().rev().take(25).filter_map(|upid| state.tasks.get(upid)).map(|task| {
+                let mut row = task.row();
+                for key in ["pid", "pstart"] {
+                    row.as_object_mut().and_then(|members| members.remove(key));
+                }
+                row["saved"] = if task.running() { "0" } else { "1" }.into();
+                row
+            });
         Value::Array(rows.collect()).into()
     }
 
@@ -46,7 +48,8 @@ impl Pve {
             .filter(|task| !params.flag("errors") || task.exit.as_deref().is_some_and(|exit| exit != "OK"))
             .map(super::task::Task::row)
             .collect();
-        let total = u64::try_from(rows.len()).ok();
+        // No task, no total.
+        let total = u64::try_from(rows.len()).ok().filter(|total| *total > 0);
         let (start, limit) = (params.number("start").unwrap_or(0), params.number("limit").unwrap_or(50));
         let take = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let page = rows.into_iter().skip(take(start)).take(take(limit)).collect();
@@ -56,7 +59,8 @@ impl Pve {
     pub(super) fn task_status(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         let upid = allowed(&state, call, "Sys.Audit")?;
-        let task = state.tasks.get(&upid).ok_or_else(|| Refusal::parameter("upid", "no such task"))?;
+        let task = state.tasks.get(&upid).filter(|task| task.upid.node == call.node());
+        let task = task.ok_or_else(|| Refusal::parameter("upid", "no such task"))?;
         Ok(task.status().into())
     }
 
@@ -68,7 +72,12 @@ impl Pve {
         let number = |name, default| {
             usize::try_from(call.params.number(name).unwrap_or(default)).unwrap_or(usize::MAX)
         };
-        let rows = lines.iter().enumerate().skip(number("start", 0)).take(number("limit", 50));
+        // None at most means all.
+        let most = match number("limit", 50) {
+            0 => usize::MAX,
+            most => most,
+        };
+        let rows = lines.iter().enumerate().skip(number("start", 0)).take(most);
         let rows = rows.map(|(at, line)| json!({ "n": at + 1, "t": line })).collect();
         Ok(Answer { data: Value::Array(rows), total: u64::try_from(lines.len()).ok() })
     }
@@ -93,8 +102,7 @@ impl Pve {
 
 fn allowed(state: &State, call: &ApiCall, privilege: &str) -> Result<String, Refusal> {
     let text = call.path.get("upid").cloned().unwrap_or_default();
-    let upid = Upid::parse(&text)
-        .ok_or_else(|| Refusal::parameter("upid", format!("unable to parse worker upid '{text}'")))?;
+    let upid = Upid::parse(&text).ok_or_else(|| Refusal::parameter("upid", "unable to parse worker upid"))?;
     if upid.user != call.who.token {
         call.who.need(state, &format!("/nodes/{}", upid.node), &[privilege])?;
     }

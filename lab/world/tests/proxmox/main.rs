@@ -1,141 +1,20 @@
 //! A machine's life through the embedded Proxmox VE, from the clone to the join and the destroy.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::Request;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use world::{
-    clock::WorldClock,
-    guest::{
-        GuestFaults,
-        control_plane::{ControlPlane, JoinFailure, JoinRequest},
-    },
+    guest::GuestFaults,
     proxmox::{
-        Effect, Fault, Pve,
+        Effect, Fault,
         spec::{ClusterSpec, VmSpec},
     },
 };
 
-#[derive(Default)]
-struct Plane(Mutex<Vec<JoinRequest>>, Mutex<Vec<String>>);
+use self::client::Client;
 
-impl ControlPlane for Plane {
-    fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
-        self.0.lock().expect("lock").push(request);
-        Box::pin(async { Ok(()) })
-    }
-
-    fn power_lost(&self, system_uuid: &str) {
-        self.1.lock().expect("lock").push(system_uuid.to_owned());
-    }
-
-    fn booted_again(&self, _: &str) {}
-}
-
-struct Client {
-    pve: Pve,
-    plane: Arc<Plane>,
-    token: String,
-}
-
-struct Reply {
-    status: u16,
-    reason: String,
-    body: Value,
-}
-
-impl Client {
-    fn new() -> Self {
-        Self::of(ClusterSpec::demo())
-    }
-
-    fn of(spec: ClusterSpec) -> Self {
-        let plane = Arc::new(Plane::default());
-        let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("time"));
-        let pve = Pve::new(spec, clock, 7, plane.clone());
-        Self {
-            pve,
-            plane,
-            token: format!("PVEAPIToken={}={}", ClusterSpec::DEMO_TOKEN, ClusterSpec::DEMO_SECRET),
-        }
-    }
-
-    async fn call(&self, method: &str, path: &str, params: Value) -> Reply {
-        let body = if params.is_null() { Bytes::new() } else { Bytes::from(params.to_string()) };
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("https://localhost:8006/api2/json{path}"))
-            .header("authorization", &self.token)
-            .header("content-type", "application/json")
-            .body(body)
-            .expect("request");
-        let response = self.pve.handle(request).await.expect("an answer");
-        let status = response.status().as_u16();
-        let phrase =
-            response.extensions().get::<hyper::ext::ReasonPhrase>().map(|phrase| phrase.as_bytes().to_vec());
-        let reason = String::from_utf8(phrase.unwrap_or_default()).expect("text");
-        let bytes = response.into_body().collect().await.expect("body").to_bytes();
-        Reply { status, reason, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) }
-    }
-
-    async fn data(&self, method: &str, path: &str, params: Value) -> Value {
-        let reply = self.call(method, path, params).await;
-        assert_eq!(reply.status, 200, "{method} {path}: {}", reply.reason);
-        reply.body["data"].clone()
-    }
-
-    /// Runs a call that starts a task and returns the task's exit status.
-    async fn task(&self, method: &str, path: &str, params: Value) -> String {
-        let upid = self.data(method, path, params).await;
-        let upid = upid.as_str().expect("a UPID").to_owned();
-        let node = upid.split(':').nth(1).expect("node").to_owned();
-        for _ in 0..200 {
-            let status = self.data("GET", &format!("/nodes/{node}/tasks/{upid}/status"), Value::Null).await;
-            if status["status"] == "stopped" {
-                return status["exitstatus"].as_str().expect("exit").to_owned();
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        panic!("{method} {path} never ended")
-    }
-
-    async fn clone_as(&self, vmid: u32) -> String {
-        let params = json!({ "newid": vmid, "name": format!("w-{vmid}"), "description": "marker: 1\n", "pool": "k8s-workers" });
-        self.task("POST", "/nodes/pve1/qemu/9000/clone", params).await
-    }
-
-    /// A clone that runs and whose agent answers.
-    async fn running(&self, vmid: u32) {
-        assert_eq!(self.clone_as(vmid).await, "OK");
-        let params = json!({ "cores": 4, "memory": 8192, "ipconfig0": "ip=10.10.10.11/24,gw=10.10.10.1" });
-        assert_eq!(self.task("POST", &format!("/nodes/pve1/qemu/{vmid}/config"), params).await, "OK");
-        assert_eq!(
-            self.task("POST", &format!("/nodes/pve1/qemu/{vmid}/status/start"), Value::Null).await,
-            "OK"
-        );
-        tokio::time::sleep(Duration::from_secs(30)).await;
-    }
-
-    async fn exec(&self, vmid: u32, command: Value, input: &str) -> Value {
-        let params = json!({ "command": command, "input-data": input });
-        let started = self.data("POST", &format!("/nodes/pve1/qemu/{vmid}/agent/exec"), params).await;
-        for _ in 0..100 {
-            let path = format!("/nodes/pve1/qemu/{vmid}/agent/exec-status?pid={}", started["pid"]);
-            let status = self.data("GET", &path, Value::Null).await;
-            if status["exited"] == 1 {
-                return status;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        panic!("the command never ended")
-    }
-}
+mod client;
+mod power;
 
 const JOIN: &str = r#"{"apiVersion":"kubeadm.k8s.io/v1beta4","kind":"JoinConfiguration",
 "discovery":{"bootstrapToken":{"apiServerEndpoint":"10.10.10.1:6443","token":"abcdef.0123456789abcdef","caCertHashes":["sha256:00"]}},

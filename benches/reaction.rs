@@ -1,0 +1,133 @@
+//! How fast the daemon reacts, and what it adds to the time that the machines themselves take: the real daemon between the
+//! embedded clusters, under virtual time, so that the figures are the daemon's own and not this computer's.
+//!
+//! `cargo bench --bench reaction` prints them; nothing is asserted here.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench prints its figures, and may stop at what it did not expect"
+)]
+#![expect(dead_code, reason = "the stage is that of the scenarios, which use all of it")]
+
+#[path = "../tests/scenarios/stage.rs"]
+mod stage;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use world::best;
+use world::kubernetes::KubeEvent;
+use world::kubernetes::spec::{KubeSpec, KubeTimings};
+use world::proxmox::spec::ClusterSpec;
+
+use stage::{ONE_POOL, Stage};
+
+/// How often the reaction to one pod is measured.
+const TRIALS: usize = 200;
+/// Linked clones at a time from one storage, the default of the configuration.
+const CLONES: u32 = 4;
+
+fn main() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let mut waits: Vec<Duration> = runtime().block_on(reactions());
+    waits.sort_unstable();
+    let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
+    println!("from \"pod unschedulable\" to the clone request, {TRIALS} single pods at random times:");
+    println!("  median {:?}, p99 {:?}, most {:?}", at(50), at(99), at(100));
+    for nodes in [1, 20] {
+        for probing in [true, false] {
+            let (took, best) = runtime().block_on(growth(nodes, probing));
+            let added = took.saturating_sub(best);
+            let how = if probing { "with `probe_port`" } else { "by learnt boot times" };
+            println!(
+                "from \"unschedulable\" to \"running\", {nodes} nodes at once, {how}: {took:?}, at best {best:?}: {added:?} added"
+            );
+        }
+    }
+}
+
+fn steady() -> ClusterSpec {
+    let mut cluster = ClusterSpec::demo();
+    cluster.timings.jitter = 0.0;
+    cluster
+}
+
+/// Clusters in which one pod after the other needs a node.
+async fn reactions() -> Vec<Duration> {
+    let text = ONE_POOL
+        .replace("max = 5", "max = 250")
+        .replace("9100-9109", "10000-10249")
+        .replace("10.10.10.11-10.10.10.20", "10.10.11.1-10.10.11.250")
+        .replace("prefix = 24", "prefix = 16")
+        .replace("cores = 2", "cores = 1")
+        .replace("memory = \"4GiB\"", "memory = \"1GiB\"");
+    let mut stage = Stage::of(&text, steady(), KubeSpec::demo());
+    stage.start();
+    stage.until("rounds run", Duration::from_mins(1), |stage| stage.status().ready).await;
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut waits = Vec::new();
+    for trial in 0..TRIALS {
+        tokio::time::sleep(Duration::from_millis(random.u64(30_000..90_000))).await;
+        let known = stage.pve.calls().len();
+        let mut events = stage.kube.events();
+        stage.deploy(&format!("web-{trial}"), 1, "800m", "128Mi");
+        let since = unschedulable(&mut events).await;
+        let clone = loop {
+            let calls = stage.pve.calls();
+            if let Some(call) = calls.iter().skip(known).find(|call| call.path.ends_with("/clone")) {
+                break call.time;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        // The call is noted when it is answered; the request itself was there this much earlier.
+        waits.push(between(since, clone).saturating_sub(stage.pve.request_time()));
+    }
+    waits
+}
+
+async fn unschedulable(events: &mut tokio::sync::broadcast::Receiver<KubeEvent>) -> Timestamp {
+    loop {
+        if let KubeEvent::PodUnschedulable { at, .. } = events.recv().await.unwrap() {
+            return at;
+        }
+    }
+}
+
+fn between(since: Timestamp, until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(since)).unwrap_or_default()
+}
+
+/// How long it takes until all pods run that need a node each, and what it would take at best.
+async fn growth(nodes: u32, probing: bool) -> (Duration, Duration) {
+    let text = ONE_POOL
+        .replace("max = 5", "max = 50")
+        .replace("9100-9109", "9100-9149")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.11-10.10.10.60");
+    let mut stage = Stage::of(&text, steady(), KubeSpec::demo());
+    stage.probes = probing;
+    stage.start();
+    stage.until("rounds run", Duration::from_mins(1), |stage| stage.status().ready).await;
+    // One life teaches how long a boot takes.
+    stage.deploy("first", 1, "1500m", "1Gi");
+    stage.until("it runs", Duration::from_mins(5), |stage| stage.running_pods() == 1).await;
+    tokio::time::sleep(Duration::from_secs(33)).await;
+    let mut events = stage.kube.events();
+    stage.deploy("web", nodes, "1500m", "1Gi");
+    let since = unschedulable(&mut events).await;
+    let mut last = since;
+    let mut running = 0;
+    while running < nodes {
+        if let KubeEvent::PodRunning { at, .. } = events.recv().await.unwrap() {
+            running += 1;
+            last = at;
+        }
+    }
+    (
+        between(since, last),
+        best::to_running(&steady().timings, &KubeTimings::default(), nodes.div_ceil(CLONES)),
+    )
+}

@@ -1,0 +1,77 @@
+//! The embedded Proxmox VE and Kubernetes as a program: served over TLS for real clients, and the demo that plays the real
+//! daemon between them.
+//!
+//! ```text
+//!  demo ── starts ──> clusters (two TLS servers, guests' ports) <── HTTPS ── the daemon, a process of its own
+//!    └── story: applies Deployments ──> measures ──> summary        └── control socket ──> screen
+//! ```
+
+mod clusters;
+mod configuration;
+mod daemon;
+mod measure;
+mod network;
+mod screen;
+mod story;
+mod summary;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
+#[derive(Debug, Parser)]
+#[command(name = "lab", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch the real daemon give a Deployment its nodes and take them back; takes under a minute
+    Demo {
+        /// Leave both clusters and the daemon running at the end, until Ctrl-C, to point kubectl, curl and the CLI at them
+        #[arg(long)]
+        keep: bool,
+        /// Where configuration, credentials and the daemon's log go; without it a directory that is removed at the end
+        #[arg(long)]
+        directory: Option<PathBuf>,
+    },
+    /// Serve both clusters until Ctrl-C, without a daemon
+    Serve {
+        /// Where configuration and credentials go
+        #[arg(long)]
+        directory: PathBuf,
+    },
+    /// The daemon's own command line, so that the demo can run it as a process of its own
+    #[command(hide = true)]
+    Daemon {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    let story = match command {
+        Command::Daemon { arguments } => return daemon::become_it(arguments),
+        Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),
+        Command::Serve { directory } => runtime(story::serve(directory)),
+    };
+    match story {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime(story: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    // A second installation changes nothing.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(story)
+}

@@ -1,0 +1,91 @@
+//! What the demo measures: times as the clusters themselves saw them, and calls as Proxmox VE counted them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::TryRecvError;
+use world::kubernetes::KubeEvent;
+use world::proxmox::Pve;
+
+/// What happened in Kubernetes so far.
+pub struct Measures {
+    events: Receiver<KubeEvent>,
+    unschedulable: BTreeMap<String, Timestamp>,
+    running: BTreeMap<String, Timestamp>,
+    ready: BTreeMap<String, Timestamp>,
+    removed: BTreeMap<String, Timestamp>,
+}
+
+impl Measures {
+    /// Listens from now on.
+    pub fn of(events: Receiver<KubeEvent>) -> Self {
+        Self {
+            events,
+            unschedulable: BTreeMap::new(),
+            running: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            removed: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what has happened since.
+    pub fn listen(&mut self) {
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => self.note(event),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn note(&mut self, event: KubeEvent) {
+        match event {
+            KubeEvent::PodUnschedulable { pod, at } => {
+                self.unschedulable.entry(pod).or_insert(at);
+            }
+            KubeEvent::PodRunning { pod, at, .. } => {
+                self.running.entry(pod).or_insert(at);
+            }
+            KubeEvent::NodeReady { node, at } => {
+                self.ready.entry(node).or_insert(at);
+            }
+            KubeEvent::NodeRemoved { node, at } => {
+                self.removed.entry(node).or_insert(at);
+            }
+            KubeEvent::PodBound { .. } | KubeEvent::NodeAdded { .. } => {}
+        }
+    }
+
+    /// From the first pod that fits nowhere until the first clone is asked for.
+    pub fn reaction(&self, pve: &Pve) -> Option<Duration> {
+        let first = self.unschedulable.values().min()?;
+        let calls = pve.calls();
+        let clone = calls.iter().find(|call| call.path.ends_with("/clone") && call.time > *first)?;
+        // A call is noted when it is answered.
+        Some(between(*first, clone.time).saturating_sub(pve.request_time()))
+    }
+
+    /// From the first pod that fits nowhere until all that ever waited run.
+    pub fn all_running(&self) -> Option<Duration> {
+        let first = self.unschedulable.values().min()?;
+        let last = self.unschedulable.keys().filter_map(|pod| self.running.get(pod)).max()?;
+        Some(between(*first, *last))
+    }
+
+    /// Nodes that became ready, and nodes that were removed.
+    pub fn nodes(&self) -> (usize, usize) {
+        (self.ready.len(), self.removed.len())
+    }
+}
+
+/// Calls to Proxmox VE, but for the regular look at everything.
+pub fn calls(pve: &Pve) -> usize {
+    pve.calls().iter().filter(|call| call.path != "/cluster/resources").count()
+}
+
+fn between(since: Timestamp, until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(since)).unwrap_or_default()
+}

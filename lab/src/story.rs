@@ -1,0 +1,249 @@
+//! The demo's story: a Deployment grows, and shrinks again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use pve_autoscaler::observability::{Status, ask};
+use serde_json::json;
+use tokio::time::Instant;
+use world::best;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::{ClusterSpec, VmSpec};
+
+use crate::clusters::Clusters;
+use crate::daemon;
+use crate::measure::{self, Measures};
+use crate::screen::{Pods, Screen};
+use crate::summary::Summary;
+
+/// Between two pictures.
+const FRAME: Duration = Duration::from_millis(100);
+/// How long a chapter may take before the demo gives up.
+const LIMIT: Duration = Duration::from_secs(90);
+/// A VM of somebody else, within the VMIDs of a pool.
+const FOREIGN: u32 = 9101;
+/// `unneeded_time` of the demo's configuration.
+const UNNEEDED: Duration = Duration::from_secs(3);
+
+/// Plays the demo.
+///
+/// # Errors
+/// Something did not happen, with what was seen instead.
+pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> {
+    let temporary = match directory {
+        Some(_) => None,
+        None => Some(tempfile::tempdir().context("cannot make a directory")?),
+    };
+    let directory = directory.unwrap_or_else(|| temporary.iter().map(|one| one.path().to_owned()).collect());
+    let mut screen = Screen::new();
+    let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
+    introduce(&mut screen, &clusters, &directory);
+    let mut child = daemon::start(&directory).await?;
+    let played = {
+        let mut play = Play {
+            measures: Measures::of(clusters.kube.events()),
+            clusters: &clusters,
+            socket: directory.join("control.sock"),
+            screen: &mut screen,
+            began: Instant::now(),
+        };
+        tokio::select! {
+            biased;
+            _ = tokio::signal::ctrl_c() => None,
+            ended = child.wait() => Some(Err(anyhow::anyhow!("the daemon has ended with {ended:?}"))),
+            played = play.whole() => Some(played),
+        }
+    };
+    screen.clear();
+    match played {
+        None => screen.say("interrupted: the daemon is ended, both clusters are gone"),
+        Some(Ok(summary)) => {
+            screen.say(&format!("\n{summary}"));
+            if keep {
+                stay(&mut screen, &clusters, &directory).await?;
+            }
+        }
+        Some(Err(error)) => {
+            let log = std::fs::read_to_string(directory.join("daemon.log")).unwrap_or_default();
+            let last: Vec<&str> = log.lines().rev().take(15).collect();
+            for line in last.iter().rev() {
+                screen.say(line);
+            }
+            // The daemon may have ended by itself, which is the error then.
+            let _ = daemon::stop(child).await;
+            return Err(error);
+        }
+    }
+    daemon::stop(child).await
+}
+
+/// Serves both clusters until Ctrl-C.
+///
+/// # Errors
+/// They cannot be served.
+pub async fn serve(directory: PathBuf) -> anyhow::Result<()> {
+    let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
+    namespace(&clusters)?;
+    let mut screen = Screen::new();
+    introduce(&mut screen, &clusters, &directory);
+    screen.say("Ctrl-C ends it.");
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+}
+
+/// The demo cluster with a quick guest, and a VM of somebody else in the way.
+fn cluster() -> ClusterSpec {
+    let mut cluster = ClusterSpec::demo();
+    cluster.timings.boot_to_agent = Duration::from_secs(8);
+    cluster.timings.agent_to_running = Duration::from_secs(3);
+    cluster.timings.join = Duration::from_secs(4);
+    cluster.timings.shutdown = Duration::from_secs(3);
+    cluster.timings.jitter = 0.0;
+    cluster.vms.push(VmSpec::machine(FOREIGN, "pve2", "somebody-elses"));
+    cluster
+}
+
+fn namespace(clusters: &Clusters) -> anyhow::Result<()> {
+    let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
+    clusters.kube.apply(&namespace).map_err(anyhow::Error::msg)?;
+    Ok(())
+}
+
+fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) {
+    // The daemon keeps its records in this namespace, which its package's manifest makes on a real cluster.
+    let _ = namespace(clusters);
+    screen.say(&format!(
+        "Proxmox VE with 3 hosts at {}, Kubernetes at {}\nconfiguration, credentials and log in {}",
+        clusters.pve_url,
+        clusters.kube_url,
+        directory.display()
+    ));
+}
+
+async fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> anyhow::Result<()> {
+    let at = |name: &str| directory.join(name).display().to_string();
+    screen.say(&format!(
+        "\nBoth clusters and the daemon stay up. Try, in another terminal:\n  \
+         kubectl --kubeconfig {} get nodes,pods\n  \
+         kubectl --kubeconfig {} scale deployment web --replicas 5\n  \
+         curl --cacert {} -H \"Authorization: PVEAPIToken=autoscaler@pve!agent=$(cat {})\" {}/api2/json/cluster/resources\n  \
+         cargo run --release -- status --socket {}\n  \
+         cargo run --release -- plan --config {}\nCtrl-C ends it.",
+        at("kubeconfig"),
+        at("kubeconfig"),
+        at("pve-ca.pem"),
+        at("pve-token"),
+        clusters.pve_url,
+        at("control.sock"),
+        at("config.toml"),
+    ));
+    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+}
+
+struct Play<'a> {
+    clusters: &'a Clusters,
+    socket: PathBuf,
+    screen: &'a mut Screen,
+    measures: Measures,
+    began: Instant,
+}
+
+impl Play<'_> {
+    async fn whole(&mut self) -> anyhow::Result<Summary> {
+        let foreign = self.clusters.pve.vm(FOREIGN);
+        self.screen.chapter(
+            "A Deployment of 7 small pods and one of a large pod: nothing runs yet, so all of them wait.",
+        );
+        self.deploy("web", 7, "900m", "1Gi")?;
+        self.deploy("database", 1, "6", "20Gi")?;
+        self.until("all 8 pods run", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
+        let (reaction, running) = (self.measures.reaction(&self.clusters.pve), self.measures.all_running());
+        self.screen.chapter(
+            "They shrink to 2 small pods: nodes become unneeded, are drained, and their machines go.",
+        );
+        let shrinking = Instant::now();
+        self.clusters.kube.scale("default", "web", 2);
+        self.clusters.kube.scale("default", "database", 0);
+        self.until("one node is left", |status, pods| status.machines.len() == 1 && pods.running == 2)
+            .await?;
+        let shrinking = shrinking.elapsed();
+        self.screen.chapter("Nothing is wanted any more: the last node goes too.");
+        self.clusters.kube.scale("default", "web", 0);
+        self.until("no machine is left", |status, _| status.machines.is_empty()).await?;
+        self.nothing_left()?;
+        ensure!(self.clusters.pve.vm(FOREIGN) == foreign, "the VM of somebody else was touched");
+        self.screen.say(&format!("VM {FOREIGN} of somebody else, within the pool's VMIDs, is as it was."));
+        self.measures.listen();
+        Ok(Summary {
+            reaction,
+            running,
+            best: best::to_running(&cluster().timings, &KubeSpec::demo().timings, 1),
+            shrinking,
+            unneeded: UNNEEDED,
+            nodes: self.measures.nodes(),
+            calls: measure::calls(&self.clusters.pve),
+        })
+    }
+
+    fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) -> anyhow::Result<()> {
+        let deployment = json!({
+            "kind": "Deployment",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "replicas": replicas,
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{
+                        "name": "main",
+                        "image": "registry.k8s.io/pause:3.10",
+                        "resources": { "requests": { "cpu": cpu, "memory": memory } },
+                    }]},
+                },
+            },
+        });
+        self.clusters.kube.apply(&deployment).map_err(anyhow::Error::msg)?;
+        Ok(())
+    }
+
+    /// Shows how things are until something is so.
+    async fn until(&mut self, what: &str, is_so: impl Fn(&Status, Pods) -> bool) -> anyhow::Result<()> {
+        let started = Instant::now();
+        loop {
+            let status = ask(&self.socket).await.context("the daemon does not answer")?;
+            self.measures.listen();
+            let pods = Pods::of(&self.clusters.kube);
+            self.screen.show(self.began.elapsed(), &status, pods);
+            if is_so(&status, pods) {
+                return Ok(());
+            }
+            if started.elapsed() > LIMIT {
+                bail!("waited {LIMIT:?} until {what}; problems: {:?}", status.problems);
+            }
+            tokio::time::sleep(FRAME).await;
+        }
+    }
+
+    /// What must be gone with the last machine: VMs, Nodes, records, tokens.
+    fn nothing_left(&self) -> anyhow::Result<()> {
+        let vms: Vec<u32> = self
+            .clusters
+            .pve
+            .vmids()
+            .into_iter()
+            .filter(|vmid| (9100..9300).contains(vmid) && *vmid != FOREIGN)
+            .collect();
+        ensure!(vms.is_empty(), "VMs are left: {vms:?}");
+        let name = |object: &serde_json::Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+        let kube = &self.clusters.kube;
+        let records = kube.list("ConfigMap").into_iter().map(|map| name(&map));
+        let tokens = kube.list("Secret").into_iter().map(|secret| name(&secret));
+        let left: Vec<String> = records
+            .chain(tokens)
+            .filter(|name| name.starts_with("machine-") || name.starts_with("bootstrap-token-"))
+            .collect();
+        ensure!(left.is_empty(), "in Kubernetes are left: {left:?}");
+        ensure!(kube.list("Node").len() == 1, "Nodes are left");
+        Ok(())
+    }
+}

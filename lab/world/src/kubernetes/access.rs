@@ -1,0 +1,199 @@
+//! Who asks, and what they may do.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use super::{kinds::SECRET, object::text, path::Route, refusal::Refusal, spec::Rule, state::State};
+
+/// Somebody who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Identity {
+    pub name: String,
+    pub groups: Vec<String>,
+    rights: Rights,
+}
+
+#[derive(Clone, Debug)]
+enum Rights {
+    All,
+    Rules(Vec<Rule>),
+}
+
+/// One thing that somebody wants to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    /// With its subresource: `pods/eviction`.
+    pub resource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl Identity {
+    /// Whether this may be done.
+    pub fn may(&self, attempt: &Attempt<'_>) -> bool {
+        let Rights::Rules(rules) = &self.rights else { return true };
+        let among = |list: &[String], one: &str| list.iter().any(|found| found == "*" || found == one);
+        rules.iter().any(|rule| {
+            among(&rule.verbs, attempt.verb)
+                && among(&rule.groups, attempt.group)
+                && among(&rule.resources, attempt.resource)
+                && rule.namespace.as_deref().is_none_or(|place| place == attempt.namespace)
+                && (rule.names.is_empty() || rule.names.iter().any(|name| name == attempt.name))
+        })
+    }
+
+    /// Lets a request through.
+    ///
+    /// # Errors
+    /// 403 in the API server's words.
+    pub fn check(&self, route: &Route, verb: &str) -> Result<(), Refusal> {
+        let kind = route.kind;
+        // Everybody may ask about themselves.
+        if matches!(kind.group, "authorization.k8s.io" | "authentication.k8s.io") && self.name != ANONYMOUS {
+            return Ok(());
+        }
+        let resource = match &route.sub {
+            Some(sub) => format!("{}/{sub}", kind.plural),
+            None => kind.plural.to_owned(),
+        };
+        // A namespace is its own namespace.
+        let namespace =
+            if kind.plural == "namespaces" { route.name.as_deref().unwrap_or("") } else { &route.namespace };
+        let name = route.name.as_deref().unwrap_or("");
+        let attempt = Attempt { verb, group: kind.group, resource: &resource, namespace, name };
+        if self.may(&attempt) {
+            return Ok(());
+        }
+        let what = if name.is_empty() { kind.resource() } else { format!("{} \"{name}\"", kind.resource()) };
+        let place = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let message = format!(
+            "{what} is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\" {place}",
+            self.name, kind.group
+        );
+        let details = json!({ "name": name, "group": kind.group, "kind": kind.plural });
+        Err(Refusal::new(403, "Forbidden", message, details))
+    }
+}
+
+const ANONYMOUS: &str = "system:anonymous";
+
+impl State {
+    /// Tells who asks from the `Authorization` header.
+    ///
+    /// # Errors
+    /// 401 for a token that nobody has.
+    pub(super) fn authenticate(&self, authorization: Option<&str>) -> Result<Identity, Refusal> {
+        let Some(authorization) = authorization else {
+            return Ok(Identity {
+                name: ANONYMOUS.into(),
+                groups: vec!["system:unauthenticated".into()],
+                rights: Rights::Rules(vec![cluster_info()]),
+            });
+        };
+        let groups = |first: &[&str]| {
+            first.iter().chain(&["system:authenticated"]).map(|group| (*group).to_owned()).collect()
+        };
+        let token = authorization.strip_prefix("Bearer ").unwrap_or("").trim();
+        if !token.is_empty() && token == self.spec.admin_token {
+            let name = "kubernetes-admin".into();
+            return Ok(Identity { name, groups: groups(&["kubeadm:cluster-admins"]), rights: Rights::All });
+        }
+        if let Some(account) = self.spec.service_accounts.iter().find(|one| one.token == token) {
+            let mut rules = account.rules.clone();
+            rules.push(cluster_info());
+            return Ok(Identity {
+                name: account.name.clone(),
+                groups: groups(&["system:serviceaccounts"]),
+                rights: Rights::Rules(rules),
+            });
+        }
+        self.bootstrap_identity(token)
+            .ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized", Value::Null))
+    }
+
+    /// The user of a bootstrap token that may authenticate.
+    pub(super) fn bootstrap_identity(&self, token: &str) -> Option<Identity> {
+        let (id, secret) = token.split_once('.')?;
+        let object = self.store.get(&SECRET, "kube-system", &format!("bootstrap-token-{id}"))?;
+        let field = |name: &str| secret_field(&object, name);
+        let live = object["type"] == "bootstrap.kubernetes.io/token"
+            && object["metadata"]["deletionTimestamp"].is_null()
+            && field("token-id")? == id
+            && field("token-secret")? == secret
+            && field("usage-bootstrap-authentication").as_deref() == Some("true")
+            && field("expiration")
+                .is_none_or(|end| end.parse().is_ok_and(|end: jiff::Timestamp| end > self.now()));
+        if !live {
+            return None;
+        }
+        let mut groups = vec!["system:bootstrappers".to_owned()];
+        for group in
+            field("auth-extra-groups").unwrap_or_default().split(',').filter(|group| !group.is_empty())
+        {
+            // One group outside of this name space spoils the token.
+            if !group.starts_with("system:bootstrappers:") {
+                return None;
+            }
+            groups.push(group.to_owned());
+        }
+        groups.push("system:authenticated".into());
+        let mut rules = vec![cluster_info()];
+        if groups.iter().any(|group| group == "system:bootstrappers:kubeadm:default-node-token") {
+            rules.push(Rule::new("get", "", "nodes", None));
+            let mut maps = Rule::new("get", "", "configmaps", Some("kube-system"));
+            maps.names = vec!["kubeadm-config".into(), "kubelet-config".into()];
+            rules.push(maps);
+            rules.push(Rule::new(
+                "create get list watch",
+                "certificates.k8s.io",
+                "certificatesigningrequests",
+                None,
+            ));
+        }
+        Some(Identity { name: format!("system:bootstrap:{id}"), groups, rights: Rights::Rules(rules) })
+    }
+
+    /// Answers a SelfSubjectAccessReview.
+    pub(super) fn review(who: &Identity, mut review: Value) -> Value {
+        let part = |name: &str| text(&review, &format!("/spec/resourceAttributes/{name}")).to_owned();
+        let (resource, sub) = (part("resource"), part("subresource"));
+        let whole = if sub.is_empty() { resource } else { format!("{resource}/{sub}") };
+        let allowed = who.may(&Attempt {
+            verb: &part("verb"),
+            group: &part("group"),
+            resource: &whole,
+            namespace: &part("namespace"),
+            name: &part("name"),
+        });
+        review["kind"] = json!("SelfSubjectAccessReview");
+        review["apiVersion"] = json!("authorization.k8s.io/v1");
+        review["metadata"] = json!({});
+        review["status"] = json!({ "allowed": allowed });
+        review
+    }
+}
+
+/// A decoded field of a Secret.
+pub(super) fn secret_field(secret: &Value, name: &str) -> Option<String> {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(secret["data"][name].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// What everybody may read.
+fn cluster_info() -> Rule {
+    let mut rule = Rule::new("get", "", "configmaps", Some("kube-public"));
+    rule.names = vec!["cluster-info".into()];
+    rule
+}
+
+/// 403 of a path outside of the resources.
+pub(super) fn forbidden_path(who: &Identity, path: &str) -> Refusal {
+    let message = format!("forbidden: User \"{}\" cannot get path \"{path}\"", who.name);
+    Refusal::new(403, "Forbidden", message, json!({}))
+}

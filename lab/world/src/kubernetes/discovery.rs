@@ -1,0 +1,138 @@
+//! Which groups and resources there are, the version, and the health checks.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    kinds::{KINDS, Kind},
+    refusal::Refusal,
+};
+
+/// An answer outside of the resources.
+pub(super) enum Found {
+    Text(&'static str),
+    Object(Value),
+}
+
+/// Whether everybody may read a path.
+pub(super) fn is_open(segments: &[&str]) -> bool {
+    matches!(segments, ["version" | "healthz" | "readyz" | "livez", ..])
+}
+
+/// Answers a path outside of the resources.
+///
+/// # Errors
+/// 404 for one that is not there.
+pub(super) fn answer(segments: &[&str], version: &str) -> Result<Found, Refusal> {
+    Ok(match segments {
+        ["healthz" | "readyz" | "livez", ..] => Found::Text("ok"),
+        ["version"] => Found::Object(about(version)),
+        ["api"] => Found::Object(
+            json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] }),
+        ),
+        ["api", "v1"] => Found::Object(resources("", "v1")),
+        ["apis"] => Found::Object(groups()),
+        ["apis", group] => Found::Object(
+            groups()["groups"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|found| found["name"] == *group)
+                .cloned()
+                .ok_or_else(Refusal::no_such_page)?,
+        ),
+        ["apis", group, version]
+            if KINDS.iter().any(|kind| kind.group == *group && kind.version == *version) =>
+        {
+            Found::Object(resources(group, version))
+        }
+        _ => return Err(Refusal::no_such_page()),
+    })
+}
+
+fn about(version: &str) -> Value {
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or("1"), numbers.next().unwrap_or("0"));
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "2026-11-20T00:00:00Z",
+        "goVersion": "",
+        "compiler": "gc",
+        "platform": "linux/amd64",
+    })
+}
+
+fn groups() -> Value {
+    let mut versions: BTreeMap<&str, &str> = BTreeMap::new();
+    for kind in KINDS.iter().filter(|kind| !kind.group.is_empty()) {
+        versions.insert(kind.group, kind.version);
+    }
+    let groups: Vec<Value> = versions
+        .into_iter()
+        .map(|(name, version)| {
+            let version = json!({ "groupVersion": format!("{name}/{version}"), "version": version });
+            json!({
+                "kind": "APIGroup",
+                "apiVersion": "v1",
+                "name": name,
+                "versions": [version],
+                "preferredVersion": version,
+            })
+        })
+        .collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+fn resources(group: &str, version: &str) -> Value {
+    let mut found = Vec::new();
+    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+        found.push(resource(kind));
+        found.extend(subresources(kind));
+    }
+    let name = if group.is_empty() { version.into() } else { format!("{group}/{version}") };
+    json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": found })
+}
+
+fn resource(kind: &Kind) -> Value {
+    let reviews = kind.plural.ends_with("reviews");
+    let verbs = if reviews {
+        json!(["create"])
+    } else {
+        json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"])
+    };
+    json!({
+        "name": kind.plural,
+        "singularName": kind.kind.to_lowercase(),
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": verbs,
+        "shortNames": kind.short,
+    })
+}
+
+fn subresources(kind: &Kind) -> Vec<Value> {
+    let sub = |name: &str, of: &str, verbs: Value| {
+        let name = format!("{}/{name}", kind.plural);
+        json!({ "name": name, "singularName": "", "namespaced": kind.namespaced, "kind": of, "verbs": verbs })
+    };
+    let mut found = Vec::new();
+    if kind.status {
+        found.push(sub("status", kind.kind, json!(["get", "patch", "update"])));
+    }
+    match kind.plural {
+        "pods" => {
+            found.push(sub("binding", "Binding", json!(["create"])));
+            found.push(sub("eviction", "Eviction", json!(["create"])));
+        }
+        "deployments" | "replicasets" | "statefulsets" => {
+            found.push(sub("scale", "Scale", json!(["get", "patch", "update"])));
+        }
+        _ => {}
+    }
+    found
+}

@@ -1,0 +1,156 @@
+//! Evictions and the budgets that they need.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    kinds::{BUDGET, POD},
+    object::{self, Key, number, text},
+    path::{Query, Route},
+    refusal::Refusal,
+    removal::Options,
+    selector::selects,
+    state::State,
+};
+
+/// The refusal of a budget.
+const VIOLATION: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+/// More names than this in `disruptedPods` block evictions.
+const DISRUPTED_LIMIT: usize = 2000;
+
+impl State {
+    /// Answers an eviction (`pods/eviction` of the API server's registry).
+    ///
+    /// # Errors
+    /// 404, 409, 429 or 500 as the API server gives them.
+    pub(super) fn evict(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
+        let name = route.name.as_deref().unwrap_or("");
+        let body: Value =
+            serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let mut options = Options::of(&body["deleteOptions"]);
+        options.dry_run |= query.dry_run();
+        let given = object::name(&body);
+        if !given.is_empty() && given != name {
+            let text = format!("name in URL does not match name in Eviction object: {given} != {name}");
+            return Err(Refusal::bad_request(text));
+        }
+        let pod =
+            self.store.get(&POD, &route.namespace, name).ok_or_else(|| Refusal::not_found(&POD, name))?;
+        let key = object::key(&pod);
+        let phase = text(&pod, "/status/phase");
+        let free = object::is_terminating(&pod) || matches!(phase, "Succeeded" | "Failed" | "Pending");
+        if !free {
+            let budgets: Vec<Value> = self
+                .store
+                .within(&BUDGET, &route.namespace)
+                .filter(|budget| selects(&budget["spec"]["selector"], &pod["metadata"]["labels"]))
+                .map(|budget| (**budget).clone())
+                .collect();
+            match budgets.as_slice() {
+                [] => {}
+                [budget] => self.spend(budget, &pod, options.dry_run)?,
+                _ => {
+                    let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                    return Err(Refusal::new(500, "", text, Value::Null));
+                }
+            }
+        }
+        // Checked only now: a refusal has used up the budget all the same.
+        options.check(&POD, &pod)?;
+        if !options.dry_run {
+            self.disrupt(&key);
+            self.remove(&POD, &key, &options);
+        }
+        Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
+    }
+
+    /// Takes one disruption from a budget.
+    fn spend(&mut self, budget: &Value, pod: &Value, dry_run: bool) -> Result<(), Refusal> {
+        let name = object::name(budget);
+        let refuse = |text: String, retry: Option<u32>| {
+            let causes = json!([{ "reason": "DisruptionBudget", "message": text }]);
+            let mut refusal = Refusal::new(429, "TooManyRequests", VIOLATION, json!({ "causes": causes }));
+            refusal.retry_after = retry;
+            Err(refusal)
+        };
+        let status = &budget["status"];
+        let count = |field: &str| status[field].as_i64().unwrap_or(0);
+        let ready = object::holds(pod, "Ready");
+        if !ready {
+            let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
+            if text(budget, "/spec/unhealthyPodEvictionPolicy") == "AlwaysAllow" || healthy {
+                return Ok(());
+            }
+        }
+        let behind = count("observedGeneration") < number(budget, "/metadata/generation").unwrap_or(0);
+        if behind {
+            return refuse(
+                format!("The disruption budget {name} is still being processed by the server."),
+                Some(10),
+            );
+        }
+        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > DISRUPTED_LIMIT {
+            return refuse(format!("The disruption budget {name} has too many disrupted pods"), None);
+        }
+        if count("disruptionsAllowed") <= 0 {
+            let (needs, has) = (count("desiredHealthy"), count("currentHealthy"));
+            let text = if has <= needs {
+                format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+            } else {
+                format!("The disruption budget {name} does not allow evicting pods currently")
+            };
+            return refuse(text, None);
+        }
+        if dry_run {
+            return Ok(());
+        }
+        let now = self.stamp();
+        let victim = object::name(pod).to_owned();
+        self.edit(&BUDGET, &object::key(budget), |budget| {
+            let left = number(budget, "/status/disruptionsAllowed").unwrap_or(1) - 1;
+            budget["status"]["disruptionsAllowed"] = json!(left);
+            budget["status"]["disruptedPods"][victim] = json!(now);
+            if left == 0 {
+                let generation = budget["metadata"]["generation"].clone();
+                let condition = disruption_allowed(false, &generation);
+                object::set_condition(budget, condition, &now);
+            }
+        });
+        Ok(())
+    }
+
+    /// The condition that tells why a pod goes.
+    fn disrupt(&mut self, key: &Key) {
+        let now = self.stamp();
+        self.edit(&POD, key, |pod| {
+            let generation = pod["metadata"]["generation"].clone();
+            let condition = json!({
+                "type": "DisruptionTarget",
+                "observedGeneration": generation,
+                "status": "True",
+                "lastProbeTime": null,
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            });
+            object::set_condition(pod, condition, &now);
+        });
+    }
+
+    /// Whether an entry of `disruptedPods` still counts: the controller waits two minutes for the deletion.
+    pub(super) fn still_disrupted(&self, since: &Value) -> bool {
+        let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
+        since.is_some_and(|since| self.now().duration_since(since) < SignedDuration::from_mins(2))
+    }
+}
+
+/// The condition of a budget.
+pub(super) fn disruption_allowed(allowed: bool, generation: &Value) -> Value {
+    let (status, reason) = if allowed { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+    json!({
+        "type": "DisruptionAllowed",
+        "status": status,
+        "observedGeneration": generation,
+        "reason": reason,
+        "message": "",
+    })
+}

@@ -1,0 +1,147 @@
+//! `kubeadm join` as the control plane sees it, and the power of the machines that have joined.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::{
+    Kube,
+    kinds::NODE,
+    object,
+    spec::NodeSpec,
+    state::{State, Work},
+};
+use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
+
+/// kubeadm looks for the signature of its token so often …
+const ATTEMPTS: Duration = Duration::from_secs(5);
+/// … and for so long.
+const PATIENCE: Duration = Duration::from_secs(302);
+/// From a wrong CA hash to the end.
+const WRONG_HASH: Duration = Duration::from_millis(1500);
+/// From a Node of the same name that is Ready to the end.
+const NAME_TAKEN: Duration = Duration::from_millis(1500);
+/// Pods a kubelet takes by default.
+const MAX_PODS: u32 = 110;
+
+/// Why a join cannot go on now.
+enum Obstacle {
+    /// It may pass; this is what kubeadm says when its patience is over.
+    ForNow(String),
+    /// It stays.
+    ForGood(JoinFailure),
+}
+
+impl ControlPlane for Kube {
+    fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
+        Box::pin(async move {
+            let end = Instant::now() + PATIENCE;
+            loop {
+                let obstacle = match self.state().admit_join(&request) {
+                    Ok(()) => return Ok(()),
+                    Err(obstacle) => obstacle,
+                };
+                match obstacle {
+                    Obstacle::ForGood(failure) => return Err(failure),
+                    Obstacle::ForNow(why) if Instant::now() >= end => {
+                        return Err(failed(&why, Duration::ZERO));
+                    }
+                    Obstacle::ForNow(_) => tokio::time::sleep(ATTEMPTS).await,
+                }
+            }
+        })
+    }
+
+    fn power_lost(&self, system_uuid: &str) {
+        let mut state = self.state();
+        let Some(name) = state.kubelet_of(system_uuid) else { return };
+        if let Some(kubelet) = state.kubelets.get_mut(&name) {
+            kubelet.alive = false;
+        }
+        for work in [Work::Register(name.clone()), Work::Beat(name.clone()), Work::NodeReady(name.clone())] {
+            state.forget(&work);
+        }
+    }
+
+    fn booted_again(&self, system_uuid: &str) {
+        let mut state = self.state();
+        let Some(name) = state.kubelet_of(system_uuid) else { return };
+        let boot_id = state.new_uid();
+        if let Some(kubelet) = state.kubelets.get_mut(&name) {
+            kubelet.alive = true;
+            kubelet.boot_id = boot_id;
+        }
+        let delay = state.spec.timings.kubelet_restart;
+        state.wake(Work::Register(name), delay);
+    }
+}
+
+impl State {
+    fn kubelet_of(&self, system_uuid: &str) -> Option<String> {
+        let found = self
+            .kubelets
+            .iter()
+            .find(|(_, kubelet)| kubelet.machine.system_uuid.eq_ignore_ascii_case(system_uuid));
+        found.map(|(name, _)| name.clone())
+    }
+
+    /// One attempt of a join: in the order of kubeadm's own checks.
+    fn admit_join(&mut self, request: &JoinRequest) -> Result<(), Obstacle> {
+        const IDENTITY: &str =
+            "error execution phase preflight: couldn't validate the identity of the API Server";
+        if self.away || request.api_server != self.spec.endpoint {
+            return Err(Obstacle::ForNow(format!(
+                "{IDENTITY}: failed to request the cluster-info ConfigMap: Get \"https://{}/api/v1/namespaces/kube-public/configmaps/cluster-info?timeout=10s\": dial tcp {}: connect: connection refused",
+                request.api_server, request.api_server
+            )));
+        }
+        let (id, secret) = request.token.split_once('.').unwrap_or((&request.token, ""));
+        if !self.is_signed(id, secret) {
+            return Err(Obstacle::ForNow(format!(
+                "{IDENTITY}: could not find a JWS signature in the cluster-info ConfigMap for token ID \"{id}\""
+            )));
+        }
+        let pinned = &request.ca_cert_hashes;
+        if !pinned.is_empty() && !pinned.contains(&self.spec.ca_hash) {
+            let why = format!(
+                "{IDENTITY}: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \"{}\" are pinned",
+                self.spec.ca_hash
+            );
+            return Err(Obstacle::ForGood(failed(&why, WRONG_HASH)));
+        }
+        if self.bootstrap_identity(&request.token).is_none() {
+            let why = "error execution phase preflight: unable to fetch the kubeadm-config ConfigMap: failed to get config map: Unauthorized";
+            return Err(Obstacle::ForNow(why.into()));
+        }
+        let taken =
+            self.store.get(&NODE, "", &request.node_name).is_some_and(|node| object::holds(&node, "Ready"));
+        if taken {
+            let why = format!(
+                "error execution phase kubelet-start: a Node with name \"{}\" and status \"Ready\" already exists in the cluster. You must delete the existing Node or change the name of this new joining Node",
+                request.node_name
+            );
+            return Err(Obstacle::ForGood(failed(&why, NAME_TAKEN)));
+        }
+        let machine = NodeSpec {
+            name: request.node_name.clone(),
+            system_uuid: request.system_uuid.clone(),
+            address: request.addresses.first().cloned().unwrap_or_default(),
+            cpus: request.cpus,
+            memory: request.memory,
+            disk: request.disk,
+            labels: request.node_labels.clone(),
+            taints: request.taints.clone(),
+            provider_id: request.provider_id.clone(),
+        };
+        self.add_kubelet(machine, request.max_pods.unwrap_or(MAX_PODS));
+        let delay = self.spec.timings.register;
+        self.wake(Work::Register(request.node_name.clone()), delay);
+        Ok(())
+    }
+}
+
+fn failed(why: &str, after: Duration) -> JoinFailure {
+    let stderr = format!("error: {why}\nTo see the stack trace of this error execute with --v=5 or higher");
+    JoinFailure { stderr, exit_code: 1, after }
+}

@@ -1,0 +1,192 @@
+//! The resources that this API server serves.
+
+/// One resource type.
+#[expect(clippy::struct_field_names, reason = "the API calls it so")]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// API group, empty for the core one.
+    pub group: &'static str,
+    /// Its version.
+    pub version: &'static str,
+    /// Such as `Node`.
+    pub kind: &'static str,
+    /// Such as `nodes`.
+    pub plural: &'static str,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Short names, for discovery.
+    pub short: &'static [&'static str],
+    /// Whether the status is a subresource that a write of the object leaves alone.
+    pub status: bool,
+    /// Whether `metadata.generation` counts the changes of its spec.
+    pub generation: bool,
+    /// The name under which its objects are kept; two resources may show the same objects.
+    pub store: &'static str,
+}
+
+impl Kind {
+    /// `apiVersion` of its objects.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.into() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The resource as errors name it: `leases.coordination.k8s.io`.
+    pub fn resource(&self) -> String {
+        dotted(self.plural, self.group)
+    }
+
+    /// The kind as validation errors name it: `Lease.coordination.k8s.io`.
+    pub fn qualified(&self) -> String {
+        dotted(self.kind, self.group)
+    }
+}
+
+/// `name.group`, or the name alone for the core group.
+pub(super) fn dotted(name: &str, group: &str) -> String {
+    if group.is_empty() { name.into() } else { format!("{name}.{group}") }
+}
+
+/// The resource with this group and plural name.
+pub(super) fn by_plural(group: &str, plural: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.group == group && kind.plural == plural).copied()
+}
+
+/// The resource of this kind; the core group goes first.
+pub(super) fn by_kind(kind: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|one| one.kind == kind).copied()
+}
+
+/// The resource whose objects are kept under this name.
+pub(super) fn by_store(store: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|one| one.store == store).copied()
+}
+
+const fn core(
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    short: &'static [&'static str],
+) -> Kind {
+    Kind {
+        group: "",
+        version: "v1",
+        kind,
+        plural,
+        namespaced,
+        short,
+        status: false,
+        generation: false,
+        store: plural,
+    }
+}
+
+const fn of(group: &'static str, version: &'static str, base: Kind) -> Kind {
+    Kind { group, version, ..base }
+}
+
+const fn kept_as(store: &'static str, base: Kind) -> Kind {
+    Kind { store, ..base }
+}
+
+const fn with_status(base: Kind) -> Kind {
+    Kind { status: true, ..base }
+}
+
+const fn with_generation(base: Kind) -> Kind {
+    Kind { status: true, generation: true, ..base }
+}
+
+pub(super) static NODE: Kind = core("Node", "nodes", false, &["no"]);
+pub(super) static POD: Kind = with_generation(core("Pod", "pods", true, &["po"]));
+pub(super) static NAMESPACE: Kind = with_status(core("Namespace", "namespaces", false, &["ns"]));
+pub(super) static CONFIG_MAP: Kind = core("ConfigMap", "configmaps", true, &["cm"]);
+pub(super) static SECRET: Kind = core("Secret", "secrets", true, &[]);
+pub(super) static EVENT: Kind = core("Event", "events", true, &["ev"]);
+static NEW_EVENT: Kind = of("events.k8s.io", "v1", core("Event", "events", true, &["ev"]));
+static SERVICE: Kind = with_status(core("Service", "services", true, &["svc"]));
+pub(super) static SERVICE_ACCOUNT: Kind = core("ServiceAccount", "serviceaccounts", true, &["sa"]);
+pub(super) static CLAIM: Kind =
+    with_status(core("PersistentVolumeClaim", "persistentvolumeclaims", true, &["pvc"]));
+pub(super) static VOLUME: Kind = with_status(core("PersistentVolume", "persistentvolumes", false, &["pv"]));
+static REPLICATION_CONTROLLER: Kind =
+    with_generation(core("ReplicationController", "replicationcontrollers", true, &["rc"]));
+pub(super) static DEPLOYMENT: Kind =
+    of("apps", "v1", with_generation(core("Deployment", "deployments", true, &["deploy"])));
+pub(super) static REPLICA_SET: Kind =
+    of("apps", "v1", with_generation(core("ReplicaSet", "replicasets", true, &["rs"])));
+pub(super) static STATEFUL_SET: Kind =
+    of("apps", "v1", with_generation(core("StatefulSet", "statefulsets", true, &["sts"])));
+pub(super) static DAEMON_SET: Kind =
+    of("apps", "v1", with_generation(core("DaemonSet", "daemonsets", true, &["ds"])));
+pub(super) static JOB: Kind = of("batch", "v1", with_generation(core("Job", "jobs", true, &[])));
+pub(super) static BUDGET: Kind =
+    of("policy", "v1", with_generation(core("PodDisruptionBudget", "poddisruptionbudgets", true, &["pdb"])));
+pub(super) static PRIORITY_CLASS: Kind =
+    of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
+pub(super) static STORAGE_CLASS: Kind =
+    of("storage.k8s.io", "v1", core("StorageClass", "storageclasses", false, &["sc"]));
+pub(super) static CSI_NODE: Kind = of("storage.k8s.io", "v1", core("CSINode", "csinodes", false, &[]));
+static ATTACHMENT: Kind =
+    of("storage.k8s.io", "v1", with_status(core("VolumeAttachment", "volumeattachments", false, &[])));
+pub(super) static LEASE: Kind = of("coordination.k8s.io", "v1", core("Lease", "leases", true, &[]));
+pub(super) static ACCESS_REVIEW: Kind =
+    of("authorization.k8s.io", "v1", core("SelfSubjectAccessReview", "selfsubjectaccessreviews", false, &[]));
+pub(super) static SUBJECT_REVIEW: Kind =
+    of("authentication.k8s.io", "v1", core("SelfSubjectReview", "selfsubjectreviews", false, &[]));
+static RESOURCE_CLAIM: Kind =
+    of("resource.k8s.io", "v1", with_status(core("ResourceClaim", "resourceclaims", true, &[])));
+static RESOURCE_SLICE: Kind =
+    of("resource.k8s.io", "v1", core("ResourceSlice", "resourceslices", false, &[]));
+static DEVICE_CLASS: Kind = of("resource.k8s.io", "v1", core("DeviceClass", "deviceclasses", false, &[]));
+static CLUSTER_ROLE: Kind =
+    of("rbac.authorization.k8s.io", "v1", core("ClusterRole", "clusterroles", false, &[]));
+static CLUSTER_ROLE_BINDING: Kind =
+    of("rbac.authorization.k8s.io", "v1", core("ClusterRoleBinding", "clusterrolebindings", false, &[]));
+static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
+static ROLE_BINDING: Kind =
+    of("rbac.authorization.k8s.io", "v1", core("RoleBinding", "rolebindings", true, &[]));
+static SIGNING_REQUEST: Kind = of(
+    "certificates.k8s.io",
+    "v1",
+    with_status(core("CertificateSigningRequest", "certificatesigningrequests", false, &["csr"])),
+);
+
+/// All of them, the core group first.
+pub(super) static KINDS: [&Kind; 34] = [
+    &NODE,
+    &POD,
+    &NAMESPACE,
+    &CONFIG_MAP,
+    &SECRET,
+    &EVENT,
+    &SERVICE,
+    &SERVICE_ACCOUNT,
+    &CLAIM,
+    &VOLUME,
+    &REPLICATION_CONTROLLER,
+    &DEPLOYMENT,
+    &REPLICA_SET,
+    &STATEFUL_SET,
+    &DAEMON_SET,
+    &JOB,
+    &BUDGET,
+    &PRIORITY_CLASS,
+    &STORAGE_CLASS,
+    &CSI_NODE,
+    &ATTACHMENT,
+    &LEASE,
+    &ACCESS_REVIEW,
+    &SUBJECT_REVIEW,
+    &NEW_EVENT,
+    &RESOURCE_CLAIM,
+    &RESOURCE_SLICE,
+    &DEVICE_CLASS,
+    &CLUSTER_ROLE,
+    &CLUSTER_ROLE_BINDING,
+    &ROLE,
+    &ROLE_BINDING,
+    &SIGNING_REQUEST,
+    &LEGACY,
+];
+/// `endpoints`, which kubectl asks for when it describes a service.
+static LEGACY: Kind = kept_as("endpoints", core("Endpoints", "endpoints", true, &["ep"]));

@@ -1,0 +1,215 @@
+//! What the control plane makes of Nodes by itself: taints, silence, evictions, and what outlives a Node.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    fit::tolerates,
+    kinds::{LEASE, NODE, POD},
+    kubelet::has_taint,
+    object::{self, Key, list, text},
+    removal::Options,
+    state::{State, Work},
+};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// `unreachable:NoExecute` outlives the return of a kubelet by so much.
+const LAST_TAINT: Duration = Duration::from_secs(3);
+
+impl State {
+    /// Makes a Node's taints follow its conditions and its cordon, and gives it a pod network.
+    pub(super) fn tend_node(&mut self, name: &str) {
+        let key: Key = (String::new(), name.into());
+        let Some(node) = self.store.get(&NODE, "", name) else { return };
+        let now = self.stamp();
+        let cidr = if text(&node, "/spec/podCIDR").is_empty() {
+            self.next_cidr += 1;
+            Some(format!("10.{}.{}.0/24", 244 + self.next_cidr / 256, self.next_cidr % 256))
+        } else {
+            None
+        };
+        let ready = object::condition(&node, "Ready").cloned().unwrap_or(Value::Null);
+        let status = text(&ready, "/status").to_owned();
+        let since: Option<Timestamp> = text(&ready, "/lastTransitionTime").parse().ok();
+        let settled = since.is_none_or(|since| {
+            Duration::try_from(self.now().duration_since(since)).is_ok_and(|passed| passed >= LAST_TAINT)
+        });
+        let lingering = status == "True" && !settled && has_taint(&node, UNREACHABLE, "NoExecute");
+        let wanted = [
+            (NOT_READY, "NoSchedule", status == "False"),
+            (UNREACHABLE, "NoSchedule", status == "Unknown"),
+            (UNREACHABLE, "NoExecute", status == "Unknown" || lingering),
+            (NOT_READY, "NoExecute", false),
+            (UNSCHEDULABLE, "NoSchedule", node["spec"]["unschedulable"] == true),
+        ];
+        self.edit(&NODE, &key, |node| {
+            let mut taints = list(node, "/spec/taints").to_vec();
+            for (key, effect, present) in wanted {
+                let same = |one: &Value| one["key"] == key && one["effect"] == effect;
+                if !present {
+                    taints.retain(|one| !same(one));
+                } else if !taints.iter().any(same) {
+                    taints.push(json!({ "key": key, "effect": effect, "timeAdded": now }));
+                }
+            }
+            node["spec"]["taints"] = json!(taints);
+            if taints.is_empty()
+                && let Some(spec) = node["spec"].as_object_mut()
+            {
+                spec.remove("taints");
+            }
+            if let Some(cidr) = &cidr {
+                node["spec"]["podCIDR"] = json!(cidr);
+                node["spec"]["podCIDRs"] = json!([cidr]);
+                node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("0");
+            }
+        });
+        if lingering {
+            self.wake(Work::NodeTaints(name.into()), LAST_TAINT);
+        }
+        for key in self.pods.on(name) {
+            self.watch_tolerations(&key, name);
+        }
+    }
+
+    /// A look at whether a kubelet has been silent for too long.
+    pub(super) fn look_for_silence(&mut self, name: &str) {
+        let Some(kubelet) = self.kubelets.get(name) else { return };
+        let grace = self.spec.timings.monitor_grace;
+        let passed = Instant::now().duration_since(kubelet.last_beat);
+        if passed < grace {
+            self.wake(Work::Silence(name.into()), grace.checked_sub(passed).unwrap_or_default());
+            return;
+        }
+        let own = kubelet.node_uid.clone();
+        let known = self.store.get(&NODE, "", name).is_some_and(|node| object::uid(&node) == own);
+        if !known {
+            return;
+        }
+        let now = self.stamp();
+        self.edit(&NODE, &(String::new(), name.into()), |node| {
+            for of in ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"] {
+                let heartbeat =
+                    object::condition(node, of).map_or(Value::Null, |one| one["lastHeartbeatTime"].clone());
+                let condition = json!({
+                    "type": of,
+                    "status": "Unknown",
+                    "lastHeartbeatTime": heartbeat,
+                    "reason": "NodeStatusUnknown",
+                    "message": "Kubelet stopped posting node status.",
+                });
+                object::set_condition(node, condition, &now);
+            }
+        });
+        for key in self.pods.on(name) {
+            self.edit(&POD, &key, |pod| {
+                if object::holds(pod, "Ready") {
+                    let generation = pod["metadata"]["generation"].clone();
+                    let condition = json!({
+                        "type": "Ready",
+                        "observedGeneration": generation,
+                        "status": "False",
+                        "lastProbeTime": null,
+                        "reason": "NodeNotReady",
+                    });
+                    object::set_condition(pod, condition, &now);
+                }
+            });
+        }
+    }
+
+    /// Sees to the eviction of a pod from a node that has a `NoExecute` taint, and calls it off where it has none.
+    pub(super) fn watch_tolerations(&mut self, key: &Key, node: &str) {
+        let (Some(pod), Some(node)) = (self.store.get(&POD, &key.0, &key.1), self.store.get(&NODE, "", node))
+        else {
+            return;
+        };
+        let work = Work::TaintEviction(key.clone(), object::uid(&pod).into());
+        match stay(&pod, &node) {
+            None => self.forget(&work),
+            Some(_) if object::is_terminating(&pod) => {}
+            Some(time) => self.wake(work, time),
+        }
+    }
+
+    /// The time that a pod's tolerations give it is over.
+    pub(super) fn evict_for_taint(&mut self, key: &Key, uid: &str) {
+        let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { return };
+        let node = self.store.get(&NODE, "", text(&pod, "/spec/nodeName"));
+        if object::uid(&pod) != uid || node.is_none_or(|node| stay(&pod, &node).is_none()) {
+            return;
+        }
+        let text = "Taint manager: deleting due to NoExecute taint";
+        self.mark_disrupted(key, "DeletionByTaintManager", text, false);
+        self.remove(&POD, key, &Options::default());
+    }
+
+    /// A Node has been missing for long: its pods are failed and removed.
+    pub(super) fn collect_pods(&mut self, node: &str) {
+        if self.store.get(&NODE, "", node).is_some() {
+            return;
+        }
+        for key in self.pods.on(node) {
+            self.mark_disrupted(&key, "DeletionByPodGC", "PodGC: node no longer exists", true);
+            self.finish_pod(&key);
+        }
+    }
+
+    /// A Node is gone: its Lease goes.
+    pub(super) fn drop_lease(&mut self, node: &str) {
+        if self.store.get(&NODE, "", node).is_none() {
+            self.erase(&LEASE, &("kube-node-lease".into(), node.into()));
+        }
+    }
+
+    fn mark_disrupted(&mut self, key: &Key, reason: &str, message: &str, fail: bool) {
+        let now = self.stamp();
+        self.edit(&POD, key, |pod| {
+            if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+                return;
+            }
+            if fail {
+                pod["status"]["phase"] = json!("Failed");
+            }
+            let generation = pod["metadata"]["generation"].clone();
+            let condition = json!({
+                "type": "DisruptionTarget",
+                "observedGeneration": generation,
+                "status": "True",
+                "lastProbeTime": null,
+                "reason": reason,
+                "message": message,
+            });
+            object::set_condition(pod, condition, &now);
+        });
+    }
+}
+
+/// How long a pod may stay on a node with `NoExecute` taints. `None`: for ever.
+fn stay(pod: &Value, node: &Value) -> Option<Duration> {
+    let tolerations = list(pod, "/spec/tolerations");
+    let mut least: Option<Duration> = None;
+    for taint in list(node, "/spec/taints").iter().filter(|taint| taint["effect"] == "NoExecute") {
+        let mut seconds: Option<Option<i64>> = None;
+        for toleration in tolerations.iter().filter(|one| tolerates(one, taint)) {
+            let own = toleration["tolerationSeconds"].as_i64();
+            seconds = Some(match (seconds, own) {
+                (Some(Some(known)), Some(own)) => Some(known.min(own)),
+                (Some(Some(known)), None) => Some(known),
+                (_, own) => own,
+            });
+        }
+        let time = match seconds {
+            None => Duration::ZERO,
+            Some(None) => continue,
+            Some(Some(seconds)) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+        };
+        least = Some(least.map_or(time, |known| known.min(time)));
+    }
+    least
+}

@@ -1,0 +1,257 @@
+//! Indexes over the pods: who waits, who is where, and how much of each node is taken.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    object::{self, Key, list, text},
+    quantity,
+};
+
+/// Amounts by resource name, in thousandths.
+pub(super) type Amounts = BTreeMap<String, i128>;
+
+/// What of a pod the scheduler counts with.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// Requests.
+    pub requests: Amounts,
+    /// Host ports with their protocol.
+    pub ports: Vec<(i64, String)>,
+    /// Priority.
+    pub priority: i64,
+    /// What decides where it fits, as one text. Pods with equal texts fit alike.
+    pub class: String,
+}
+
+/// What the pods of a node take.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Requests.
+    pub requests: Amounts,
+    /// How many there are.
+    pub count: i128,
+    /// How often each host port is taken.
+    pub ports: BTreeMap<(i64, String), usize>,
+}
+
+/// The indexes.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    by_node: BTreeMap<String, BTreeSet<Key>>,
+    waiting: BTreeMap<Key, Arc<Facts>>,
+    counted: BTreeMap<Key, (String, Arc<Facts>)>,
+    usage: BTreeMap<String, Usage>,
+    shy: BTreeSet<Key>,
+}
+
+impl Pods {
+    /// The pods bound to a node, finished ones too.
+    pub fn on(&self, node: &str) -> Vec<Key> {
+        self.by_node.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether a pod waits for the scheduler.
+    pub fn is_waiting(&self, key: &Key) -> bool {
+        self.waiting.contains_key(key)
+    }
+
+    /// The pods that wait for the scheduler.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<Facts>)> {
+        self.waiting.iter()
+    }
+
+    /// What is taken of a node.
+    pub fn usage(&self, node: &str) -> Option<&Usage> {
+        self.usage.get(node)
+    }
+
+    /// Pods on nodes that keep others away by their anti-affinity.
+    pub fn shy(&self) -> impl Iterator<Item = &Key> {
+        self.shy.iter()
+    }
+
+    /// Takes notice of a change of a pod.
+    pub fn note(&mut self, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+        let known =
+            self.waiting.remove(key).or_else(|| self.counted.get(key).map(|(_, facts)| facts.clone()));
+        if let Some((node, facts)) = self.counted.remove(key) {
+            self.take_off(&node, &facts);
+        }
+        if let Some(node) = old.map(|old| text(old, "/spec/nodeName")).filter(|node| !node.is_empty())
+            && let Some(keys) = self.by_node.get_mut(node)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_node.remove(node);
+            }
+        }
+        self.shy.remove(key);
+        let Some(new) = new else { return };
+        let node = text(new, "/spec/nodeName");
+        let ended = matches!(text(new, "/status/phase"), "Succeeded" | "Failed");
+        if !node.is_empty() {
+            self.by_node.entry(node.into()).or_default().insert(key.clone());
+        }
+        if ended {
+            return;
+        }
+        let same = old.is_some_and(|old| {
+            old["spec"] == new["spec"] && old["metadata"]["labels"] == new["metadata"]["labels"]
+        });
+        let facts = match known {
+            Some(facts) if same => facts,
+            _ => Arc::new(facts(new)),
+        };
+        if node.is_empty() {
+            if !object::is_terminating(new) && text(new, "/spec/schedulerName") == "default-scheduler" {
+                self.waiting.insert(key.clone(), facts);
+            }
+            return;
+        }
+        if !list(new, "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution")
+            .is_empty()
+        {
+            self.shy.insert(key.clone());
+        }
+        self.put_on(node, &facts);
+        self.counted.insert(key.clone(), (node.into(), facts));
+    }
+
+    fn put_on(&mut self, node: &str, facts: &Facts) {
+        let usage = self.usage.entry(node.into()).or_default();
+        usage.count += 1;
+        for (resource, amount) in &facts.requests {
+            *usage.requests.entry(resource.clone()).or_default() += amount;
+        }
+        for port in &facts.ports {
+            *usage.ports.entry(port.clone()).or_default() += 1;
+        }
+    }
+
+    fn take_off(&mut self, node: &str, facts: &Facts) {
+        let Some(usage) = self.usage.get_mut(node) else { return };
+        usage.count -= 1;
+        for (resource, amount) in &facts.requests {
+            if let Some(taken) = usage.requests.get_mut(resource) {
+                *taken -= amount;
+            }
+        }
+        for port in &facts.ports {
+            if let Some(times) = usage.ports.get_mut(port) {
+                *times -= 1;
+                if *times == 0 {
+                    usage.ports.remove(port);
+                }
+            }
+        }
+        if usage.count == 0 {
+            self.usage.remove(node);
+        }
+    }
+}
+
+/// Requests of a pod as kube-scheduler adds them up (`PodRequests`): containers and sidecars together, but at least what
+/// each init container needs on top of the sidecars before it, plus the overhead.
+pub(super) fn requests(pod: &Value) -> Amounts {
+    let of = |container: &Value| amounts(&container["resources"]["requests"]);
+    let mut total = Amounts::new();
+    for container in list(pod, "/spec/containers") {
+        add(&mut total, &of(container));
+    }
+    let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
+    for container in list(pod, "/spec/initContainers") {
+        let mut now = sidecars.clone();
+        add(&mut now, &of(container));
+        if container["restartPolicy"] == "Always" {
+            sidecars.clone_from(&now);
+            add(&mut total, &of(container));
+        }
+        raise(&mut peak, &now);
+    }
+    raise(&mut total, &peak);
+    add(&mut total, &amounts(&pod["spec"]["overhead"]));
+    total
+}
+
+/// A map of quantities.
+pub(super) fn amounts(map: &Value) -> Amounts {
+    let fields = map.as_object().into_iter().flatten();
+    fields
+        .filter_map(|(resource, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), String::from);
+            Some((resource.clone(), quantity::milli(&text)?))
+        })
+        .collect()
+}
+
+fn add(total: &mut Amounts, more: &Amounts) {
+    for (resource, amount) in more {
+        *total.entry(resource.clone()).or_default() += amount;
+    }
+}
+
+fn raise(total: &mut Amounts, least: &Amounts) {
+    for (resource, amount) in least {
+        let slot = total.entry(resource.clone()).or_default();
+        *slot = (*slot).max(*amount);
+    }
+}
+
+fn facts(pod: &Value) -> Facts {
+    let spec = &pod["spec"];
+    let containers = list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+    let ports = containers
+        .flat_map(|container| list(container, "/ports"))
+        .filter_map(|port| {
+            let host = if spec["hostNetwork"] == true { &port["containerPort"] } else { &port["hostPort"] };
+            let number = host.as_i64().filter(|number| *number > 0)?;
+            Some((number, port["protocol"].as_str().unwrap_or("TCP").to_owned()))
+        })
+        .collect();
+    let requests = requests(pod);
+    let parts = [
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+        "schedulingGates",
+    ];
+    let mut class = format!("{requests:?}{ports:?}{}", pod["metadata"]["namespace"]);
+    for part in parts {
+        class += &spec[part].to_string();
+    }
+    // Only these look at the pod's own labels.
+    if !spec["topologySpreadConstraints"].is_null() || !spec["affinity"].is_null() {
+        class += &pod["metadata"]["labels"].to_string();
+    }
+    class += &spec["preemptionPolicy"].to_string();
+    Facts { requests, ports, priority: spec["priority"].as_i64().unwrap_or(0), class }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::requests;
+
+    #[test]
+    fn an_init_container_raises_the_requests_and_a_sidecar_adds_to_them() {
+        let pod = json!({ "spec": {
+            "containers": [{ "resources": { "requests": { "cpu": "500m" } } }],
+            "initContainers": [
+                { "restartPolicy": "Always", "resources": { "requests": { "cpu": "100m" } } },
+                { "resources": { "requests": { "cpu": "2", "memory": "1Ki" } } },
+            ],
+            "overhead": { "cpu": "10m" },
+        }});
+        let total = requests(&pod);
+        assert_eq!(total.get("cpu"), Some(&2110));
+        assert_eq!(total.get("memory"), Some(&1_024_000));
+    }
+}

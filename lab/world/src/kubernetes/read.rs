@@ -1,0 +1,191 @@
+//! Reading one object or a list of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use serde_json::{Value, json};
+
+use super::{
+    events,
+    kinds::Kind,
+    object::{self, Key},
+    path::{Form, Query, Route},
+    refusal::{Cause, Refusal},
+    selector::Selection,
+    state::State,
+    table,
+};
+
+/// Versions further away than this lie in the future for sure.
+const TOO_LARGE: &str = "Too large resource version";
+
+/// What a list is asked for.
+struct Wanted {
+    exact: Option<u64>,
+    after: Option<Key>,
+    limit: usize,
+}
+
+impl State {
+    /// One object.
+    ///
+    /// # Errors
+    /// 404, or 504 for a version from the future.
+    pub(super) fn read(&self, route: &Route, query: &Query, form: Form) -> Result<Value, Refusal> {
+        let name = route.name.as_deref().unwrap_or("");
+        if let Some(version) = query.version()? {
+            self.check_future(version)?;
+        }
+        let found = self
+            .store
+            .get(route.kind, &route.namespace, name)
+            .ok_or_else(|| Refusal::not_found(route.kind, name))?;
+        Ok(shaped(route.kind, &found, form))
+    }
+
+    /// A list of objects.
+    ///
+    /// # Errors
+    /// 400, 410, 422 or 504 as the API server gives them.
+    pub(super) fn list(&mut self, route: &Route, query: &Query, form: Form) -> Result<Value, Refusal> {
+        let selection = selection(route, query)?;
+        let wanted = self.wanted(query)?;
+        let current = self.store.revision();
+        let revision = wanted.exact.unwrap_or(current);
+        let past: Option<BTreeMap<Key, Arc<Value>>> = match wanted.exact {
+            Some(revision) if revision != current => {
+                let found = self.store.collection(route.kind).at(revision);
+                if found.is_none() {
+                    return Err(expired(&wanted));
+                }
+                found
+            }
+            _ => None,
+        };
+        let objects = match &past {
+            Some(past) => past,
+            None => &self.store.collection(route.kind).objects,
+        };
+        let inside = |key: &Key| route.namespace.is_empty() || key.0 == route.namespace;
+        let first = wanted.after.clone().unwrap_or_else(|| (route.namespace.clone(), String::new()));
+        let mut rest = objects
+            .range(first..)
+            .filter(|(key, _)| inside(key) && wanted.after.as_ref() != Some(key))
+            .filter(|(_, object)| selection.matches(object));
+        let page: Vec<(&Key, &Arc<Value>)> = rest.by_ref().take(wanted.limit).collect();
+        let left = rest.count();
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
+        if left > 0
+            && let Some((key, _)) = page.last()
+        {
+            metadata["continue"] = json!(token_text(i64::try_from(revision).unwrap_or(i64::MAX), key));
+            if selection.is_empty() {
+                metadata["remainingItemCount"] = json!(left);
+            }
+        }
+        let items: Vec<Arc<Value>> = page.into_iter().map(|(_, object)| object.clone()).collect();
+        Ok(table::list(route.kind, &items, metadata, form))
+    }
+
+    fn check_future(&self, version: u64) -> Result<(), Refusal> {
+        let current = self.store.revision();
+        if version <= current {
+            return Ok(());
+        }
+        let message = format!("Timeout: {TOO_LARGE}: {version}, current: {current}");
+        let causes = json!([{ "reason": "ResourceVersionTooLarge", "message": TOO_LARGE }]);
+        let mut refusal = Refusal::new(504, "Timeout", message, json!({ "causes": causes }));
+        refusal.retry_after = Some(1);
+        Err(refusal)
+    }
+
+    fn wanted(&self, query: &Query) -> Result<Wanted, Refusal> {
+        let limit = query.get("limit");
+        let limit: usize = if limit.is_empty() {
+            0
+        } else {
+            limit.parse().map_err(|_| {
+                Refusal::bad_request(format!("strconv.ParseInt: parsing \"{limit}\": invalid syntax"))
+            })?
+        };
+        let version = query.version()?;
+        let rule = query.get("resourceVersionMatch");
+        let forbidden = |text: String| {
+            let message = format!("Forbidden: {text}");
+            let cause = Cause::new("resourceVersionMatch", "FieldValueForbidden", message);
+            Refusal::invalid_options("ListOptions", &[cause])
+        };
+        if !rule.is_empty() && version.is_none() {
+            return Err(forbidden(
+                "resourceVersionMatch is forbidden unless resourceVersion is provided".into(),
+            ));
+        }
+        if rule == "Exact" && version == Some(0) {
+            let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            return Err(forbidden(text.into()));
+        }
+        let token = query.get("continue");
+        if !token.is_empty() {
+            let (revision, after) = read_token(token)?;
+            let limit = if limit == 0 { usize::MAX } else { limit };
+            return Ok(Wanted { exact: u64::try_from(revision).ok(), after: Some(after), limit });
+        }
+        if let Some(version) = version {
+            self.check_future(version)?;
+        }
+        let exact = match version {
+            None | Some(0) => None,
+            Some(version) if rule == "Exact" || (rule.is_empty() && limit > 0) => Some(version),
+            Some(_) => None,
+        };
+        let unlimited = limit == 0 || version == Some(0);
+        Ok(Wanted { exact, after: None, limit: if unlimited { usize::MAX } else { limit } })
+    }
+}
+
+/// The selection of a list or a watch.
+pub(super) fn selection(route: &Route, query: &Query) -> Result<Selection, Refusal> {
+    Selection::parse(route.kind, query.get("labelSelector"), query.get("fieldSelector"))
+}
+
+/// An object in the form in which it was asked for.
+pub(super) fn shaped(kind: &Kind, object: &Value, form: Form) -> Value {
+    match form {
+        Form::Plain => events::outgoing(kind, object),
+        Form::Metadata => table::metadata_only(object),
+        Form::Table => table::one(kind, object),
+    }
+}
+
+fn expired(wanted: &Wanted) -> Refusal {
+    match &wanted.after {
+        None => {
+            let text = "The resourceVersion for the provided list is too old.";
+            Refusal::new(410, "Expired", text, Value::Null)
+        }
+        Some(after) => {
+            let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+            let mut refusal = Refusal::new(410, "Expired", text, Value::Null);
+            if let super::refusal::Said::Status { metadata, .. } = &mut refusal.body {
+                *metadata = json!({ "continue": token_text(-1, after) });
+            }
+            refusal
+        }
+    }
+}
+
+fn token_text(revision: i64, key: &Key) -> String {
+    let start = format!("{}/{}\0", key.0, key.1);
+    STANDARD_NO_PAD.encode(json!({ "v": "meta.k8s.io/v1", "rv": revision, "start": start }).to_string())
+}
+
+fn read_token(token: &str) -> Result<(i64, Key), Refusal> {
+    let wrong =
+        |why: &str| Refusal::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let bytes = STANDARD_NO_PAD.decode(token).map_err(|_| wrong("illegal base64 data"))?;
+    let value: Value = serde_json::from_slice(&bytes)
+        .map_err(|_| wrong("invalid character '\\u0081' looking for beginning of value"))?;
+    let start = object::text(&value, "/start").trim_end_matches('\0');
+    let (namespace, name) = start.split_once('/').unwrap_or(("", start));
+    Ok((value["rv"].as_i64().unwrap_or(-1), (namespace.into(), name.into())))
+}

@@ -1,0 +1,237 @@
+//! The scheduler: one pass tries every pod that waits, most important first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    KubeEvent,
+    fit::{Misfit, Place, fits},
+    kinds::{CLAIM, NODE, POD, STORAGE_CLASS, VOLUME},
+    object::{self, Key, list, text},
+    pods::{Amounts, Facts, amounts},
+    state::State,
+};
+
+/// The name under which the scheduler writes events.
+const COMPONENT: &str = "default-scheduler";
+
+/// What came of one pod.
+enum Outcome {
+    Bound(usize),
+    Unschedulable(String),
+}
+
+impl State {
+    /// Tries every pod that waits.
+    pub(super) fn schedule(&mut self) {
+        let places: Vec<Place> = self
+            .store
+            .all(&NODE)
+            .map(|node| Place {
+                name: object::name(node).to_owned(),
+                node: node.clone(),
+                allocatable: amounts(&node["status"]["allocatable"]),
+            })
+            .collect();
+        let mut queue: Vec<(Key, Arc<Facts>)> =
+            self.pods.waiting().map(|(key, facts)| (key.clone(), facts.clone())).collect();
+        queue.sort_by_cached_key(|(key, facts)| {
+            let made = self.store.get(&POD, &key.0, &key.1);
+            let made = made.map(|pod| text(&pod, "/metadata/creationTimestamp").to_owned());
+            (-facts.priority, made, key.clone())
+        });
+        // A pod fits nowhere where its like has just fit nowhere: binding takes room and never gives any.
+        let mut failed: BTreeMap<String, String> = BTreeMap::new();
+        for (key, facts) in queue {
+            let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
+            if !list(&pod, "/spec/schedulingGates").is_empty() {
+                let message = "Scheduling is blocked due to non-empty scheduling gates";
+                self.not_scheduled(&key, "SchedulingGated", message);
+                continue;
+            }
+            let outcome = match failed.get(&facts.class) {
+                Some(message) => Outcome::Unschedulable(message.clone()),
+                None => self.place(&pod, &facts, &places),
+            };
+            match outcome {
+                Outcome::Bound(at) => {
+                    if let Some(place) = places.get(at) {
+                        self.bind_pod(&key, &place.name);
+                    }
+                }
+                Outcome::Unschedulable(message) => {
+                    self.unschedulable(&pod, &message);
+                    // Affinity to others of its kind can be fulfilled by a pod that is bound later.
+                    failed.insert(facts.class.clone(), message);
+                }
+            }
+        }
+    }
+
+    fn place(&self, pod: &Value, facts: &Facts, places: &[Place]) -> Outcome {
+        let total = places.len();
+        if total == 0 {
+            return Outcome::Unschedulable("no nodes available to schedule pods".into());
+        }
+        if let Some(problem) = self.claim_problem(pod) {
+            return Outcome::Unschedulable(format!("0/{total} nodes are available: {problem}. not found"));
+        }
+        let company = self.company(pod, places);
+        let mut best: Option<(i128, usize)> = None;
+        let mut misfits: Vec<Misfit> = Vec::new();
+        for (at, place) in places.iter().enumerate() {
+            let usage = self.pods.usage(&place.name);
+            match fits(pod, facts, &company, place, usage) {
+                Ok(()) => {
+                    let empty = Amounts::new();
+                    let taken = usage.map_or(&empty, |usage| &usage.requests);
+                    let score = free(place, taken, facts);
+                    if best.is_none_or(|(known, _)| score > known) {
+                        best = Some((score, at));
+                    }
+                }
+                Err(misfit) => misfits.push(misfit),
+            }
+        }
+        match best {
+            Some((_, at)) => Outcome::Bound(at),
+            None => Outcome::Unschedulable(message(pod, &misfits)),
+        }
+    }
+
+    /// Binds a pod to a node, as the scheduler does.
+    pub(super) fn bind_pod(&mut self, key: &Key, node: &str) {
+        let now = self.stamp();
+        let bound = self.edit(&POD, key, |pod| {
+            pod["spec"]["nodeName"] = json!(node);
+            let generation = pod["metadata"]["generation"].clone();
+            let condition = json!({
+                "type": "PodScheduled",
+                "observedGeneration": generation,
+                "status": "True",
+                "lastProbeTime": null,
+            });
+            object::set_condition(pod, condition, &now);
+        });
+        if let Some(pod) = bound {
+            let text = format!("Successfully assigned {}/{} to {node}", key.0, key.1);
+            self.note_event(&pod, "Normal", "Scheduled", "Binding", COMPONENT, &text);
+        }
+    }
+
+    fn unschedulable(&mut self, pod: &Value, message: &str) {
+        let key = object::key(pod);
+        let first = object::condition(pod, "PodScheduled").is_none_or(|one| one["reason"] != "Unschedulable");
+        let known = object::condition(pod, "PodScheduled").is_some_and(|one| one["message"] == message);
+        self.not_scheduled(&key, "Unschedulable", message);
+        if !known && let Some(pod) = self.store.get(&POD, &key.0, &key.1) {
+            self.note_event(&pod, "Warning", "FailedScheduling", "Scheduling", COMPONENT, message);
+        }
+        if first {
+            let pod = format!("{}/{}", key.0, key.1);
+            self.announce(KubeEvent::PodUnschedulable { pod, at: self.now() });
+        }
+    }
+
+    fn not_scheduled(&mut self, key: &Key, reason: &str, message: &str) {
+        let now = self.stamp();
+        self.edit(&POD, key, |pod| {
+            let generation = pod["metadata"]["generation"].clone();
+            let condition = json!({
+                "type": "PodScheduled",
+                "observedGeneration": generation,
+                "status": "False",
+                "lastProbeTime": null,
+                "reason": reason,
+                "message": message,
+            });
+            object::set_condition(pod, condition, &now);
+        });
+    }
+
+    /// A claim that keeps a pod from every node, in kube-scheduler's words.
+    fn claim_problem(&self, pod: &Value) -> Option<String> {
+        for name in claims(pod) {
+            let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else {
+                return Some(format!("persistentvolumeclaim \"{name}\" not found"));
+            };
+            if text(&claim, "/spec/volumeName").is_empty() && !self.waits_for_consumer(&claim) {
+                return Some("pod has unbound immediate PersistentVolumeClaims".into());
+            }
+        }
+        None
+    }
+
+    fn waits_for_consumer(&self, claim: &Value) -> bool {
+        let class = text(claim, "/spec/storageClassName");
+        self.store
+            .get(&STORAGE_CLASS, "", class)
+            .is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
+    }
+
+    /// The node affinities of a pod's volumes, and whether one of its claims has nobody to provide it.
+    pub(super) fn volumes_of(&self, pod: &Value, affinities: &mut Vec<Value>, unprovided: &mut bool) {
+        for name in claims(pod) {
+            let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else { continue };
+            let volume = self.store.get(&VOLUME, "", text(&claim, "/spec/volumeName"));
+            let required =
+                volume.and_then(|one| one.pointer("/spec/nodeAffinity/required/nodeSelectorTerms").cloned());
+            affinities.extend(required);
+            if text(&claim, "/spec/volumeName").is_empty() {
+                let class = self.store.get(&STORAGE_CLASS, "", text(&claim, "/spec/storageClassName"));
+                *unprovided |=
+                    class.is_none_or(|class| class["provisioner"] == "kubernetes.io/no-provisioner");
+            }
+        }
+    }
+}
+
+fn claims(pod: &Value) -> impl Iterator<Item = &str> {
+    list(pod, "/spec/volumes")
+        .iter()
+        .map(|volume| text(volume, "/persistentVolumeClaim/claimName"))
+        .filter(|name| !name.is_empty())
+}
+
+/// Thousandths of cpu and memory that stay free, added up (`LeastAllocated`).
+fn free(place: &Place, taken: &Amounts, facts: &Facts) -> i128 {
+    ["cpu", "memory"]
+        .iter()
+        .map(|resource| {
+            let total = place.allocatable.get(*resource).copied().unwrap_or(0).max(1);
+            let get = |amounts: &Amounts| amounts.get(*resource).copied().unwrap_or(0);
+            (total - get(taken) - get(&facts.requests)) * 1000 / total
+        })
+        .sum()
+}
+
+/// The message of a pod that fits nowhere, as kube-scheduler 1.36 builds it: reasons counted and sorted as text.
+fn message(pod: &Value, misfits: &[Misfit]) -> String {
+    let total = misfits.len();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in misfits.iter().flat_map(|misfit| &misfit.reasons) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let reasons: BTreeSet<String> =
+        counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let reasons: Vec<String> = reasons.into_iter().collect();
+    let head = format!("0/{total} nodes are available: {}.", reasons.join(", "));
+    let preemption = if text(pod, "/spec/preemptionPolicy") == "Never" {
+        "not eligible due to preemptionPolicy=Never.".to_owned()
+    } else {
+        let resolvable = misfits.iter().filter(|misfit| misfit.resolvable).count();
+        let mut parts = Vec::new();
+        if resolvable > 0 {
+            parts.push(format!("{resolvable} No preemption victims found for incoming pod"));
+        }
+        if total > resolvable {
+            parts.push(format!("{} Preemption is not helpful for scheduling", total - resolvable));
+        }
+        format!("0/{total} nodes are available: {}.", parts.join(", "))
+    };
+    format!("{head} no new claims to deallocate, preemption: {preemption}")
+}

@@ -1,0 +1,199 @@
+//! What a cluster is made of at the start, and how long things take.
+
+use std::time::Duration;
+
+/// A cluster as it is at the start.
+#[derive(Clone, Debug)]
+pub struct KubeSpec {
+    /// CA certificate as PEM.
+    pub ca_pem: String,
+    /// The CA's public key as kubeadm pins it: `sha256:<hex>`.
+    pub ca_hash: String,
+    /// Bearer token of the administrator.
+    pub admin_token: String,
+    /// `host:port` that a join must name and that cluster-info shows.
+    pub endpoint: String,
+    /// Such as `v1.36.2`.
+    pub version: String,
+    /// How long things take.
+    pub timings: KubeTimings,
+    /// Nodes that are there from the start, with kubelets that run.
+    pub nodes: Vec<NodeSpec>,
+    /// More bearer tokens with restricted rights.
+    pub service_accounts: Vec<ServiceAccountSpec>,
+}
+
+/// A node that is there from the start.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    /// Its name.
+    pub name: String,
+    /// SMBIOS uuid of its machine.
+    pub system_uuid: String,
+    /// Its `InternalIP`.
+    pub address: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Size of its root file system in bytes.
+    pub disk: u64,
+    /// Labels beyond those of the kubelet.
+    pub labels: Vec<(String, String)>,
+    /// Taints as `key=value:Effect`.
+    pub taints: Vec<String>,
+    /// `spec.providerID`.
+    pub provider_id: Option<String>,
+}
+
+/// A user who may do only what is listed.
+#[derive(Clone, Debug)]
+pub struct ServiceAccountSpec {
+    /// Such as `system:serviceaccount:kube-system:autoscaler`.
+    pub name: String,
+    /// The bearer token.
+    pub token: String,
+    /// What it may do.
+    pub rules: Vec<Rule>,
+}
+
+/// One grant, in the terms of RBAC. `*` stands for anything in the first three lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Such as `get`.
+    pub verbs: Vec<String>,
+    /// API groups, the core one is empty.
+    pub groups: Vec<String>,
+    /// Such as `nodes` or `pods/eviction`.
+    pub resources: Vec<String>,
+    /// The namespace. `None`: everywhere.
+    pub namespace: Option<String>,
+    /// Names of objects. Empty: all.
+    pub names: Vec<String>,
+}
+
+impl Rule {
+    /// A rule from lists of words, e.g. `Rule::new("get list", "", "nodes pods", None)`.
+    pub fn new(verbs: &str, group: &str, resources: &str, namespace: Option<&str>) -> Self {
+        let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+        Self {
+            verbs: words(verbs),
+            groups: vec![group.into()],
+            resources: words(resources),
+            namespace: namespace.map(String::from),
+            names: Vec::new(),
+        }
+    }
+}
+
+/// How long things take.
+#[derive(Clone, Debug)]
+pub struct KubeTimings {
+    /// Time of a plain request.
+    pub request: Duration,
+    /// From a change that can matter to the scheduler to its attempt.
+    pub scheduler: Duration,
+    /// From a change to what the controllers of workloads make of it.
+    pub controller: Duration,
+    /// From a change to the status of the disruption budgets of its namespace.
+    pub budget: Duration,
+    /// From a change of a Node to the taints that follow from it.
+    pub node_taints: Duration,
+    /// From a change of the token Secrets to the signatures.
+    pub signer: Duration,
+    /// From binding to the containers' start.
+    pub pod_start: Duration,
+    /// From the containers' start to Ready.
+    pub pod_ready: Duration,
+    /// How long the containers of a pod take to end; bounded by the grace period.
+    pub pod_stop: Duration,
+    /// How long the containers of a Job's pod run.
+    pub job_run: Duration,
+    /// From the end of a successful join to the Node.
+    pub register: Duration,
+    /// From the Node to Ready.
+    pub ready: Duration,
+    /// From the Node to its Lease.
+    pub lease: Duration,
+    /// A kubelet's beat.
+    pub heartbeat: Duration,
+    /// From the boot of a machine that had joined to its kubelet's first report.
+    pub kubelet_restart: Duration,
+    /// How long a kubelet may be silent.
+    pub monitor_grace: Duration,
+    /// How long pods outlive their Node.
+    pub pod_gc: Duration,
+}
+
+impl Default for KubeTimings {
+    /// The periods that were seen of 1.36.2; pods start as on real hardware.
+    fn default() -> Self {
+        let ms = Duration::from_millis;
+        Self {
+            request: ms(2),
+            scheduler: ms(5),
+            controller: ms(5),
+            budget: ms(2),
+            node_taints: ms(7),
+            signer: ms(10),
+            pod_start: ms(1200),
+            pod_ready: ms(300),
+            pod_stop: ms(700),
+            job_run: ms(5000),
+            register: ms(900),
+            ready: ms(300),
+            lease: ms(9000),
+            heartbeat: ms(10_000),
+            kubelet_restart: ms(1600),
+            monitor_grace: ms(47_000),
+            pod_gc: ms(44_000),
+        }
+    }
+}
+
+impl KubeSpec {
+    /// The demo cluster's administrator token.
+    pub const DEMO_ADMIN_TOKEN: &str = "demo-admin-token";
+
+    /// One control-plane node and nothing else. The CA is empty: give it the one of the server that serves it.
+    pub fn demo() -> Self {
+        Self {
+            ca_pem: String::new(),
+            ca_hash: format!("sha256:{}", "0".repeat(64)),
+            admin_token: Self::DEMO_ADMIN_TOKEN.into(),
+            endpoint: "127.0.0.1:6443".into(),
+            version: "v1.36.2".into(),
+            timings: KubeTimings::default(),
+            nodes: vec![NodeSpec::control_plane("cp1")],
+            service_accounts: Vec::new(),
+        }
+    }
+}
+
+impl NodeSpec {
+    const GIB: u64 = 1 << 30;
+
+    /// A worker of this size.
+    pub fn worker(name: &str, cpus: u32, memory_gib: u64) -> Self {
+        let digits: u64 = name.bytes().map(u64::from).sum();
+        Self {
+            name: name.into(),
+            system_uuid: format!("00000000-0000-4000-9000-{digits:012}"),
+            address: format!("10.10.10.{}", 200 + digits % 50),
+            cpus,
+            memory: memory_gib * Self::GIB,
+            disk: 20 * Self::GIB,
+            labels: Vec::new(),
+            taints: Vec::new(),
+            provider_id: None,
+        }
+    }
+
+    /// A control-plane node with its label and taint.
+    pub fn control_plane(name: &str) -> Self {
+        let mut node = Self::worker(name, 4, 8);
+        node.labels = vec![("node-role.kubernetes.io/control-plane".into(), String::new())];
+        node.taints = vec!["node-role.kubernetes.io/control-plane=:NoSchedule".into()];
+        node
+    }
+}

@@ -1,0 +1,61 @@
+//! From a spec to a running state.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tokio::time::Instant;
+
+use super::{
+    spec::{ClusterSpec, HostSpec},
+    state::{Host, Pool, State},
+};
+use crate::clock::WorldClock;
+
+/// The state of a cluster that was just made of a spec. Must be called inside a tokio runtime.
+pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
+    let booted = Instant::now();
+    let host = |spec: HostSpec| {
+        (
+            spec.name.clone(),
+            Host {
+                spec,
+                online: true,
+                off_since: None,
+                on_since: None,
+                timed_out: false,
+                maintenance: false,
+                booted,
+            },
+        )
+    };
+    let mut state = State {
+        name: spec.name,
+        version: spec.version,
+        hosts: spec.hosts.into_iter().map(host).collect(),
+        storages: spec.storages.into_iter().map(|storage| (storage.id.clone(), storage)).collect(),
+        pools: spec
+            .pools
+            .into_iter()
+            .map(|(name, comment)| (name, Pool { comment, ..Pool::default() }))
+            .collect(),
+        access: spec.access,
+        vms: BTreeMap::new(),
+        volumes: BTreeMap::new(),
+        busy_storages: BTreeSet::new(),
+        tasks: BTreeMap::new(),
+        task_order: Vec::new(),
+        timings: spec.timings,
+        quorum_forced_away: false,
+        faults: Vec::new(),
+        calls: VecDeque::new(),
+        away: false,
+        statistics: [BTreeMap::new(), BTreeMap::new()],
+        beat_at: None,
+        clock,
+        random: fastrand::Rng::with_seed(seed),
+        next_pid: 400,
+    };
+    for vm in spec.vms {
+        state.add(vm);
+    }
+    state
+}

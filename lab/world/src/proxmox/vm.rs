@@ -1,0 +1,256 @@
+//! A virtual machine: its config file, its changes that wait, its process.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::answer::Refusal;
+use crate::guest::{Disk, Guest, GuestFaults};
+
+/// A change of a running VM that waits for its next cold start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// A new value.
+    Set(String),
+    /// The key goes away.
+    Delete,
+}
+
+/// A virtual machine.
+#[derive(Debug)]
+pub struct Vm {
+    /// VMID.
+    pub vmid: u32,
+    /// The node that has its config file.
+    pub node: String,
+    /// The config file.
+    pub config: BTreeMap<String, String>,
+    /// Its `[PENDING]` section.
+    pub pending: BTreeMap<String, Pending>,
+    /// The running machine.
+    pub machine: Option<Machine>,
+    /// What its file system holds across boots.
+    pub disk: Arc<Disk>,
+    /// What goes wrong inside.
+    pub faults: GuestFaults,
+    /// What HA is to do with it, where it is an HA resource.
+    pub ha: Option<HaRequest>,
+}
+
+/// The state that HA keeps a VM in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HaRequest {
+    /// Running, on another host if need be.
+    Started,
+    /// Not running; a running one is asked to shut down, or loses its power where it gets no time for that.
+    Stopped(Duration),
+}
+
+/// A running QEMU.
+#[derive(Debug)]
+pub struct Machine {
+    /// Process id.
+    pub pid: u32,
+    /// When it started.
+    pub started: Instant,
+    /// The guest inside.
+    pub guest: Guest,
+}
+
+/// Config keys with a number or a flag as value; all others are text.
+const NUMERIC: &[&str] = &[
+    "cores",
+    "sockets",
+    "vcpus",
+    "cpuunits",
+    "balloon",
+    "shares",
+    "onboot",
+    "protection",
+    "template",
+    "kvm",
+    "numa",
+    "ciupgrade",
+    "acpi",
+    "tablet",
+    "autostart",
+    "freeze",
+    "localtime",
+    "reboot",
+    "allow-ksm",
+    "keephugepages",
+];
+
+/// A config value with the type that it has in answers.
+pub fn typed(key: &str, value: &str) -> Value {
+    match value.parse::<i64>() {
+        Ok(number) if NUMERIC.contains(&key) => number.into(),
+        _ => value.into(),
+    }
+}
+
+impl Vm {
+    /// A VM with this config and a fresh disk.
+    pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
+        let (node, disk) = (node.to_owned(), Arc::default());
+        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: None }
+    }
+
+    /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for (key, value) in &self.config {
+            hash.update(format!("{key}: {value}\n"));
+        }
+        for (key, pending) in &self.pending {
+            hash.update(format!("[PENDING] {key}: {pending:?}\n"));
+        }
+        let bytes: Vec<String> = hash.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+        bytes.concat()
+    }
+
+    /// A config value as text.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.config.get(key).map(String::as_str)
+    }
+
+    /// Whether it is a template.
+    pub fn is_template(&self) -> bool {
+        self.get("template") == Some("1")
+    }
+
+    /// The name, or the one that Proxmox VE makes up.
+    pub fn name(&self) -> String {
+        self.get("name").map_or_else(|| format!("VM {}", self.vmid), String::from)
+    }
+
+    /// vCPUs.
+    pub fn cpus(&self) -> u32 {
+        let number = |key| self.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
+        number("cores") * number("sockets")
+    }
+
+    /// Memory in bytes.
+    pub fn memory(&self) -> u64 {
+        let text = self.get("memory").unwrap_or("512");
+        text.trim_start_matches("current=").parse::<u64>().unwrap_or(512) << 20
+    }
+
+    /// The SMBIOS uuid, lower case.
+    pub fn uuid(&self) -> String {
+        self.get("smbios1").and_then(|text| property(text, "uuid")).unwrap_or_default().to_lowercase()
+    }
+
+    /// Drives: key, volume id, and the drive's text.
+    pub fn drives(&self) -> Vec<(String, String, String)> {
+        let drive = |key: &str| {
+            let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+            stem != key && ["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate", "unused"].contains(&stem)
+        };
+        let drives = self.config.iter().filter(|(key, _)| drive(key));
+        drives
+            .filter_map(|(key, text)| {
+                let volume = text.split(',').next()?;
+                (volume.contains(':')).then(|| (key.clone(), volume.to_owned(), text.clone()))
+            })
+            .collect()
+    }
+
+    /// Size of the first real disk in bytes, which `status/current` calls `maxdisk`.
+    pub fn disk_size(&self) -> u64 {
+        let drive = self.drives().into_iter().find(|(_, _, text)| !text.contains("media=cdrom"));
+        drive.and_then(|(_, _, text)| parse_size(property(&text, "size")?)).unwrap_or(0)
+    }
+
+    /// Refuses while another operation has the VM.
+    pub fn check_lock(&self) -> Result<(), Refusal> {
+        match self.get("lock") {
+            Some(lock) => Err(Refusal::failed(format!("VM is locked ({lock})"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the guest agent is configured.
+    pub fn has_agent(&self) -> bool {
+        self.get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1"))
+    }
+
+    /// The members of `status/current` that lists share; `full` adds those that QEMU is asked for.
+    pub fn summary(&self, full: bool) -> Value {
+        let mut row = json!({
+            "vmid": self.vmid, "name": self.name(), "status": if self.machine.is_some() { "running" } else { "stopped" },
+            "cpus": self.cpus(), "cpu": 0, "maxmem": self.memory(), "mem": 0, "memhost": 0, "disk": 0,
+            "maxdisk": self.disk_size(), "netin": 0, "netout": 0, "uptime": 0,
+        });
+        if let Some(machine) = &self.machine {
+            row["uptime"] = machine.started.elapsed().as_secs().into();
+            row["pid"] = machine.pid.into();
+            row["cpu"] = 0.04.into();
+            row["mem"] = (self.memory() / 3).into();
+            for kind in ["cpu", "io", "memory"] {
+                for share in ["some", "full"] {
+                    row[format!("pressure{kind}{share}")] = 0.into();
+                }
+            }
+        }
+        if self.get("serial0").is_some() {
+            row["serial"] = 1.into();
+        }
+        if full {
+            row["qmpstatus"] = row["status"].clone();
+            if self.machine.is_some() && self.get("net0").is_some() {
+                let nics = self.config.keys().filter_map(|key| key.strip_prefix("net"));
+                let nics = nics.filter(|number| number.parse::<u8>().is_ok());
+                let nic =
+                    |number: &str| (format!("tap{}i{number}", self.vmid), json!({ "netin": 0, "netout": 0 }));
+                row["nics"] = Value::Object(nics.map(nic).collect());
+            }
+        }
+        for key in ["tags", "lock"] {
+            if let Some(value) = self.get(key) {
+                row[key] = value.into();
+            }
+        }
+        if self.is_template() {
+            row["template"] = 1.into();
+        }
+        row
+    }
+}
+
+/// A member of a property string such as `uuid=…,serial=…`.
+pub fn property<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Bytes of `10G`, `512M`, `4K`; a bare number is bytes.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    if let Ok(whole) = digits.parse::<u64>() {
+        return whole.checked_mul(1 << shift);
+    }
+    let (whole, part) = digits.split_once('.')?;
+    let unit = 1u64 << shift;
+    let tenths = part.get(..1)?.parse::<u64>().ok()?;
+    Some(whole.parse::<u64>().ok()?.checked_mul(unit)? + unit / 10 * tenths)
+}
+
+/// A size as drives show it.
+pub fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "G"), (20, "M"), (10, "K")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}

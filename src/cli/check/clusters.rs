@@ -1,0 +1,286 @@
+//! Do both clusters answer, and may we do what we need to?
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lines::{Answer, Line};
+use super::pve::Pve;
+use crate::bootstrap::TokenHost;
+use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
+use crate::cli::live;
+use crate::cli::plan_text::count;
+use crate::config::{Config, Ssh, TokenSource};
+use crate::kubernetes::{Cluster, Right};
+use crate::model::node::Node;
+use crate::proxmox::{Client, Kind, agent_privilege};
+
+/// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts, storages and quorum;
+/// the agent's privilege goes by the release.
+const PRIVILEGES: [&str; 13] = [
+    "Datastore.AllocateSpace",
+    "Datastore.Audit",
+    "SDN.Use",
+    "Sys.Audit",
+    "VM.Allocate",
+    "VM.Audit",
+    "VM.Clone",
+    "VM.Config.CPU",
+    "VM.Config.Disk",
+    "VM.Config.Memory",
+    "VM.Config.Network",
+    "VM.Config.Options",
+    "VM.PowerMgmt",
+];
+
+/// What is needed of them on the path of the machines themselves; the rest is about templates, storages and networks.
+const ON_MACHINES: [&str; 8] = [
+    "VM.Allocate",
+    "VM.Audit",
+    "VM.Config.CPU",
+    "VM.Config.Disk",
+    "VM.Config.Memory",
+    "VM.Config.Network",
+    "VM.Config.Options",
+    "VM.PowerMgmt",
+];
+
+/// How long the control plane node may take that makes tokens over SSH.
+const TOKEN_HOST: Duration = Duration::from_secs(15);
+
+/// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
+pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
+    let settings = config.proxmox.as_ref()?;
+    let what = format!("proxmox {}", settings.endpoints.join(", "));
+    let client = match live::proxmox(config) {
+        Ok(client) => client,
+        Err(failure) => {
+            failed(&what, &failure, answer);
+            return None;
+        }
+    };
+    let (version, seen) = match (client.version().await, client.resources().await) {
+        (Ok(version), Ok(seen)) => (version, seen),
+        (Err(error), _) | (_, Err(error)) => {
+            let help = proxmox_help(error.kind, &settings.token_id);
+            answer.say(Line { help, ..Line::wrong(what, chain(&error)).key("proxmox") }, UNREACHABLE);
+            return None;
+        }
+    };
+    let hosts = count(seen.hosts.len(), "host");
+    answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
+    let mut pve = Pve {
+        agent: agent_privilege(&version),
+        token_id: settings.token_id.clone(),
+        resource_pool: settings.resource_pool.clone(),
+        storages: BTreeMap::new(),
+        bridges: tokio::sync::Mutex::default(),
+        lacking: std::collections::BTreeSet::new(),
+        client,
+        seen,
+    };
+    token(&mut pve, answer).await;
+    cluster(&pve.client, answer).await;
+    match pve.client.storage_config().await {
+        Ok(all) => pve.storages = all.into_iter().map(|one| (one.name.clone(), one)).collect(),
+        Err(error) => answer.say(Line::wrong("storages", chain(&error)), UNREACHABLE),
+    }
+    resource_pool(config, &pve, answer).await;
+    Some(pve)
+}
+
+/// A way out where Proxmox VE does not answer, or does not know us.
+fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
+    let (user, name) = token_id.split_once('!').unwrap_or((token_id, ""));
+    match kind {
+        Kind::Unauthorized => Some(format!(
+            "`pveum user token list {user}` must show `{name}`, not expired, and the secret must be that token's"
+        )),
+        Kind::HostUnreachable | Kind::OutcomeUnknown => Some(
+            "`endpoints` must name hosts of the cluster with port 8006, and whom to trust must be its CA or certificate"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+async fn token(pve: &mut Pve, answer: &mut Answer) {
+    let what = format!("  token {}", pve.token_id);
+    let has = match pve.client.privileges().await {
+        Ok(has) => has,
+        Err(error) => return answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
+    };
+    let needed: Vec<&'static str> = PRIVILEGES.into_iter().chain([pve.agent]).collect();
+    pve.lacking = needed.iter().copied().filter(|one| !has.contains(*one)).collect();
+    if pve.lacking.is_empty() {
+        let count = needed.len();
+        return answer.say(Line::good(what, format!("{count} of {count} privileges")), SUCCESS);
+    }
+    let missing: Vec<&str> = pve.lacking.iter().copied().collect();
+    let help = "give the roles to both the user and the token: a token has no more than its user";
+    answer.say(Line::wrong(what, format!("lacks {}", missing.join(", "))).help(help), UNREACHABLE);
+}
+
+async fn cluster(client: &Client, answer: &mut Answer) {
+    let what = "  quorum";
+    match client.cluster_status().await {
+        Ok(status) if !status.quorate => {
+            let line = Line::wrong(what, "the cluster is not quorate: nothing can be made or removed");
+            answer.say(line.help("`pvecm status` on a host says who is missing"), UNREACHABLE);
+        }
+        Ok(status) => {
+            let name = status.name.map_or("a host alone".to_owned(), |name| format!("cluster {name}"));
+            answer.say(Line::good(what, name), SUCCESS);
+        }
+        Err(error) if error.kind == Kind::Forbidden => {
+            let line = Line::wrong(what, "the token may not see it: without that nothing is ever removed");
+            answer.say(line.help("give it Sys.Audit on / (need not propagate)"), UNREACHABLE);
+        }
+        Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
+    }
+}
+
+/// The pool is there, or machines are made outside of any; and the token may do with them what it must.
+async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
+    let first = config.pools.iter().find_map(|pool| pool.vmids.first()).map(|range| *range.start());
+    let (what, path) = match &pve.resource_pool {
+        Some(name) => {
+            let what = format!("  resource pool {name}");
+            if let Err(error) = pve.client.pool_members(name).await {
+                let line = match error.kind {
+                    Kind::NotFound => Line::wrong(what, "there is no such pool").help(format!(
+                        "`pvesh create /pools --poolid {name}`, or mend `proxmox.resource_pool`"
+                    )),
+                    Kind::Forbidden => Line::wrong(what, "the token may not see it")
+                        .help(format!("give it Pool.Audit on /pool/{name}; also check the name")),
+                    _ => Line::wrong(what, chain(&error)),
+                };
+                return answer.say(line.key("proxmox.resource_pool"), FINDINGS);
+            }
+            (what, format!("/pool/{name}"))
+        }
+        None => match first {
+            Some(vmid) => ("  machines".to_owned(), format!("/vms/{vmid}")),
+            None => return,
+        },
+    };
+    let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain([pve.agent]).collect();
+    match pve.lacks(&path, &wanted).await {
+        Ok(None) => {
+            answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS);
+        }
+        Ok(Some((lacks, help))) => {
+            let help = match &pve.resource_pool {
+                Some(_) => help,
+                None => {
+                    format!("set `proxmox.resource_pool` to a pool on which the token has them; or {help}")
+                }
+            };
+            answer.say(Line::wrong(what, lacks).help(help).key("proxmox.resource_pool"), UNREACHABLE);
+        }
+        Err(error) => answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
+    }
+}
+
+/// Looks at the Kubernetes cluster; its Nodes, where they could be listed.
+pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Vec<Arc<Node>>> {
+    config.kubernetes.as_ref()?;
+    let cluster = match live::kubernetes(config).await {
+        Ok(cluster) => cluster,
+        Err(failure) => {
+            failed("kubernetes", &failure, answer);
+            return None;
+        }
+    };
+    let what = format!("kubernetes {}", cluster.server());
+    match cluster.version().await {
+        Ok(version) => answer.say(Line::good(what, version), SUCCESS),
+        Err(error) => {
+            let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
+            answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);
+            return None;
+        }
+    }
+    let complete = rights(config, &cluster, answer).await;
+    joining(config, &cluster, answer).await;
+    if !complete {
+        return None;
+    }
+    match live::kubernetes_objects(&cluster).await {
+        Ok(snapshot) => {
+            let nodes = count(snapshot.nodes.len(), "node");
+            let pods = count(snapshot.pods.len(), "pod");
+            answer.say(Line::good("  objects", format!("{nodes}, {pods}")), SUCCESS);
+            Some(snapshot.nodes)
+        }
+        Err(failure) => {
+            failed("  objects", &failure, answer);
+            None
+        }
+    }
+}
+
+/// One line for each right that is missing; whether all are there.
+async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool {
+    let what = "  rights";
+    match cluster.rights().await {
+        Err(error) => {
+            answer.say(Line::wrong(what, chain(&error)), UNREACHABLE);
+            false
+        }
+        Ok(mut rights) => {
+            // Who has tokens made over SSH need not let us touch Secrets.
+            rights.retain(|right| right.resource != "secrets" || token_ssh(config).is_none());
+            let missing: Vec<&Right> = rights.iter().filter(|right| !right.granted).collect();
+            let complete = missing.is_empty();
+            let line =
+                |right: &Right| Line::wrong(what, format!("may not {}, to {}", right.words(), right.purpose));
+            let mut wrong: Vec<Line> = missing.into_iter().map(line).collect();
+            if let Some(last) = wrong.pop() {
+                wrong
+                    .push(last.help("`kubectl apply -f rbac.yaml` (packaging/rbac.yaml) grants all of them"));
+            }
+            answer.say_all(wrong, Line::good(what, format!("{0} of {0}", rights.len())), UNREACHABLE);
+            complete
+        }
+    }
+}
+
+/// Whether a machine would find and trust the API server, and where its token comes from.
+async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
+    let Some(bootstrap) = &config.bootstrap else { return };
+    let what = "  joining";
+    match cluster.cluster_info().await {
+        Ok(info) => {
+            let server = bootstrap.api_server.as_ref().unwrap_or(&info.server);
+            answer.say(Line::good(what, format!("at {server}, its CA pinned")), SUCCESS);
+        }
+        Err(error) => {
+            let line = Line::wrong(what, chain(&error));
+            let help = "kubeadm makes it: `kubeadm init phase bootstrap-token` on a control plane node";
+            answer.say(line.help(help), UNREACHABLE);
+        }
+    }
+}
+
+/// The control plane node that makes tokens, where they are made over SSH.
+pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
+    let Some(ssh) = token_ssh(config) else { return };
+    let host = TokenHost::new(ssh.clone(), TOKEN_HOST);
+    let what = format!("ssh {}@{}", ssh.user, host.address());
+    match host.rehearse().await {
+        Ok(()) => answer.say(Line::good(what, "`kubeadm token create` works (dry run)"), SUCCESS),
+        Err(error) => answer.say(Line::wrong(what, chain(&error)).key("bootstrap.ssh_host"), UNREACHABLE),
+    }
+}
+
+fn token_ssh(config: &Config) -> Option<&Ssh> {
+    match &config.bootstrap.as_ref()?.token {
+        TokenSource::Ssh(ssh) => Some(ssh),
+        TokenSource::Api => None,
+    }
+}
+
+fn failed(what: &str, failure: &Failure, answer: &mut Answer) {
+    answer.say(Line::wrong(what, failure.words()), failure.status());
+}

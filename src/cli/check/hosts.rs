@@ -1,0 +1,196 @@
+//! Are a pool's hosts there, with room and with its network?
+
+use std::collections::BTreeSet;
+
+use super::lines::{Answer, Line};
+use super::pve::Pve;
+use super::template::{Fit, binary};
+use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
+use crate::config::Pool;
+use crate::model::machine::Host;
+use crate::proxmox::Error;
+
+pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
+    for host in pool.hosts.iter().filter(|host| !pve.seen.hosts.contains_key(*host)) {
+        let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
+        let line = Line::wrong(format!("host {host}"), "there is no such host");
+        answer
+            .say(line.key("hosts").help(format!("there are {}", names.join(", "))).of(&pool.name), FINDINGS);
+    }
+    room(pve, pool, templates, answer);
+    network(pve, pool, templates, answer).await;
+}
+
+/// How many more machines the hosts take, counted as a plan does.
+fn room(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
+    let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
+    let allowed: BTreeSet<&String> =
+        pve.allowed(pool).filter(|host| templates.is_empty() || reached.contains(host)).collect();
+    if allowed.is_empty() {
+        return;
+    }
+    let what = "room";
+    let mut parts = Vec::new();
+    let mut all = 0;
+    for host in pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)) {
+        let name = &host.name;
+        if !host.online {
+            parts.push(format!("{name} is off"));
+        } else if host.maintenance {
+            parts.push(format!("{name} is in maintenance"));
+        } else {
+            let here =
+                pve.seen.guests.values().filter(|guest| guest.host == *name && in_range(pool, guest.vmid));
+            let more = fits(pool, host, here.count());
+            all += more;
+            parts.push(format!("{name} {more}"));
+        }
+    }
+    let parts = parts.join(", ");
+    if all > 0 {
+        return answer.say(Line::good(what, format!("{parts} more machines")).of(&pool.name), SUCCESS);
+    }
+    let largest =
+        pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)).map(|host| host.memory).max();
+    let size = format!("{} cores and {}", pool.cores, binary(pool.memory));
+    let line = if largest.is_some_and(|most| most - pool.memory_reserve < pool.memory) {
+        let most = binary(largest.unwrap_or_default());
+        let message = format!("no host could ever take a machine of {size}: the largest has {most}");
+        Line::wrong(what, message).key("memory").help("make `memory` smaller, or `memory_reserve`")
+    } else {
+        let message = format!("no host has room for a machine of {size} now: {parts}");
+        let help = "it waits until there is; `cpu_overcommit` and `memory_reserve` say what is left free";
+        Line::doubtful(what, message).key("memory").help(help)
+    };
+    answer.say(line.of(&pool.name), FINDINGS);
+}
+
+/// How many more machines of the pool the host takes, `here` being there already.
+fn fits(pool: &Pool, host: &Host, here: usize) -> i64 {
+    let memory = host.memory - host.memory_used.max(host.memory_assigned) - pool.memory_reserve;
+    #[expect(clippy::cast_possible_truncation, reason = "a few thousand at most")]
+    let vcpus = (f64::from(host.cores) * pool.cpu_overcommit) as i64 - i64::from(host.cores_assigned);
+    let mut more = (memory / pool.memory.max(1)).min(vcpus / i64::from(pool.cores.max(1)));
+    if let Some(most) = pool.max_per_host {
+        more = more.min(i64::from(most) - i64::try_from(here).unwrap_or(i64::MAX));
+    }
+    more.max(0)
+}
+
+fn in_range(pool: &Pool, vmid: u32) -> bool {
+    pool.vmids.iter().any(|range| range.contains(&vmid))
+}
+
+/// The bridge of the machines' first network device is on every host, and the token may use it with their VLAN.
+async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
+    let wanted: BTreeSet<String> = match &pool.bridge {
+        Some(bridge) => BTreeSet::from([bridge.clone()]),
+        None => templates.iter().filter_map(|fit| part(fit.vm.get("net0")?, "bridge")).collect(),
+    };
+    let of_template = || templates.iter().find_map(|fit| part(fit.vm.get("net0")?, "tag")?.parse().ok());
+    let tag: Option<u16> = pool.vlan.or_else(of_template);
+    let up: Vec<&str> =
+        pve.allowed(pool).filter(|host| pve.seen.hosts[*host].online).map(String::as_str).collect();
+    for bridge in wanted {
+        let what = match tag {
+            Some(tag) => format!("network {bridge}, VLAN {tag}"),
+            None => format!("network {bridge}"),
+        };
+        let mut wrong = match on_hosts(pve, &what, &up, &bridge).await {
+            Ok(wrong) => wrong,
+            Err(error) => return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE),
+        };
+        if let Some(tag) = tag.filter(|_| wrong.is_empty()) {
+            wrong.extend(tagged(pve, &what, &bridge, tag).await);
+        }
+        let good = Line::good(what, format!("on {}", up.join(", "))).of(&pool.name);
+        let wrong = wrong.into_iter().map(|line| line.key("bridge").of(&pool.name)).collect();
+        answer.say_all(wrong, good, FINDINGS);
+    }
+}
+
+/// The hosts without the bridge, and those on which it is down.
+async fn on_hosts(pve: &Pve, what: &str, hosts: &[&str], bridge: &str) -> Result<Vec<Line>, Error> {
+    let (mut without, mut down, mut there) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for host in hosts {
+        let bridges = pve.bridges(host).await?;
+        match bridges.iter().find(|one| one.name == bridge) {
+            Some(found) if found.active => {}
+            Some(_) => down.push(*host),
+            // The list shows nothing to a token without the privilege, and that was said already.
+            None if pve.lacking.contains("SDN.Use") => {}
+            None => {
+                without.push(*host);
+                there.extend(bridges.into_iter().map(|one| one.name));
+            }
+        }
+    }
+    let mut wrong = Vec::new();
+    if !without.is_empty() {
+        let there: Vec<String> = there.into_iter().collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let help = format!(
+            "it may use {there} there: set `bridge` or `hosts`, or give it SDN.Use on /sdn/zones/localnetwork/{bridge}"
+        );
+        let message = format!("no bridge `{bridge}` on {}, or the token may not use it", without.join(", "));
+        wrong.push(Line::wrong(what, message).help(help));
+    }
+    if !down.is_empty() {
+        let message = format!("bridge `{bridge}` is down on {}", down.join(", "));
+        wrong.push(Line::doubtful(what, message).help("`ifreload -a` on the host brings it up"));
+    }
+    Ok(wrong)
+}
+
+/// A bridge of the hosts has a path of its own for each VLAN, which its rights reach only if they propagate. An SDN network has
+/// none.
+async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
+    let path = format!("/sdn/zones/localnetwork/{bridge}");
+    let local = pve.client.privileges_on(&path).await.is_ok_and(|has| has.contains("SDN.Use"));
+    let (lacks, help) = pve.lacks(&format!("{path}/{tag}"), &["SDN.Use"]).await.ok().flatten()?;
+    local.then(|| Line::wrong(what, lacks).help(help))
+}
+
+/// A named part of a property string (`a=1,b=2`).
+fn part(text: &str, name: &str) -> Option<String> {
+    let parts = text.split(',').filter_map(|part| part.split_once('='));
+    parts.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Needs};
+
+    #[test]
+    fn room_is_the_least_of_memory_cpu_and_the_pools_own_limit() {
+        let host = Host {
+            memory: 64 << 30,
+            memory_used: 10 << 30,
+            memory_assigned: 20 << 30,
+            cores: 8,
+            cores_assigned: 8,
+            ..Host::default()
+        };
+        for (settings, here, expected) in [
+            // 64 - 20 - 2 = 42 GiB for machines of 8, 8 × 4 - 8 = 24 vCPUs for machines of 2.
+            ("cores = 2\nmemory = \"8GiB\"", 0, 5),
+            ("cores = 12\nmemory = \"8GiB\"", 0, 2),
+            ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
+            ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
+            ("cores = 2\nmemory = \"80GiB\"", 0, 0),
+        ] {
+            let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");
+            let config = config::parse("c", &text, Needs::Plan).unwrap();
+            assert_eq!(fits(&config.pools[0], &host, here), expected, "{settings}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_network_device_are_read() {
+        let net = "virtio=BC:24:11:00:00:01,bridge=vmbr1,tag=20";
+        assert_eq!(part(net, "bridge").as_deref(), Some("vmbr1"));
+        assert_eq!(part(net, "tag").as_deref(), Some("20"));
+        assert_eq!(part(net, "rate"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! `check`: is the configuration right, do both clusters answer, may we do what we need to, and is there what the pools name?
+//!
+//! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong is left out.
+
+mod clusters;
+mod hosts;
+mod lines;
+mod pve;
+mod slots;
+mod template;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::Output;
+use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
+use super::input::{self, ConfigFile};
+use super::live;
+use super::plan_text::count;
+use crate::config::{self, Config, Needs, Report};
+
+use lines::{Answer, Line};
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Only look at the configuration
+    #[arg(long)]
+    offline: bool,
+    /// The command that the configuration is for
+    #[arg(long = "for", value_enum, default_value_t)]
+    purpose: Purpose,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// The command that a configuration is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Purpose {
+    /// The daemon.
+    #[default]
+    Run,
+    /// `plan` and `explain`, which need less.
+    Plan,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let path = arguments.config.config.display().to_string();
+    let needs = match arguments.purpose {
+        Purpose::Run => Needs::Run,
+        Purpose::Plan => Needs::Plan,
+    };
+    let mut answer = Answer::default();
+    let config = match config::load(&arguments.config.config, needs) {
+        Ok(config) => {
+            answer.say(Line::good(format!("config {path}"), summary(&config)), SUCCESS);
+            Some(config)
+        }
+        Err(report) => {
+            refused(&path, &report, arguments.output, &mut answer);
+            // What is there may be enough to look at the clusters all the same.
+            config::load(&arguments.config.config, Needs::Plan).ok()
+        }
+    };
+    if let Some(config) = config.as_ref().filter(|_| !arguments.offline) {
+        live::block_on(async {
+            look(config, &mut answer).await;
+            Ok(())
+        })?;
+    }
+    match arguments.output {
+        Output::Json => input::json(&json!({"lines": answer.lines, "status": answer.status}))?,
+        Output::Text => input::text(&answer.render())?,
+    }
+    Ok(answer.status)
+}
+
+/// A program gets each finding with its place; a person gets the places shown, and a line that says so.
+fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
+    if output == Output::Json {
+        for finding in report.findings() {
+            answer.say(Line::finding(path, finding, report), USAGE);
+        }
+        return;
+    }
+    anstream::eprintln!("{}", report.styled());
+    let message = format!("{}, shown above", count(report.findings().len(), "finding"));
+    answer.say(Line::wrong(format!("config {path}"), message), USAGE);
+}
+
+async fn look(config: &Config, answer: &mut Answer) {
+    let pve = clusters::proxmox(config, answer).await;
+    let nodes = clusters::kubernetes(config, answer).await;
+    clusters::token_host(config, answer).await;
+    let Some(pve) = pve else { return };
+    let configured = match slots::configured(&pve).await {
+        Ok(configured) => configured,
+        Err(error) => {
+            answer.say(Line::wrong("addresses of VMs", chain(&error)), UNREACHABLE);
+            Vec::new()
+        }
+    };
+    for pool in &config.pools {
+        let templates = template::check(&pve, config, pool, answer).await;
+        slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
+        hosts::check(&pve, pool, &templates, answer).await;
+    }
+}
+
+fn summary(config: &Config) -> String {
+    let (least, most) =
+        config.pools.iter().fold((0, 0), |(least, most), pool| (least + pool.min, most + pool.max));
+    format!("{}, {least} to {most} nodes", count(config.pools.len(), "pool"))
+}

@@ -1,0 +1,64 @@
+//! The Proxmox side as `check` has found it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::Mutex;
+
+use crate::config::Pool;
+use crate::proxmox::{Bridge, Client, Error, Seen, StorageConfig};
+
+/// A cluster that answers.
+pub(super) struct Pve {
+    pub client: Client,
+    pub token_id: String,
+    /// The resource pool that machines are put into.
+    pub resource_pool: Option<String>,
+    pub seen: Seen,
+    /// Storages by name.
+    pub storages: BTreeMap<String, StorageConfig>,
+    /// Privileges that the token has nowhere: said once.
+    pub lacking: BTreeSet<&'static str>,
+    /// Bridges by host, as they are asked for.
+    pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
+    /// The privilege for agent calls in this release.
+    pub agent: &'static str,
+}
+
+impl Pve {
+    /// The hosts that the pool's machines may be put on and that there are.
+    pub(super) fn allowed<'p>(&'p self, pool: &'p Pool) -> impl Iterator<Item = &'p String> {
+        self.seen.hosts.keys().filter(|host| pool.hosts.is_empty() || pool.hosts.contains(host))
+    }
+
+    pub(super) async fn bridges(&self, host: &str) -> Result<Vec<Bridge>, Error> {
+        let mut known = self.bridges.lock().await;
+        if let Some(bridges) = known.get(host) {
+            return Ok(bridges.clone());
+        }
+        let bridges = self.client.bridges(host).await?;
+        known.insert(host.to_owned(), bridges.clone());
+        Ok(bridges)
+    }
+
+    /// Of these privileges those that the token has elsewhere but not on this path, in words, with the command that grants
+    /// them.
+    pub(super) async fn lacks(
+        &self,
+        path: &str,
+        wanted: &[&'static str],
+    ) -> Result<Option<(String, String)>, Error> {
+        let has = self.client.privileges_on(path).await?;
+        let missing: Vec<&str> =
+            wanted.iter().copied().filter(|one| !has.contains(*one) && !self.lacking.contains(one)).collect();
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let user = self.token_id.split('!').next().unwrap_or_default();
+        let what = format!("the token lacks {} on {path}", missing.join(", "));
+        let help = format!(
+            "with a role that has them: `pveum acl modify {path} --users {user} --tokens '{}' --roles ROLE`",
+            self.token_id
+        );
+        Ok(Some((what, help)))
+    }
+}

@@ -1,0 +1,249 @@
+//! Are a pool's slots free for its machines?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::StreamExt;
+
+use super::lines::{Answer, Line};
+use super::pve::Pve;
+use crate::cli::exit::{FINDINGS, UNREACHABLE, chain};
+use crate::config::{Addressing, Config, Pool};
+use crate::machines::{Taken, free};
+use crate::model::Slot;
+use crate::model::node::Node;
+use crate::proxmox::marker::Description;
+use crate::proxmox::{Error, Guest, Kind};
+
+/// Calls at a time.
+const AT_A_TIME: usize = 4;
+/// VMIDs of a pool that are asked for one by one, to find guests that the token may not see.
+const ASKED: usize = 256;
+/// VMs whose addresses are read, and network devices of each.
+const READ: usize = 500;
+const DEVICES: usize = 8;
+/// Slots of one kind that are named at most.
+const NAMED: usize = 5;
+
+/// A guest that went in the meantime, or is on a host that is off: nothing can be said about it.
+const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable, Kind::OutcomeUnknown];
+
+/// Who has a VMID of the pool.
+enum Holder {
+    /// A machine of this cluster, with its SMBIOS uuid; its pool if it is another one.
+    Ours { uuid: Option<String>, other_pool: Option<String> },
+    /// Somebody else's, in words.
+    Foreign(String),
+    /// Somebody has it whom the token may not see.
+    Hidden,
+    /// It is being made, or cannot be asked now.
+    Unknown,
+}
+
+pub(super) async fn check(
+    pve: &Pve,
+    config: &Config,
+    pool: &Pool,
+    nodes: Option<&[Arc<Node>]>,
+    configured: &[(IpAddr, u32, String)],
+    answer: &mut Answer,
+) {
+    let slots = pool.slots();
+    if slots.is_empty() {
+        return;
+    }
+    let what = format!("slots {}", ranges(pool));
+    let holders = match holders(pve, config, pool, &slots).await {
+        Ok(holders) => holders,
+        Err(error) => return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE),
+    };
+    let mut taken = Taken { vmids: holders.keys().copied().collect(), ..Taken::default() };
+    let (strangers, uuids) = (strangers(&holders), uuids(&holders));
+    let ours = holders.len() - strangers.len();
+    let mut elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
+    elsewhere.extend(set_elsewhere(pool, configured, &mut taken));
+
+    let doubtful = |key, help| {
+        let what = what.clone();
+        move |words| Line::doubtful(what.clone(), words).key(key).help(help)
+    };
+    let leave_out =
+        "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
+    let choose =
+        "such a slot is never used: choose addresses that nobody else has, also outside of any DHCP range";
+    let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
+    wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
+    let alone = Config { pools: vec![pool.clone()], ..config.clone() };
+    let left = free(&alone, &taken, |_| None).get(&pool.name).map_or(0, Vec::len);
+    let count = format!("{} slots, {left} free", slots.len());
+    let can = left + ours;
+    if can < pool.max as usize {
+        let message = format!("{count}: enough for {can} machines, and `max` is {}", pool.max);
+        let line = if can == 0 { Line::wrong } else { Line::doubtful };
+        let help = "widen `vmids` and `addresses`, or lower `max`";
+        wrong.push(line(what.clone(), message).key("max").help(help));
+    }
+    let wrong = wrong.into_iter().map(|line| line.of(&pool.name)).collect();
+    answer.say_all(wrong, Line::good(what, count).of(&pool.name), FINDINGS);
+}
+
+/// Who has which VMID of the pool.
+async fn holders(
+    pve: &Pve,
+    config: &Config,
+    pool: &Pool,
+    slots: &[Slot],
+) -> Result<BTreeMap<u32, Holder>, Error> {
+    let (seen, others): (Vec<u32>, Vec<u32>) =
+        slots.iter().map(|slot| slot.vmid).partition(|vmid| pve.seen.guests.contains_key(vmid));
+    let guests = seen.iter().filter_map(|vmid| pve.seen.guests.get(vmid));
+    let looks = guests.map(|guest| async move { (guest.vmid, holder(pve, config, pool, guest).await) });
+    let mut holders = BTreeMap::new();
+    let mut looks = futures::stream::iter(looks).buffered(AT_A_TIME);
+    while let Some((vmid, holder)) = looks.next().await {
+        holders.insert(vmid, holder?);
+    }
+    let asked = others.into_iter().take(ASKED);
+    let asked = asked.map(|vmid| async move { (vmid, pve.client.vmid_taken(vmid).await) });
+    let mut answers = futures::stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((vmid, taken)) = answers.next().await {
+        if taken? {
+            holders.insert(vmid, Holder::Hidden);
+        }
+    }
+    Ok(holders)
+}
+
+/// Guests with VMIDs of the pool that are none of its machines, in words.
+fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
+    let words = |(vmid, holder): (&u32, &Holder)| match holder {
+        Holder::Foreign(words) => Some(format!("{vmid} is {words}")),
+        Holder::Hidden => {
+            Some(format!("{vmid} is a VM or container that the token may not see (as a clone under way is)"))
+        }
+        Holder::Ours { other_pool, .. } => {
+            other_pool.as_ref().map(|other| format!("{vmid} is a machine of ours, of pool `{other}`"))
+        }
+        Holder::Unknown => None,
+    };
+    holders.iter().filter_map(words).collect()
+}
+
+/// SMBIOS uuids of our machines.
+fn uuids(holders: &BTreeMap<u32, Holder>) -> BTreeSet<&str> {
+    let mut all = BTreeSet::new();
+    for holder in holders.values() {
+        if let Holder::Ours { uuid: Some(uuid), .. } = holder {
+            all.insert(uuid.as_str());
+        }
+    }
+    all
+}
+
+async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Result<Holder, Error> {
+    let name = guest.name.as_deref().unwrap_or("?");
+    if guest.container {
+        return Ok(Holder::Foreign(format!("container `{name}` on {}", guest.host)));
+    }
+    let vm = match pve.client.config(&guest.host, guest.vmid).await {
+        Ok(vm) => vm,
+        Err(error) if GONE.contains(&error.kind) => return Ok(Holder::Unknown),
+        Err(error) => return Err(error),
+    };
+    Ok(match vm.owner() {
+        Description::Ours(marker) if marker.cluster == config.cluster => Holder::Ours {
+            uuid: vm.smbios_uuid(),
+            other_pool: Some(marker.pool).filter(|other| *other != pool.name),
+        },
+        Description::Ours(marker) => Holder::Foreign(format!(
+            "VM `{name}` on {}, a machine of cluster `{}`",
+            guest.host, marker.cluster
+        )),
+        Description::BeingCloned => Holder::Unknown,
+        Description::Foreign => Holder::Foreign(format!("VM `{name}` on {}, not ours", guest.host)),
+    })
+}
+
+/// The static addresses of all VMs that the token may see, with each VM's VMID and name: asked once, for all pools.
+pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, Error> {
+    let guests = pve.seen.guests.values().filter(|guest| !guest.container && !guest.template);
+    let asked = guests.take(READ).map(|guest| async move {
+        let vm = pve.client.config(&guest.host, guest.vmid).await;
+        (guest, vm)
+    });
+    let mut answers = futures::stream::iter(asked).buffered(AT_A_TIME);
+    let mut found = Vec::new();
+    while let Some((guest, vm)) = answers.next().await {
+        let vm = match vm {
+            Ok(vm) => vm,
+            Err(error) if GONE.contains(&error.kind) => continue,
+            Err(error) => return Err(error),
+        };
+        let name = guest.name.clone().unwrap_or_default();
+        let texts = (0..DEVICES).filter_map(|number| vm.get(&format!("ipconfig{number}")));
+        let addresses = texts.flat_map(|text| text.split(',')).filter_map(|part| {
+            let text = part.strip_prefix("ip=").or_else(|| part.strip_prefix("ip6="))?;
+            text.split('/').next()?.parse::<IpAddr>().ok()
+        });
+        found.extend(addresses.map(|address| (address, guest.vmid, name.clone())));
+    }
+    Ok(found)
+}
+
+/// Addresses of the pool that are set in a VM of another slot, in words; all of them are taken.
+fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut Taken) -> Vec<String> {
+    let slots = pool.slots();
+    let mut words = Vec::new();
+    for (address, vmid, name) in configured {
+        let of_pool = slots.iter().find(|slot| slot.address == Some(*address));
+        if of_pool.is_some_and(|slot| slot.vmid != *vmid) {
+            taken.addresses.insert(*address);
+            words.push(format!("{address} is set in VM `{name}` ({vmid})"));
+        }
+    }
+    words
+}
+
+/// Addresses of the pool that a Node has which is no machine of ours, in words; all of Nodes' are taken.
+fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
+    let own: BTreeSet<IpAddr> = pool.slots().iter().filter_map(|slot| slot.address).collect();
+    let mut words = Vec::new();
+    for node in nodes {
+        for address in node.internal_ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()) {
+            if !own.contains(&address) {
+                continue;
+            }
+            taken.addresses.insert(address);
+            if !uuids.contains(node.system_uuid.as_str()) {
+                words.push(format!(
+                    "{address} is the address of Node `{}`, which is no machine of ours",
+                    node.name
+                ));
+            }
+        }
+    }
+    words
+}
+
+fn named(mut all: Vec<String>) -> Vec<String> {
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    if let Some(last) = all.last_mut().filter(|_| more > 0) {
+        last.extend([", and ", &more.to_string(), " more"]);
+    }
+    all
+}
+
+fn ranges(pool: &Pool) -> String {
+    let span = |first: String, last: String| if first == last { first } else { format!("{first}-{last}") };
+    let vmids = pool.vmids.iter().map(|range| span(range.start().to_string(), range.end().to_string()));
+    let vmids = vmids.collect::<Vec<_>>().join(", ");
+    match &pool.addressing {
+        Addressing::Dhcp => format!("{vmids} × DHCP"),
+        Addressing::Static { ranges, .. } => {
+            let texts = ranges.iter().map(|(first, last)| span(first.to_string(), last.to_string()));
+            format!("{vmids} × {}", texts.collect::<Vec<_>>().join(", "))
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Is a pool's template there, fit to be cloned the way the pool wants, and reachable from the hosts it may use?
+
+use std::collections::BTreeSet;
+
+use super::lines::{Answer, Level, Line};
+use super::pve::Pve;
+use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
+use crate::config::{CloneKind, Config, Pool, TemplateRef};
+use crate::machines::{Templates, Usable};
+use crate::proxmox::{VmConfig, makes_linked_clones};
+
+/// A template that can be cloned.
+pub(super) struct Fit {
+    pub vm: VmConfig,
+    /// Hosts on which a clone of it can be made.
+    pub reach: BTreeSet<String>,
+}
+
+/// Looks at the pool's templates with the daemon's own eyes first, then at what would fail only when a clone is made.
+pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut Answer) -> Vec<Fit> {
+    let Some(wanted) = &pool.template else { return Vec::new() };
+    let general = format!("template {wanted}");
+    let alone = Config { pools: vec![pool.clone()], ..config.clone() };
+    let templates = Templates::default();
+    if let Err(error) = templates.refresh(&pve.client, &alone, &pve.seen).await {
+        answer.say(Line::wrong(general, chain(&error)).key("template").of(&pool.name), UNREACHABLE);
+        return Vec::new();
+    }
+    let found = templates.all().remove(&pool.name).unwrap_or_default();
+    for problem in &found.problems {
+        let line = if found.usable.is_empty() { Line::wrong } else { Line::doubtful };
+        answer.say(line(general.clone(), problem.clone()).key("template").of(&pool.name), FINDINGS);
+    }
+    let mut fit = Vec::new();
+    for usable in &found.usable {
+        let what = format!("template {}", described(pve, pool, wanted, usable));
+        let vm = match pve.client.config(&usable.host, usable.vmid).await {
+            Ok(vm) => vm,
+            Err(error) => {
+                answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE);
+                continue;
+            }
+        };
+        let mut wrong = unfit(pve, pool, usable, &vm);
+        wrong.extend(rights(pve, pool, usable, &vm).await);
+        let drive = vm.cloudinit_drive().unwrap_or_default();
+        let good =
+            Line::good(what.clone(), format!("agent enabled, cloud-init drive {drive}")).of(&pool.name);
+        let usable_all_the_same = wrong.iter().all(|line| line.level != Level::Error);
+        let wrong =
+            wrong.into_iter().map(|line| Line { what: what.clone(), ..line }.of(&pool.name)).collect();
+        answer.say_all(wrong, good, FINDINGS);
+        if usable_all_the_same {
+            fit.push(Fit { vm, reach: usable.reach.clone() });
+        }
+    }
+    if !fit.is_empty() {
+        reach(pve, pool, &general, &fit, answer);
+    }
+    fit
+}
+
+fn described(pve: &Pve, pool: &Pool, wanted: &TemplateRef, usable: &Usable) -> String {
+    let name = pve.seen.guests.get(&usable.vmid).and_then(|guest| guest.name.clone());
+    let name = name.unwrap_or_else(|| wanted.to_string());
+    let kind = match pool.clone {
+        CloneKind::Linked => "linked clone",
+        CloneKind::Full => "full clone",
+    };
+    format!("{name} ({} on {}, {kind})", usable.vmid, usable.host)
+}
+
+/// What would make a clone or its configuration fail. `what` of the lines is filled in later.
+fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let mut wrong = Vec::new();
+    if let Some(lock) = vm.lock() {
+        let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", usable.vmid);
+        wrong.push(Line::wrong("", format!("it is locked ({lock}): it cannot be cloned")).help(help));
+    }
+    match pool.clone {
+        CloneKind::Linked => linked(pve, usable, vm, &mut wrong),
+        CloneKind::Full => full(pve, pool, usable, vm, &mut wrong),
+    }
+    if let Some(disk) = &pool.disk
+        && let Some(has) = vm.drive_size(&disk.device)
+        && has > disk.bytes
+    {
+        let (has, wants) = (binary(has), binary(disk.bytes));
+        let line =
+            Line::wrong("", format!("its disk {} has {has} already, and `disk` is {wants}", disk.device));
+        wrong.push(line.key("disk").help("a disk only grows: set `disk` to at least that, or leave it out"));
+    }
+    if vm.get("net0").is_none() {
+        let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
+        wrong.push(Line::wrong("", "it has no network device net0").help(help));
+    }
+    wrong
+}
+
+/// A linked clone needs storages that can make one, and disks that became base images with the template.
+fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
+    let mut told = BTreeSet::new();
+    for volume in disks(vm) {
+        let (storage, file) = volume.split_once(':').unwrap_or((volume, ""));
+        let kind = kind(pve, storage);
+        if makes_linked_clones(&kind) == Some(false) {
+            if told.insert(storage) {
+                let kind = if kind == "lvm" { "LVM, thick".to_owned() } else { kind };
+                let line = Line::wrong("", format!("storage `{storage}` ({kind}) cannot make linked clones"));
+                let help = match thin(pve, &usable.host) {
+                    Some(thin) => {
+                        format!("set `clone = \"full\"` for this pool, or move the template to `{thin}`")
+                    }
+                    None => "set `clone = \"full\"` for this pool".to_owned(),
+                };
+                wrong.push(line.key("clone").help(help));
+            }
+            continue;
+        }
+        let image = file.rsplit('/').next().unwrap_or(file);
+        if !image.starts_with("base-") && !image.starts_with("basevol-") {
+            let line = Line::wrong(
+                "",
+                format!("its disk `{volume}` is no base image, of which a linked clone is made"),
+            );
+            let help = format!(
+                "it was added after the conversion: convert a VM that has it, or run `qm template {} --disk DISK`",
+                usable.vmid
+            );
+            wrong.push(line.key("clone").help(help));
+        }
+    }
+}
+
+/// A full clone needs a storage that takes disks, on every host, with room for one.
+fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
+    let wants: i64 = (0..=30).filter_map(|number| vm.drive_size(&format!("scsi{number}"))).sum();
+    let targets: BTreeSet<&str> = match &pool.storage {
+        Some(storage) => BTreeSet::from([storage.as_str()]),
+        None => disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect(),
+    };
+    for storage in targets {
+        let Some(known) = pve.storages.get(storage) else {
+            let line = Line::wrong("", format!("there is no storage `{storage}` that the token may see"));
+            let names = pve.storages.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            wrong.push(
+                line.key("storage").help(format!("it sees {names}; Datastore.AllocateSpace on it is needed")),
+            );
+            continue;
+        };
+        if !known.holds_disks() {
+            let line =
+                Line::wrong("", format!("storage `{storage}` takes no disks of VMs, or is switched off"));
+            wrong.push(
+                line.key("storage").help(format!("`pvesm set {storage} --content images`, or name another")),
+            );
+        }
+        for host in pve.allowed(pool).filter(|host| usable.reach.contains(*host)) {
+            if !known.is_on(host) {
+                let line =
+                    Line::wrong("", format!("storage `{storage}` is not on {host}, which the pool may use"));
+                wrong
+                    .push(line.key("storage").help("leave the host out of `hosts`, or name another storage"));
+                continue;
+            }
+            let seen = pve.seen.storages.iter().find(|one| one.host == *host && one.name == storage);
+            if let Some(free) = seen.map(|one| one.size.total - one.size.used).filter(|free| *free < wants) {
+                let (free, wants) = (binary(free), binary(wants));
+                let message =
+                    format!("storage `{storage}` on {host} has {free} left, and one machine takes {wants}");
+                wrong.push(Line::doubtful("", message).key("storage"));
+            }
+        }
+    }
+}
+
+async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let template = format!("/vms/{}", usable.vmid);
+    let mut paths: Vec<(String, &[&'static str])> = vec![(template, &["VM.Clone", "VM.Audit"])];
+    let mut storages: BTreeSet<&str> =
+        disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect();
+    if let (CloneKind::Full, Some(storage)) = (pool.clone, &pool.storage) {
+        storages = BTreeSet::from([storage.as_str()]);
+    }
+    for storage in storages {
+        paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
+    }
+    let mut wrong = Vec::new();
+    for (path, wanted) in paths {
+        match pve.lacks(&path, wanted).await {
+            Ok(None) => {}
+            Ok(Some((lacks, help))) => wrong.push(Line::wrong("", lacks).help(help)),
+            Err(error) => wrong.push(Line::wrong("", chain(&error))),
+        }
+    }
+    wrong
+}
+
+/// The hosts on which no clone can be made.
+fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer) {
+    let reached: BTreeSet<&String> = fit.iter().flat_map(|one| &one.reach).collect();
+    let lost: Vec<&str> =
+        pve.allowed(pool).filter(|host| !reached.contains(host)).map(String::as_str).collect();
+    let what = format!("{general}, hosts");
+    if lost.is_empty() {
+        let all: Vec<&str> = pve.allowed(pool).map(String::as_str).collect();
+        return answer.say(Line::good(what, format!("on {}", all.join(", "))).of(&pool.name), SUCCESS);
+    }
+    let any = pve.allowed(pool).any(|host| reached.contains(host));
+    let verdict = if any { Line::doubtful } else { Line::wrong };
+    let message =
+        format!("no clone can be made on {}: the template's storage is not shared with it", lost.join(", "));
+    let help = match &pool.template {
+        Some(TemplateRef::Name(name)) => {
+            format!("put a template called `{name}` on each of them too, or move it to a shared storage, or set `hosts`")
+        }
+        _ => "move the template to a shared storage, or give templates on each host one name and use that, or set `hosts`"
+            .to_owned(),
+    };
+    answer.say(verdict(what, message).key("hosts").help(help).of(&pool.name), FINDINGS);
+}
+
+/// The volumes that a clone copies or links: neither the cloud-init drive nor images in a drive.
+fn disks(vm: &VmConfig) -> Vec<&str> {
+    let disk = |volume: &&str| !volume.contains("cloudinit") && !volume.contains(":iso/");
+    vm.volumes().into_iter().filter(disk).collect()
+}
+
+fn kind(pve: &Pve, storage: &str) -> String {
+    let seen = || pve.seen.storages.iter().find(|one| one.name == storage).map(|one| one.kind.clone());
+    pve.storages.get(storage).map(|one| one.kind.clone()).or_else(seen).unwrap_or_default()
+}
+
+/// A storage of this host that takes disks and makes linked clones.
+fn thin<'p>(pve: &'p Pve, host: &str) -> Option<&'p str> {
+    let fine = |one: &&crate::proxmox::StorageConfig| {
+        one.holds_disks() && one.is_on(host) && makes_linked_clones(&one.kind) == Some(true)
+    };
+    pve.storages.values().find(fine).map(|one| one.name.as_str())
+}
+
+/// A size in the largest binary unit in which it is at least one.
+pub(super) fn binary(bytes: i64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20)];
+    let (unit, shift) = units.into_iter().find(|(_, shift)| bytes >> shift > 0).unwrap_or(("KiB", 10));
+    let tenths = (i128::from(bytes) * 10) >> shift;
+    if tenths % 10 == 0 {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::binary;
+
+    #[test]
+    fn sizes_are_shown_in_binary_units() {
+        for (bytes, text) in [
+            (10 << 30, "10 GiB"),
+            ((3 << 30) + (1 << 29), "3.5 GiB"),
+            (512 << 20, "512 MiB"),
+            (2 << 40, "2 TiB"),
+            (0, "0 KiB"),
+        ] {
+            assert_eq!(binary(bytes), text);
+        }
+    }
+}

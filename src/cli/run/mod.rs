@@ -1,0 +1,270 @@
+//! `run`: the daemon.
+//!
+//! It ends at once where the configuration, a secret or the control socket cannot be used: nothing heals that by waiting. A
+//! cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once; SIGHUP reads the configuration
+//! anew.
+
+mod logging;
+mod reload;
+
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rustls::crypto::aws_lc_rs;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::exit::{Failure, SUCCESS};
+use super::input::ConfigFile;
+use super::live;
+use crate::clock::{SharedClock, SystemClock};
+use crate::config::{self, Config, Mode, Needs};
+use crate::daemon::{self, Deps};
+use crate::machines::{NoProbe, Probe, TcpProbe};
+use crate::observability::{Board, DEFAULT_SOCKET, Listener, SocketError, Supervisor};
+
+/// The rounds have one thread, and what serves beside them the other.
+const THREADS: usize = 2;
+/// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// Under which problem the status shows what came of a reload.
+const CONFIGURATION: &str = "configuration";
+const SIGNALS: &str = "\
+Signals:
+  SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
+  SIGHUP           reads the configuration anew; one that is wrong is refused, and the old one stays in force";
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = SIGNALS)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    config: ConfigFile,
+    /// Where `status` asks
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "RUST_LOG",
+        hide_env_values = true,
+        default_value = "info",
+        value_parser = logging::directives
+    )]
+    log_level: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let config = config::load(&arguments.config.config, Needs::Run).map_err(Failure::Configuration)?;
+    logging::start(&arguments.log_level);
+    // A second installation changes nothing.
+    let _ = aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::System("start threads", error))?;
+    let ended = runtime.block_on(serve(arguments, config));
+    // A name that is being looked up holds a thread for as long as the resolver likes.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
+    let mut signals = Signals::new().map_err(|error| Failure::System("listen for signals", error))?;
+    let secrets = reload::Secrets::read(&config)?;
+    let (proxmox, kubernetes) = (live::proxmox(&config)?, live::kubernetes(&config).await?);
+    let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
+
+    let clock: SharedClock = Arc::new(SystemClock);
+    let (board, instance) = (Board::default(), host_name());
+    board.introduce(&instance, mode(&config), clock.now());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        instance,
+        mode = mode(&config),
+        pools = config.pools.len(),
+        kubernetes = kubernetes.server(),
+        "pve-autoscaler starts"
+    );
+    let probe = probe(&config);
+    let (settings, receiver) = watch::channel(Arc::new(config));
+    let cancel = CancellationToken::new();
+    let deps = Deps {
+        config: receiver,
+        proxmox,
+        kubernetes,
+        clock,
+        probe,
+        seed: seed()?,
+        instance,
+        board: board.clone(),
+    };
+    let mut daemon = tokio::spawn(daemon::run(deps, cancel.clone()));
+    let supervisor = Supervisor::from_environment(board.clone());
+    let ends = {
+        let mut beside = pin!(async {
+            let interval = || settings.borrow().scan_interval;
+            tokio::join!(listener.serve(&board), supervisor.run(interval));
+            std::future::pending::<()>().await;
+        });
+        loop {
+            tokio::select! {
+                biased;
+                heard = signals.next() => match heard {
+                    Heard::End(signal) => break signal,
+                    Heard::Reload => {
+                        supervisor.reloading();
+                        let (path, machines) = (&arguments.config.config, board.status().machines);
+                        match reload::reload(path, &settings, &secrets, &machines) {
+                            Some(problem) => board.problem(CONFIGURATION, &problem),
+                            None => board.clear(CONFIGURATION),
+                        }
+                        supervisor.reloaded();
+                    }
+                },
+                ended = &mut daemon => {
+                    over(ended)?;
+                    let error = std::io::Error::other("its rounds have ended without being asked to");
+                    return Err(Failure::System("go on", error));
+                }
+                () = &mut beside => {}
+            }
+        }
+    };
+    supervisor.stopping();
+    tracing::info!(signal = ends.name(), "ending; what is under way goes on at the next start");
+    cancel.cancel();
+    end(daemon, &mut signals).await
+}
+
+/// Waits until the daemon has ended, or is not waited for any longer.
+async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Failure> {
+    tokio::select! {
+        biased;
+        ended = &mut daemon => over(ended),
+        again = signals.end() => {
+            tracing::warn!(signal = again.name(), "ending at once");
+            Ok(again.status())
+        }
+        () = tokio::time::sleep(STOP_LIMIT) => {
+            tracing::warn!("something did not end in time and is left behind; its record says how to go on");
+            Ok(SUCCESS)
+        }
+    }
+}
+
+/// The daemon's task has ended: a panic there is one here, so that whoever supervises the process starts it again.
+fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
+    match ended.map_err(JoinError::try_into_panic) {
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        Ok(()) | Err(Err(_)) => Ok(SUCCESS),
+    }
+}
+
+fn refused(error: SocketError) -> Failure {
+    match error {
+        SocketError::InUse { .. } => Failure::Running(error),
+        other => Failure::Socket(other),
+    }
+}
+
+fn mode(config: &Config) -> &'static str {
+    match config.mode {
+        Mode::Active => "active",
+        Mode::Observe => "observe",
+    }
+}
+
+fn probe(config: &Config) -> Arc<dyn Probe> {
+    match config.bootstrap.as_ref().and_then(|bootstrap| bootstrap.probe_port) {
+        Some(port) => Arc::new(TcpProbe { port }),
+        None => Arc::new(NoProbe),
+    }
+}
+
+/// The host's name, by which its instance is known.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "pve-autoscaler".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// From the operating system: two instances, or one that starts twice, never make the same names and ids.
+fn seed() -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    let filled = aws_lc_rs::default_provider().secure_random.fill(&mut bytes);
+    filled.map_err(|_| Failure::System("get random bytes", std::io::Error::other("the source failed")))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The signals that an operator or systemd sends.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+/// What a signal asks for.
+enum Heard {
+    End(Ending),
+    Reload,
+}
+
+/// The signal that ends the daemon.
+#[derive(Clone, Copy)]
+enum Ending {
+    Terminate,
+    Interrupt,
+}
+
+impl Ending {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+
+    /// As a shell reports a program that the signal has killed.
+    fn status(self) -> u8 {
+        match self {
+            Self::Terminate => 128 + 15,
+            Self::Interrupt => 128 + 2,
+        }
+    }
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Heard {
+        tokio::select! {
+            biased;
+            Some(()) = self.terminate.recv() => Heard::End(Ending::Terminate),
+            Some(()) = self.interrupt.recv() => Heard::End(Ending::Interrupt),
+            Some(()) = self.hangup.recv() => Heard::Reload,
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn end(&mut self) -> Ending {
+        loop {
+            if let Heard::End(ending) = self.next().await {
+                return ending;
+            }
+        }
+    }
+}

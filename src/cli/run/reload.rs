@@ -1,0 +1,263 @@
+//! SIGHUP: the configuration is read anew, and taken up as far as that can be done while machines live.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::watch;
+
+use crate::cli::exit::Failure;
+use crate::config::{self, Config, Needs, TokenSource};
+use crate::observability::MachineStatus;
+
+/// The secrets that the daemon works with: another one in the same file is only seen by comparing.
+pub(super) struct Secrets {
+    token: Option<SecretString>,
+    kubeconfig: Option<SecretString>,
+}
+
+impl Secrets {
+    pub(super) fn read(config: &Config) -> Result<Self, Failure> {
+        let named = |what: &str| {
+            let what = what.to_owned();
+            move |error: config::SecretError| Failure::Named(what, error.into())
+        };
+        let token = config.proxmox.as_ref().map(|table| table.token.read()).transpose();
+        let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
+        if let Some(TokenSource::Ssh(ssh)) = config.bootstrap.as_ref().map(|table| &table.token) {
+            // Read again for each token: only that it can be matters here.
+            ssh.key.read().map_err(named("the SSH key for tokens"))?;
+        }
+        Ok(Self {
+            token: token.map_err(named("the API token"))?,
+            kubeconfig: kubeconfig.map_err(named("the kubeconfig"))?,
+        })
+    }
+
+    fn differs(mine: Option<&SecretString>, other: Option<&SecretString>) -> bool {
+        mine.map(ExposeSecret::expose_secret) != other.map(ExposeSecret::expose_secret)
+    }
+}
+
+/// Reads the file again. What is wrong with it is said in full on the log, and the old settings stay in force.
+///
+/// What an operator has to do something about comes back in one line.
+pub(super) fn reload(
+    path: &Path,
+    settings: &watch::Sender<Arc<Config>>,
+    secrets: &Secrets,
+    machines: &[MachineStatus],
+) -> Option<String> {
+    let new = match config::load(path, Needs::Run) {
+        Ok(new) => new,
+        Err(report) => {
+            let all: Vec<String> = report.findings().iter().map(|one| one.title.clone()).collect();
+            return Some(refused(&all, &report.plain()));
+        }
+    };
+    let conflicts = conflicts(&new, machines);
+    if !conflicts.is_empty() {
+        return Some(refused(&conflicts, &conflicts.join("\n")));
+    }
+    let old = settings.borrow().clone();
+    let (new, fixed) = merged(&old, new);
+    let mut restart: Vec<String> = fixed.into_iter().map(|key| format!("`{key}`")).collect();
+    match Secrets::read(&new) {
+        Ok(read) => {
+            for (what, mine, other) in [
+                ("the API token", &secrets.token, &read.token),
+                ("the kubeconfig", &secrets.kubeconfig, &read.kubeconfig),
+            ] {
+                if Secrets::differs(mine.as_ref(), other.as_ref()) {
+                    restart.push(what.to_owned());
+                }
+            }
+        }
+        Err(failure) => tracing::warn!("a restart would fail now: {}", failure.words()),
+    }
+    for what in &restart {
+        tracing::warn!("{what} has changed, which needs a restart; until then the old value holds");
+    }
+    for pool in old.pools.iter().filter(|old| new.pools.iter().all(|new| new.name != old.name)) {
+        let left = machines.iter().filter(|machine| machine.pool == pool.name).count();
+        if left > 0 {
+            tracing::warn!(
+                pool = pool.name,
+                machines = left,
+                "a pool is gone that has machines: nobody looks after them"
+            );
+        }
+    }
+    let pools = new.pools.len();
+    settings.send_replace(Arc::new(new));
+    tracing::info!(pools, "the configuration is taken up");
+    (!restart.is_empty()).then(|| format!("a restart is needed to take up {}", restart.join(", ")))
+}
+
+fn refused(findings: &[String], report: &str) -> String {
+    tracing::error!("the configuration is not taken up, the old one stays in force:\n{report}");
+    let first = findings.first().map_or("it cannot be read", String::as_str);
+    let more = match findings.len() {
+        0 | 1 => String::new(),
+        many => format!(", and {} more", many - 1),
+    };
+    format!("the file is not taken up, the old settings stay in force: {first}{more} (see the log)")
+}
+
+/// The new settings with the old values of what only a start can change, and the keys of these that differ.
+fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
+    let mut differs = Vec::new();
+    let mut keep = |key: &'static str, same: bool| {
+        if !same {
+            differs.push(key);
+        }
+    };
+    keep("cluster", old.cluster == new.cluster);
+    new.cluster.clone_from(&old.cluster);
+    keep("[kubernetes]", old.kubernetes == new.kubernetes);
+    new.kubernetes.clone_from(&old.kubernetes);
+    if let (Some(old), Some(new)) = (&old.proxmox, &mut new.proxmox) {
+        keep("proxmox.endpoints", old.endpoints == new.endpoints);
+        keep("proxmox.token_id", old.token_id == new.token_id);
+        keep("proxmox.token_file", old.token == new.token);
+        keep("proxmox.ca_file", old.trust == new.trust);
+        keep("proxmox.connect_timeout", old.connect_timeout == new.connect_timeout);
+        keep("proxmox.request_timeout", old.request_timeout == new.request_timeout);
+        keep("proxmox.agent_calls_per_host", old.agent_calls_per_host == new.agent_calls_per_host);
+        keep("proxmox.calls_per_host", old.calls_per_host == new.calls_per_host);
+        keep(
+            "proxmox.linked_clones_per_storage",
+            old.linked_clones_per_storage == new.linked_clones_per_storage,
+        );
+        keep("proxmox.full_clones_per_storage", old.full_clones_per_storage == new.full_clones_per_storage);
+        *new = config::Proxmox {
+            resource_pool: new.resource_pool.clone(),
+            cpu_overcommit: new.cpu_overcommit,
+            memory_reserve: new.memory_reserve,
+            ..old.clone()
+        };
+    }
+    if let (Some(old), Some(new)) = (&old.bootstrap, &mut new.bootstrap) {
+        keep("bootstrap.probe_port", old.probe_port == new.probe_port);
+        new.probe_port = old.probe_port;
+    }
+    keep("limits.max_parallel_creates", old.limits.max_parallel_creates == new.limits.max_parallel_creates);
+    new.limits.max_parallel_creates = old.limits.max_parallel_creates;
+    (new, differs)
+}
+
+/// What living machines have that the new settings give to others, in words. A machine whose VMID or address is in no range any
+/// more keeps what it has.
+fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
+    let mut found = Vec::new();
+    for pool in &new.pools {
+        let slots = pool.slots();
+        for machine in machines {
+            let own: Option<IpAddr> = machine.address.parse().ok();
+            let by_vmid = slots.iter().find(|slot| slot.vmid == machine.vmid);
+            let by_address = own.and_then(|own| slots.iter().find(|slot| slot.address == Some(own)));
+            let (name, vmid, address) = (&machine.name, machine.vmid, &machine.address);
+            if pool.name != machine.pool {
+                if by_vmid.is_some() {
+                    found.push(format!(
+                        "pool `{}`: `vmids` has {vmid}, which machine `{name}` of pool `{}` has",
+                        pool.name, machine.pool
+                    ));
+                }
+                if by_address.is_some() {
+                    found.push(format!(
+                        "pool `{}`: `addresses` has {address}, which machine `{name}` of pool `{}` has",
+                        pool.name, machine.pool
+                    ));
+                }
+                continue;
+            }
+            if let (Some(slot), Some(own)) = (by_vmid, own)
+                && let Some(other) = slot.address.filter(|other| *other != own)
+            {
+                found.push(format!(
+                    "pool `{}`: VMID {vmid} would go with {other}, but machine `{name}` has it with {own}",
+                    pool.name
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Config {
+        config::parse("config.toml", text, Needs::Plan).unwrap()
+    }
+
+    fn with_ranges(workers: &str, others: &str) -> Config {
+        let pool = |name: &str, ranges: &str| {
+            format!(
+                "[[pool]]\nname = \"{name}\"\nmax = 2\ncores = 2\nmemory = \"4GiB\"\nprefix = 24\n{ranges}\n"
+            )
+        };
+        parsed(&(pool("workers", workers) + &pool("others", others)))
+    }
+
+    fn machine() -> MachineStatus {
+        MachineStatus {
+            name: "workers-a".to_owned(),
+            pool: "workers".to_owned(),
+            vmid: 9101,
+            address: "10.0.0.12".to_owned(),
+            ..MachineStatus::default()
+        }
+    }
+
+    #[test]
+    fn ranges_that_give_a_living_machines_slot_away_are_refused() {
+        let others = "vmids = \"9200-9201\"\naddresses = \"10.0.1.1-10.0.1.2\"";
+        for (workers, others, expected) in [
+            ("vmids = \"9100-9149\"\naddresses = \"10.0.0.11-10.0.0.60\"", others, None),
+            ("vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"", others, None),
+            (
+                "vmids = \"9100-9101\"\naddresses = \"10.0.0.21-10.0.0.22\"",
+                others,
+                Some("VMID 9101 would go with 10.0.0.22, but machine `workers-a` has it with 10.0.0.12"),
+            ),
+            (
+                "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",
+                "vmids = \"9101-9102\"\naddresses = \"10.0.1.1-10.0.1.2\"",
+                Some("`vmids` has 9101, which machine `workers-a` of pool `workers` has"),
+            ),
+            (
+                "vmids = \"9300-9301\"\naddresses = \"10.0.0.70-10.0.0.71\"",
+                "vmids = \"9200-9201\"\naddresses = \"10.0.0.12-10.0.0.13\"",
+                Some("`addresses` has 10.0.0.12"),
+            ),
+        ] {
+            let found = conflicts(&with_ranges(workers, others), &[machine()]).join("\n");
+            match expected {
+                Some(expected) => assert!(found.contains(expected), "{found}"),
+                None => assert_eq!(found, "", "{workers}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_a_restart_keeps_its_value_and_is_named() {
+        let text = |cluster: &str, endpoint: &str, pool: &str, interval: &str| {
+            parsed(&format!(
+                "cluster = \"{cluster}\"\nscan_interval = \"{interval}\"\n[proxmox]\nendpoints = [\"{endpoint}\"]\n\
+                 token_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\nresource_pool = \"{pool}\"\n"
+            ))
+        };
+        let old = text("home", "https://a:8006", "one", "10s");
+        let (same, differs) = merged(&old, text("home", "https://a:8006", "two", "20s"));
+        assert!(differs.is_empty(), "{differs:?}");
+        assert_eq!(same.proxmox.unwrap().resource_pool.as_deref(), Some("two"));
+        let (new, differs) = merged(&old, text("other", "https://b:8006", "two", "20s"));
+        assert_eq!(differs, ["cluster", "proxmox.endpoints"]);
+        assert_eq!((new.cluster.as_str(), new.scan_interval.as_secs()), ("home", 20));
+        assert_eq!(new.proxmox.unwrap().endpoints, ["https://a:8006"]);
+    }
+}

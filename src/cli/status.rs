@@ -1,0 +1,299 @@
+//! `status`: what the running daemon sees, does and has decided.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use super::exit::{Failure, SUCCESS};
+use super::plan_text::span;
+use super::table::{Align, Table, plain};
+use super::{Output, input, live};
+use crate::clock::{Clock, SystemClock};
+use crate::observability::{DEFAULT_SOCKET, Status, ask};
+
+const PROBLEM: Style = AnsiColor::Red.on_default();
+/// So many nodes, pods and decisions are listed.
+const LISTED: usize = 20;
+const DECISIONS: usize = 10;
+/// A status that is older than so many seconds says so.
+const OLD: i64 = 60;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let status = live::block_on(async { ask(&arguments.socket).await.map_err(Failure::NotRunning) })?;
+    match arguments.output {
+        Output::Json => input::json(&status)?,
+        Output::Text => input::text(&render(&status, SystemClock.now(), &TimeZone::system()))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
+    let mut out = String::new();
+    daemon(status, now, &mut out);
+    section(&pools(status), &mut out);
+    for pool in &status.pools {
+        if let Some(backoff) = &pool.backoff {
+            let _ = writeln!(out, "pool {}: {}", plain(&pool.name), plain(backoff));
+        }
+    }
+    section(&machines(status, now), &mut out);
+    section(&nodes(status, now), &mut out);
+    more(status.nodes.len(), LISTED, &mut out);
+    section(&pods(status), &mut out);
+    more(status.pods.len(), LISTED, &mut out);
+    decisions(status, now, zone, &mut out);
+    out
+}
+
+fn daemon(status: &Status, now: Timestamp, out: &mut String) {
+    let mode = if status.mode == "observe" { "only observes (`mode = \"observe\"`)" } else { "active" };
+    let _ = write!(out, "daemon on {}: {mode}", plain(&status.instance));
+    let age = now.duration_since(status.time);
+    let _ = if status.ready {
+        let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
+        let age = span(age.max(SignedDuration::ZERO));
+        writeln!(out, ", {} rounds, the last {age} ago{old}", status.rounds)
+    } else {
+        writeln!(out, ", waits for its first look at both clusters since {}", span(age))
+    };
+    for (about, what) in &status.problems {
+        let _ = writeln!(out, "{PROBLEM}problem{PROBLEM:#}  {}: {}", plain(about), plain(what));
+    }
+}
+
+fn section(table: &Table, out: &mut String) {
+    let mut text = String::new();
+    table.render(&mut text);
+    if !text.is_empty() {
+        out.push('\n');
+        out.push_str(&text);
+    }
+}
+
+fn more(number: usize, listed: usize, out: &mut String) {
+    if number > listed {
+        let _ = writeln!(out, "… and {} more (`--output json` lists all)", number - listed);
+    }
+}
+
+fn pools(status: &Status) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("pool", Left),
+        ("nodes", Right),
+        ("ready", Right),
+        ("coming", Right),
+        ("going", Right),
+        ("min", Right),
+        ("max", Right),
+        ("free slots", Right),
+        ("cpu used", Right),
+        ("memory used", Right),
+        ("next", Left),
+    ]);
+    for pool in &status.pools {
+        let numbers = [pool.nodes, pool.ready, pool.coming, pool.going, pool.min, pool.max, pool.slots_free];
+        let shares = [percent(pool.cpu_used), percent(pool.memory_used), pool.next.clone()];
+        let numbers = numbers.iter().map(ToString::to_string);
+        table.row([pool.name.clone()].into_iter().chain(numbers).chain(shares));
+    }
+    table
+}
+
+fn machines(status: &Status, now: Timestamp) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("machine", Left),
+        ("vmid", Right),
+        ("host", Left),
+        ("address", Left),
+        ("phase", Left),
+        ("for", Right),
+        ("node", Left),
+        ("why", Left),
+    ]);
+    for machine in &status.machines {
+        table.row([
+            machine.name.clone(),
+            machine.vmid.to_string(),
+            machine.host.clone(),
+            machine.address.clone(),
+            machine.phase.clone(),
+            span(now.duration_since(machine.since).max(SignedDuration::ZERO)),
+            machine.node.clone().unwrap_or_default(),
+            machine.why.clone(),
+        ]);
+    }
+    table
+}
+
+fn nodes(status: &Status, now: Timestamp) -> Table {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("node", Left),
+        ("pool", Left),
+        ("used", Right),
+        ("verdict", Left),
+        ("may go", Left),
+        ("why", Left),
+    ]);
+    for node in status.nodes.iter().take(LISTED) {
+        let wait = node.removable_at.map(|at| at.duration_since(now));
+        let may_go = match wait {
+            Some(wait) if wait.is_positive() => format!("in {}", span(wait)),
+            Some(_) => "now".to_owned(),
+            None => String::new(),
+        };
+        let pool = node.pool.clone().unwrap_or_default();
+        let used = percent(node.utilization);
+        table.row([node.name.clone(), pool, used, node.verdict.clone(), may_go, node.why.clone()]);
+    }
+    table
+}
+
+fn pods(status: &Status) -> Table {
+    let mut table =
+        Table::new(&[("waiting pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
+    for pod in status.pods.iter().take(LISTED) {
+        table.row([pod.pod.clone(), pod.verdict.clone(), pod.why.clone()]);
+    }
+    table
+}
+
+fn decisions(status: &Status, now: Timestamp, zone: &TimeZone, out: &mut String) {
+    if status.decisions.is_empty() {
+        return;
+    }
+    out.push_str("\nlast decisions\n");
+    let today = now.to_zoned(zone.clone()).date();
+    for decision in status.decisions.iter().take(DECISIONS) {
+        let time = decision.time.to_zoned(zone.clone());
+        let pattern = if time.date() == today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+        let _ = writeln!(out, "{}  {}", time.strftime(pattern), plain(&decision.what));
+    }
+    more(status.decisions.len(), DECISIONS, out);
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observability::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus};
+
+    fn text(status: &Status) -> String {
+        let now = "2026-11-21T12:05:00Z".parse().unwrap();
+        anstream::adapter::strip_str(&render(status, now, &TimeZone::UTC)).to_string()
+    }
+
+    #[test]
+    fn a_daemon_that_has_seen_nothing_yet_says_so() {
+        let status = Status {
+            instance: "pve1".to_owned(),
+            time: "2026-11-21T12:04:20Z".parse().unwrap(),
+            problems: [("kubernetes".to_owned(), "no connection".to_owned())].into(),
+            ..Status::default()
+        };
+        assert_eq!(
+            text(&status),
+            "daemon on pve1: active, waits for its first look at both clusters since 40 s\n\
+             problem  kubernetes: no connection\n"
+        );
+    }
+
+    #[test]
+    fn everything_is_in_its_table() {
+        let status = Status {
+            time: "2026-11-21T12:04:57Z".parse().unwrap(),
+            instance: "pve1".to_owned(),
+            mode: "observe".to_owned(),
+            ready: true,
+            rounds: 7,
+            pools: vec![PoolStatus {
+                name: "workers".to_owned(),
+                nodes: 14,
+                ready: 13,
+                coming: 1,
+                min: 2,
+                max: 40,
+                cpu_used: Some(0.614),
+                slots_free: 26,
+                backoff: Some("left alone for 3 min: clone failed".to_owned()),
+                next: "workers-k may go in 2 min".to_owned(),
+                ..PoolStatus::default()
+            }],
+            machines: vec![MachineStatus {
+                name: "workers-m".to_owned(),
+                vmid: 9107,
+                host: "pve1".to_owned(),
+                address: "10.10.10.18".to_owned(),
+                phase: "Joining".to_owned(),
+                since: "2026-11-21T12:04:19Z".parse().unwrap(),
+                why: "made for ml/train-0".to_owned(),
+                ..MachineStatus::default()
+            }],
+            nodes: vec![NodeStatus {
+                name: "workers-k".to_owned(),
+                pool: Some("workers".to_owned()),
+                verdict: "Unneeded".to_owned(),
+                utilization: Some(0.09),
+                removable_at: Some("2026-11-21T12:07:00Z".parse().unwrap()),
+                ..NodeStatus::default()
+            }],
+            pods: vec![PodStatus {
+                pod: "ml/train-0".to_owned(),
+                verdict: "UpcomingNode".to_owned(),
+                why: "workers-m".to_owned(),
+            }],
+            decisions: vec![
+                Decision {
+                    time: "2026-11-21T12:04:15Z".parse().unwrap(),
+                    what: "+ workers-m on pve1".to_owned(),
+                },
+                Decision {
+                    time: "2026-11-20T23:00:00Z".parse().unwrap(),
+                    what: "workers-z is gone".to_owned(),
+                },
+            ],
+            ..Status::default()
+        };
+        let expected = "\
+daemon on pve1: only observes (`mode = \"observe\"`), 7 rounds, the last 3 s ago
+
+pool      nodes   ready   coming   going   min   max   free slots   cpu used   memory used   next
+workers      14      13        1       0     2    40           26       61 %             –   workers-k may go in 2 min
+pool workers: left alone for 3 min: clone failed
+
+machine     vmid   host   address       phase      for   node   why
+workers-m   9107   pve1   10.10.10.18   Joining   41 s   –      made for ml/train-0
+
+node        pool      used   verdict    may go     why
+workers-k   workers    9 %   Unneeded   in 2 min   –
+
+waiting pod   verdict        why
+ml/train-0    UpcomingNode   workers-m
+
+last decisions
+12:04:15  + workers-m on pve1
+2026-11-20 23:00:00  workers-z is gone
+";
+        assert_eq!(text(&status), expected);
+    }
+}

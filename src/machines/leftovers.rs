@@ -1,0 +1,130 @@
+//! Disks that a destroyed VM has left behind.
+//!
+//! Proxmox's destroy goes on where a disk cannot be freed (its storage is busy, or away), ends well, and says so only in its
+//! log; a disk that an interrupted clone was writing is in no configuration at all. Such a disk belongs to the next VM with
+//! that VMID, so the record stays, and with it the slot is closed, until the disk is gone.
+
+use std::collections::BTreeSet;
+
+use super::Context;
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+use crate::proxmox::{Kind, TaskFilter, Upid, VmConfig};
+
+/// The kind of task that destroys a VM.
+const DESTRUCTION: &str = "qmdestroy";
+
+/// The storages where a machine may have left something: those of its drives, of its template, and the pool's own.
+pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfig>) -> BTreeSet<String> {
+    let record = machine.record();
+    let volumes = config.map(VmConfig::volumes).unwrap_or_default();
+    let of_drives = volumes.into_iter().filter_map(|volume| Some(volume.split_once(':')?.0.to_owned()));
+    let mut storages: BTreeSet<String> = of_drives.collect();
+    storages.extend(ctx.templates.storages(record.template));
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    storages.extend(pool.and_then(|pool| pool.storage.clone()));
+    storages
+}
+
+/// Whether nothing of a VM that is gone is left on these storages, nor of what its destruction could not free.
+///
+/// # Errors
+/// Something is left: an administrator has to remove it. Or a storage could not be asked.
+pub(super) async fn none(
+    ctx: &Context,
+    machine: &Tracked,
+    mut storages: BTreeSet<String>,
+) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.destroy;
+    let record = machine.record();
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let reported = insist!(limit, machine.seed(), reported(ctx, machine).await).await?;
+    storages.extend(reported.iter().filter_map(|disk| Some(disk.split_once(':')?.0.to_owned())));
+    let mut left = BTreeSet::new();
+    for storage in storages {
+        let seen = insist!(limit, machine.seed(), {
+            match ctx.proxmox.disks_of(host, &storage, vmid).await {
+                Ok(disks) => Ok(disks),
+                // A storage that was removed, or is not for this token: what the log says has to do.
+                Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Vec::new()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        left.extend(seen.await?);
+    }
+    let blind = left.is_empty() && !reported.is_empty() && !may_see(ctx, machine, &reported).await?;
+    if blind {
+        left = reported;
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    // The VMID may be a stranger's by now, and then so are the disks.
+    if insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(vmid).await?)).await? {
+        return Ok(());
+    }
+    Err(found(ctx, machine, &left, blind))
+}
+
+/// What the destruction itself reported as left, where its log can still be read.
+async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, Trouble> {
+    let record = machine.record();
+    let recorded = record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION);
+    let destructions = if let Some(upid) = recorded {
+        vec![upid]
+    } else {
+        // Whoever asked for it was killed before it was recorded, or it was somebody else.
+        let filter = TaskFilter {
+            vmid: Some(record.slot.vmid),
+            kind: Some(DESTRUCTION.to_owned()),
+            since: Some(record.created.as_second()),
+            limit: None,
+        };
+        let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
+        rows.into_iter().map(|row| row.upid).collect()
+    };
+    let mut disks = BTreeSet::new();
+    for upid in destructions {
+        disks.extend(ctx.proxmox.leaked_disks(&upid).await?);
+    }
+    Ok(disks)
+}
+
+/// Whether the token would see these disks if they were there. With rights on a pool it does not: a VM that is destroyed has
+/// left its pool.
+async fn may_see(ctx: &Context, machine: &Tracked, disks: &BTreeSet<String>) -> Result<bool, Trouble> {
+    let limit = ctx.config.limits.destroy;
+    let vm = format!("/vms/{}", machine.record().slot.vmid);
+    let on_vm = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&vm).await?)).await?;
+    let storages: BTreeSet<&str> = disks.iter().filter_map(|disk| Some(disk.split_once(':')?.0)).collect();
+    for storage in storages {
+        let path = format!("/storage/{storage}");
+        let on_it = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
+        let seen = on_it.contains("Datastore.Audit") && on_vm.contains("VM.Config.Disk");
+        if !seen && !on_it.contains("Datastore.Allocate") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool) -> Trouble {
+    let record = machine.record();
+    let disks: Vec<&str> = left.iter().map(String::as_str).collect();
+    let free: Vec<String> = left.iter().map(|disk| format!("pvesm free {disk}")).collect();
+    let mut steps = vec![format!("on {}: {}", record.host, free.join(" && "))];
+    if blind {
+        // It cannot be seen from here that they are gone: somebody has to say so.
+        steps.push(format!(
+            "then, because the token may not see them: kubectl -n {} delete configmap {}",
+            ctx.kubernetes.namespace(),
+            crate::kubernetes::record_name(record)
+        ));
+    }
+    let what = format!(
+        "VM {} is destroyed and has left {} behind; its slot stays closed until that is gone",
+        record.slot.vmid,
+        disks.join(", ")
+    );
+    Trouble::Administrator { what, command: steps.join("; ") }
+}

@@ -1,0 +1,105 @@
+//! How much is asked of Proxmox at a time: calls for each host, clones for each storage.
+//!
+//! A host has three workers for protected calls, so each has one lane for agent calls and one for all others. Every clone
+//! takes the lock of its storage, which others wait for ten seconds only, and a full one copies the whole disk: so many at a
+//! time and no more, however many machines are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::client::Client;
+
+/// Which of a host's lanes a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane<'a> {
+    /// Unprotected reads: no limit.
+    Free,
+    /// Guest agent calls of this host.
+    Agent(&'a str),
+    /// Other protected calls of this host.
+    Lifecycle(&'a str),
+}
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Agent(String),
+    Lifecycle(String),
+    LinkedClones(String),
+    FullClones(String),
+}
+
+/// Sizes of all lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub agent: usize,
+    pub lifecycle: usize,
+    pub linked_clones: usize,
+    pub full_clones: usize,
+}
+
+/// All lanes, each made when it is first asked for.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    sizes: Sizes,
+    lanes: Mutex<BTreeMap<Key, Arc<Semaphore>>>,
+}
+
+impl Lanes {
+    pub fn new(sizes: Sizes) -> Self {
+        Self { sizes, lanes: Mutex::default() }
+    }
+
+    /// The lane of a call, where it has one.
+    pub fn of(&self, lane: Lane<'_>) -> Option<Arc<Semaphore>> {
+        match lane {
+            Lane::Free => None,
+            Lane::Agent(host) => Some(self.lane(Key::Agent(host.to_owned()))),
+            Lane::Lifecycle(host) => Some(self.lane(Key::Lifecycle(host.to_owned()))),
+        }
+    }
+
+    fn clones(&self, source: &str, full: bool) -> Arc<Semaphore> {
+        let source = source.to_owned();
+        self.lane(if full { Key::FullClones(source) } else { Key::LinkedClones(source) })
+    }
+
+    fn lane(&self, key: Key) -> Arc<Semaphore> {
+        let size = match key {
+            Key::Agent(_) => self.sizes.agent,
+            Key::Lifecycle(_) => self.sizes.lifecycle,
+            Key::LinkedClones(_) => self.sizes.linked_clones,
+            Key::FullClones(_) => self.sizes.full_clones,
+        };
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.entry(key).or_insert_with(|| Arc::new(Semaphore::new(size.max(1)))).clone()
+    }
+}
+
+/// A clone's place among the clones of its source storages; to be kept until its task has ended.
+#[derive(Debug)]
+#[must_use = "the place is given back when it is dropped"]
+pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
+
+impl Client {
+    /// Waits until one more clone may be made from these storages. The caller names each storage in the same way every time
+    /// (with its host, where hosts do not share it) and bounds the wait.
+    pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
+        let mut places = Vec::new();
+        // Everybody takes them in the same order: nobody waits for one who waits for him.
+        for source in sources {
+            let lane = self.lanes().clones(source, full);
+            // Nobody closes a lane.
+            places.extend(lane.acquire_owned().await.ok());
+        }
+        CloneTurn(places)
+    }
+
+    /// Counts a clone that runs already, begun before a restart, as far as there is room.
+    pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
+        let lanes = sources.iter().map(|source| self.lanes().clones(source, full));
+        CloneTurn(lanes.filter_map(|lane| lane.try_acquire_owned().ok()).collect())
+    }
+}

@@ -1,0 +1,117 @@
+//! Disks that a destroyed VM has left behind.
+
+use std::time::Duration;
+
+use pve_autoscaler::machines::Ending;
+use world::proxmox::Pve;
+use world::proxmox::spec::{ClusterSpec, Grant};
+
+use crate::lab;
+use crate::support::{self, VMID};
+use crate::world::World;
+
+/// A world with a VM of ours that is to go, whose disks cannot be freed.
+async fn doomed(pve: Pve) -> World {
+    let world = World::new(pve, |_| {}).await;
+    world.ours().await;
+    world.pve.set_storage_busy("shared", true);
+    world.failed(VMID).await;
+    world
+}
+
+fn stuck(ending: Ending) -> String {
+    match ending {
+        Ending::Stuck(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A cluster whose token keeps its rights on VMs of no pool.
+fn seeing() -> Pve {
+    let mut spec = ClusterSpec::demo();
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, role) = ("/vms".to_owned(), "KasWorker".to_owned());
+        spec.access.grants.push(Grant { path, who: who.to_owned(), role, propagate: true });
+    }
+    lab::pve(spec)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_stays_closed_until_the_disks_of_its_vm_are_gone() {
+    let mut world = doomed(seeing()).await;
+    let why = stuck(world.go_on().await);
+    assert!(world.pve.vm(VMID).is_none());
+    let left = world.pve.volumes_of(VMID);
+    assert_eq!(left.len(), 2, "{left:?}");
+    for disk in &left {
+        assert!(why.contains(&format!("pvesm free {disk}")), "{why}");
+    }
+    assert!(!why.contains("kubectl"), "{why}");
+    assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    let shown = world.context.registry.all();
+    assert_eq!((shown.len(), shown[0].record.slot.vmid, shown[0].note.as_str()), (1, VMID, why.as_str()));
+
+    world.pve.free_by_hand(&left[0]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let why = stuck(world.go_on().await);
+    assert!(!why.contains(&left[0]) && why.contains(&left[1]), "{why}");
+
+    world.pve.free_by_hand(&left[1]);
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word() {
+    let mut world = doomed(support::pve()).await;
+    for _ in 0..2 {
+        let why = stuck(world.go_on().await);
+        for disk in world.pve.volumes_of(VMID) {
+            assert!(why.contains(&disk), "{why}");
+        }
+        assert!(why.contains("kubectl -n pve-autoscaler delete configmap machine-workers-9101"), "{why}");
+    }
+    assert_eq!(world.store.names(), ["machine-workers-9101"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_8_leaves_disks_behind_with_a_task_that_ended_well() {
+    let mut spec = ClusterSpec { version: "8.4.21".to_owned(), ..ClusterSpec::demo() };
+    spec.access = world::proxmox::spec::AccessSpec::least_privilege("8.4.21", &["shared"], &["vmbr0"]);
+    let mut world = doomed(lab::pve(spec)).await;
+    let why = stuck(world.go_on().await);
+    assert!(world.pve.task_exits().iter().all(|(_, exit)| exit.as_deref() == Some("OK")));
+    assert!(why.contains("vm-9101-disk-0"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_no_configuration_named_is_found_too() {
+    let mut world = doomed(seeing()).await;
+    world.pve.set_storage_busy("shared", false);
+    // As a clone that was killed leaves it.
+    world.pve.set_config_by_hand(VMID, "scsi0", None);
+    let why = stuck(world.go_on().await);
+    assert!(why.contains("vm-9101-disk-0") && !why.contains("cloudinit"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_of_a_stranger_who_took_the_vmid_close_nothing() {
+    let mut world = doomed(seeing()).await;
+    stuck(world.go_on().await);
+    let mut stranger = world::proxmox::spec::VmSpec::machine(VMID, "pve2", "stranger");
+    stranger.pool = Some("k8s-templates".to_owned());
+    assert!(world.pve.create_by_hand(stranger));
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
+    let mut world = doomed(support::pve()).await;
+    // The daemon is killed right after it has asked for it.
+    let upid = world.context.proxmox.destroy("pve1", VMID).await.unwrap();
+    assert!(support::done(&world.context.proxmox, &upid).await.is_success());
+    let why = stuck(world.go_on().await);
+    assert!(why.contains("vm-9101-disk-0"), "{why}");
+    assert_eq!(world.store.names(), ["machine-workers-9101"]);
+}

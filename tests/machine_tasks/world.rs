@@ -1,0 +1,205 @@
+//! What machines' tasks work with: the embedded Proxmox VE, and as much of Kubernetes as keeps their records.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use http::Method;
+use pve_autoscaler::clock::TokioClock;
+use pve_autoscaler::config::{Config, Needs, parse};
+use pve_autoscaler::kubernetes::{Cluster, Recorder, Versioned, Watches};
+use pve_autoscaler::machines::{self, Context, Ending, NoProbe, Pace, Registry, Templates, Told};
+use pve_autoscaler::model::machine::Intent;
+use pve_autoscaler::model::{Record, Slot};
+use pve_autoscaler::proxmox::marker::Marker;
+use pve_autoscaler::proxmox::{Client, CloneRequest, Settings};
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use world::proxmox::Pve;
+
+use crate::fake::{self, Asked, Reply, refusal};
+use crate::support;
+
+const CONFIG: &str = r#"
+cluster = "home"
+
+[proxmox]
+endpoints = ["https://127.0.0.1:8006"]
+token_id = "autoscaler@pve!agent"
+token_file = "/none"
+ca_file = "/none"
+resource_pool = "k8s-workers"
+
+[[pool]]
+name = "workers"
+template = "k8s-worker"
+min = 0
+max = 20
+cores = 2
+memory = "4GiB"
+vmids = "9101-9130"
+"#;
+
+/// ConfigMaps by name.
+#[derive(Clone, Default)]
+pub struct Store(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Store {
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn answer(&self, asked: &Asked) -> Reply {
+        if asked.query.contains("watch=true") {
+            return Reply::Silence;
+        }
+        let path = "/api/v1/namespaces/pve-autoscaler/configmaps";
+        let name = asked.path.strip_prefix(path).map(|rest| rest.trim_start_matches('/').to_owned());
+        let Some(name) = name else {
+            return match asked.method {
+                Method::GET => Reply::Json(
+                    200,
+                    json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] }),
+                ),
+                _ => refusal(404, "NotFound", "there is nothing of the kind here"),
+            };
+        };
+        let mut maps = self.0.lock().unwrap();
+        let mut stored = asked.body.clone();
+        match asked.method {
+            Method::POST => {
+                let name = stored["metadata"]["name"].as_str().unwrap().to_owned();
+                if maps.contains_key(&name) {
+                    return refusal(409, "AlreadyExists", "it exists");
+                }
+                stored["metadata"]["uid"] = format!("uid-{name}").into();
+                stored["metadata"]["resourceVersion"] = "1".into();
+                maps.insert(name, stored.clone());
+                Reply::Json(201, stored)
+            }
+            Method::PUT => {
+                let Some(known) = maps.get(&name) else { return refusal(404, "NotFound", "it is not there") };
+                let version = &known["metadata"]["resourceVersion"];
+                if stored["metadata"]["resourceVersion"] != *version {
+                    return refusal(409, "Conflict", "it was changed");
+                }
+                let next = version.as_str().unwrap().parse::<u32>().unwrap() + 1;
+                stored["metadata"]["resourceVersion"] = next.to_string().into();
+                maps.insert(name, stored.clone());
+                Reply::Json(200, stored)
+            }
+            Method::DELETE => match maps.remove(&name) {
+                Some(gone) => Reply::Json(200, gone),
+                None => refusal(404, "NotFound", "it is not there"),
+            },
+            _ if name.is_empty() => {
+                let items: Vec<Value> = maps.values().cloned().collect();
+                Reply::Json(
+                    200,
+                    json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": items }),
+                )
+            }
+            _ => match maps.get(&name) {
+                Some(map) => Reply::Json(200, map.clone()),
+                None => refusal(404, "NotFound", "it is not there"),
+            },
+        }
+    }
+}
+
+/// Everything that a machine's task is given, and what it reports.
+pub struct World {
+    pub pve: Pve,
+    pub store: Store,
+    pub context: Context,
+    pub reports: mpsc::UnboundedSender<Told>,
+    pub told: mpsc::UnboundedReceiver<Told>,
+}
+
+impl World {
+    /// A world in which clones are made as `change` says.
+    pub async fn new(pve: Pve, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = parse("config.toml", CONFIG, Needs::Plan).unwrap();
+        change(&mut config);
+        let settings =
+            Settings { linked_clones: 3, full_clones: 2, ..support::settings(&["https://127.0.0.1:8006"]) };
+        let proxmox = Client::new(support::in_process(&pve), settings, &support::secret()).unwrap();
+        let store = Store::default();
+        let answering = store.clone();
+        let (kubernetes, _): (Cluster, _) = fake::cluster(move |asked| answering.answer(asked));
+        let templates = Templates::default();
+        // Names are in the list from the statistics' first beat on.
+        tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+        let seen = proxmox.resources().await.unwrap();
+        templates.refresh(&proxmox, &config, &seen).await.unwrap();
+        let (reports, told) = mpsc::unbounded_channel();
+        let context = Context {
+            config: Arc::new(config),
+            proxmox,
+            watches: Watches::start(&kubernetes, &CancellationToken::new()),
+            recorder: Recorder::new(kubernetes.clone(), "test"),
+            kubernetes,
+            clock: Arc::new(TokioClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap())),
+            probe: Arc::new(NoProbe),
+            registry: Registry::default(),
+            pace: Pace::default(),
+            templates,
+            creating: Arc::new(Semaphore::new(10)),
+            cluster_facts: Arc::new(OnceCell::new()),
+        };
+        Self { pve, store, context, reports, told }
+    }
+
+    /// The record of a machine of the pool that is to be made.
+    pub fn record(&self, vmid: u32) -> Record {
+        let created = self.context.clock.now();
+        Record {
+            id: format!("m-{vmid}"),
+            pool: "workers".to_owned(),
+            name: format!("workers-{vmid}"),
+            slot: Slot { vmid, address: None },
+            host: "pve1".to_owned(),
+            template: 9000,
+            template_host: "pve1".to_owned(),
+            cores: 2,
+            memory: 4 << 30,
+            intent: Intent::Create,
+            created,
+            task: None,
+            smbios_uuid: None,
+            token_id: None,
+            node_uid: None,
+            cordoned: false,
+            entered: BTreeMap::new(),
+            pods: Vec::new(),
+        }
+    }
+
+    /// A stored record of a machine whose creation failed.
+    pub async fn failed(&self, vmid: u32) -> Versioned<Record> {
+        let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
+        let record = Record { intent, ..self.record(vmid) };
+        self.context.kubernetes.create_record(&record).await.unwrap()
+    }
+
+    /// The records as a new leader finds them.
+    pub async fn stored(&self) -> Vec<Versioned<Record>> {
+        self.context.kubernetes.list_records().await.unwrap().readable
+    }
+
+    /// Makes the VM of the machine with [`support::VMID`].
+    pub async fn ours(&self) {
+        let machine = self.record(support::VMID).id;
+        let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine };
+        let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
+        let upid = self.context.proxmox.clone_vm(&request).await.unwrap();
+        assert!(support::done(&self.context.proxmox, &upid).await.is_success());
+    }
+
+    /// Goes on with the only machine, as after a start of the daemon, and says how that ended.
+    pub async fn go_on(&mut self) -> Ending {
+        let stored = self.stored().await.pop().unwrap();
+        tokio::spawn(machines::adopt(self.context.clone(), stored, self.reports.clone())).await.unwrap();
+        self.told.recv().await.unwrap().ending
+    }
+}

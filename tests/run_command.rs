@@ -1,0 +1,269 @@
+//! `run` as an operator and systemd run it: against the embedded clusters, or with a Kubernetes that cannot be reached.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+#[path = "lab/bench.rs"]
+mod bench;
+mod lab;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bench::{Bench, POOL, no_secret_in};
+use pve_autoscaler::observability::{Status, ask};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+use world::proxmox::spec::ClusterSpec;
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+impl Bench {
+    /// A bench whose Kubernetes is a closed port.
+    async fn without_kubernetes() -> Self {
+        let bench = Self::demo().await;
+        bench.kubeconfig("127.0.0.1:1");
+        bench
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command
+            .args(["run", "--config", &self.path("config.toml").display().to_string()])
+            .args(["--socket", &self.path("control.sock").display().to_string()])
+            .env_remove("RUST_LOG")
+            .env_remove("JOURNAL_STREAM")
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// A daemon that should end by itself at once.
+    async fn refused(&self) -> (i32, String) {
+        let output = tokio::time::timeout(LONG, self.command().output()).await.unwrap().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        no_secret_in(&said);
+        (output.status.code().unwrap(), said)
+    }
+
+    /// What the daemon shows once something is so.
+    async fn shows(&self, is_so: impl Fn(&Status) -> bool) -> Status {
+        let asking = async {
+            loop {
+                let status = ask(&self.path("control.sock")).await.unwrap();
+                if is_so(&status) {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(LONG, asking).await.unwrap()
+    }
+
+    /// A daemon that runs.
+    async fn start(&self) -> Daemon {
+        let mut child = self.command().spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut daemon = Daemon { child, log, said: String::new() };
+        daemon.says("pve-autoscaler starts").await;
+        daemon
+    }
+}
+
+struct Daemon {
+    child: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    said: String,
+}
+
+impl Daemon {
+    /// Reads the log up to a line with this text.
+    async fn says(&mut self, text: &str) {
+        let reading = async {
+            while let Some(line) = self.log.next_line().await.unwrap() {
+                self.said.push_str(&line);
+                self.said.push('\n');
+                if line.contains(text) {
+                    return true;
+                }
+            }
+            false
+        };
+        let said = tokio::time::timeout(LONG, reading).await;
+        assert!(said == Ok(true), "never said `{text}`:\n{}", self.said);
+    }
+
+    async fn signal(&self, name: &str) {
+        let id = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
+    }
+
+    async fn ends(mut self) -> (Option<i32>, String) {
+        let status = tokio::time::timeout(LONG, self.child.wait()).await.unwrap().unwrap();
+        while let Some(line) = self.log.next_line().await.unwrap() {
+            self.said.push_str(&line);
+        }
+        no_secret_in(&self.said);
+        (status.code(), self.said)
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_refused_with_its_place() {
+    let bench = Bench::without_kubernetes().await;
+    bench.change("\"1s\"", "\"0s\"");
+    bench.change("max = 3", "max = 30");
+    let (status, said) = bench.refused().await;
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("config.toml:1:17"), "{said}");
+    assert!(said.contains("10 VMIDs for 30 machines"), "all findings are there: {said}");
+}
+
+#[tokio::test]
+async fn secrets_that_cannot_be_used_are_refused_with_a_way_out() {
+    let bench = Bench::without_kubernetes().await;
+    bench.write("token", ClusterSpec::DEMO_SECRET, 0o644);
+    let (status, said) = bench.refused().await;
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("the API token: others can read") && said.contains("chmod 0600"), "{said}");
+    bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
+    fs::remove_file(bench.path("kubeconfig")).unwrap();
+    let (status, said) = bench.refused().await;
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("the kubeconfig: cannot read"), "{said}");
+}
+
+#[tokio::test]
+async fn a_log_level_that_is_none_is_a_wrong_command_line() {
+    let bench = Bench::without_kubernetes().await;
+    let output = bench.command().args(["--log-level", "loud"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("expected one of off, error"));
+}
+
+#[tokio::test]
+async fn a_cluster_that_does_not_answer_does_not_end_it_and_a_signal_does() {
+    let bench = Bench::without_kubernetes().await;
+    for name in ["TERM", "INT"] {
+        let daemon = bench.start().await;
+        let socket = bench.path("control.sock").display().to_string();
+        let asked = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+            .args(["status", "--socket", &socket])
+            .output()
+            .await
+            .unwrap();
+        let shown = String::from_utf8(asked.stdout).unwrap();
+        assert!(shown.contains("waits for its first look"), "{shown}");
+        daemon.signal(name).await;
+        let (status, said) = daemon.ends().await;
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains(&format!("signal=\"SIG{name}\"")), "{said}");
+        assert!(!bench.path("control.sock").exists(), "the socket goes with its daemon");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_daemons_socket_is_replaced_and_a_living_ones_is_not() {
+    let bench = Bench::without_kubernetes().await;
+    let killed = bench.start().await;
+    killed.signal("KILL").await;
+    assert_eq!(killed.ends().await.0, None);
+    assert!(bench.path("control.sock").exists());
+    let living = bench.start().await;
+    let (status, said) = bench.refused().await;
+    assert_eq!(status, 7, "{said}");
+    assert!(said.contains("another daemon already answers") && said.contains("--socket"), "{said}");
+    living.signal("TERM").await;
+    assert_eq!(living.ends().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_broken_configuration_is_not_taken_up_and_a_good_one_is() {
+    let bench = Bench::without_kubernetes().await;
+    let mut daemon = bench.start().await;
+    bench.change("\"1s\"", "\"0s\"");
+    daemon.signal("HUP").await;
+    daemon.says("the old one stays in force").await;
+    daemon.says("config.toml:1:17").await;
+    let status = bench.shows(|status| status.problems.contains_key("configuration")).await;
+    assert!(
+        status.problems["configuration"].contains("`scan_interval` must be longer than zero"),
+        "{status:#?}"
+    );
+    bench.configure(POOL);
+    bench.change("scan_interval", "cluster = \"other\"\nscan_interval");
+    bench.write("token", "00000000-0000-0000-0000-000000000000", 0o600);
+    daemon.signal("HUP").await;
+    daemon.says("`cluster` has changed, which needs a restart").await;
+    daemon.says("the API token has changed, which needs a restart").await;
+    daemon.says("the configuration is taken up").await;
+    let said = "a restart is needed to take up `cluster`, the API token";
+    bench.shows(|status| status.problems.get("configuration").is_some_and(|it| it == said)).await;
+    bench.configure(POOL);
+    bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
+    daemon.signal("HUP").await;
+    bench.shows(|status| !status.problems.contains_key("configuration")).await;
+    daemon.signal("TERM").await;
+    let (status, said) = daemon.ends().await;
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[tokio::test]
+async fn with_both_clusters_its_rounds_begin_and_a_reload_reaches_them() {
+    let bench = Bench::demo().await;
+    let mut daemon = bench.start().await;
+    daemon.says("rounds begin").await;
+    let status = bench.shows(|status| !status.pools.is_empty()).await;
+    assert!(status.ready && status.problems.is_empty(), "{status:#?}");
+    assert_eq!((status.mode.as_str(), status.pools[0].max, status.pools[0].slots_free), ("active", 3, 10));
+    bench.change("max = 3", "max = 7");
+    daemon.signal("HUP").await;
+    bench.shows(|status| status.pools.iter().any(|pool| pool.max == 7)).await;
+    daemon.signal("TERM").await;
+    let (status, said) = daemon.ends().await;
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[tokio::test]
+async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
+    let bench = Bench::without_kubernetes().await;
+    let path = bench.path("notify.sock");
+    let systemd = UnixDatagram::bind(&path).unwrap();
+    systemd.set_read_timeout(Some(LONG)).unwrap();
+    let mut command = bench.command();
+    let mut child = command
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "300000")
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = until(&systemd, "WATCHDOG=1").await;
+    assert!(started.contains("READY=1") && started.contains("STATUS="), "{started}");
+    let id = child.id().unwrap().to_string();
+    let send = async |name: &str| {
+        assert!(Command::new("kill").args(["-s", name, &id]).status().await.unwrap().success());
+    };
+    send("HUP").await;
+    let reloaded = until(&systemd, "READY=1").await;
+    assert!(reloaded.contains("RELOADING=1") && reloaded.contains("MONOTONIC_USEC="), "{reloaded}");
+    send("TERM").await;
+    until(&systemd, "STOPPING=1").await;
+    assert!(child.wait().await.unwrap().success());
+}
+
+/// What systemd is told, up to this text.
+async fn until(systemd: &UnixDatagram, text: &'static str) -> String {
+    let systemd = systemd.try_clone().unwrap();
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut told = String::new();
+        while !told.contains(text) {
+            let mut message = [0; 4096];
+            let length = systemd.recv(&mut message).unwrap();
+            told.push_str(std::str::from_utf8(&message[..length]).unwrap());
+        }
+        told
+    });
+    reading.await.unwrap()
+}

@@ -1,0 +1,15 @@
+//! The whole daemon between an embedded Proxmox VE and an embedded Kubernetes, under virtual time: one file a theme.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at what it did not expect"
+)]
+
+mod economy;
+mod outages;
+mod restarts;
+mod scale_down;
+mod scale_up;
+mod stage;

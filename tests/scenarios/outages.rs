@@ -1,0 +1,94 @@
+//! One side or the other is away for minutes: nothing is lost, nothing is done twice, and it goes on by itself.
+
+use std::time::Duration;
+
+use world::proxmox::{Effect, Fault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(2);
+
+#[tokio::test(start_paused = true)]
+async fn proxmox_is_away_for_minutes_before_pods_wait() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage.pve.set_away(true);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.deploy("web", 2, "1500m", "1Gi");
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    assert!(stage.status().problems.contains_key("proxmox"), "{:?}", stage.status().problems);
+    stage.pve.set_away(false);
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(stage.vms(9100..=9109).len(), 2);
+    stage.until("nothing is wrong", SOON, |stage| stage.status().problems.is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxmox_goes_away_while_a_machine_is_made() {
+    for after in [1, 3, 5, 10, 14, 20] {
+        let stage = Stage::running(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        stage.pve.set_away(true);
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        stage.pve.set_away(false);
+        let what = format!("the pod runs, Proxmox away after {after} s");
+        stage.until(&what, Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
+        stage
+            .until("nothing is left over", SOON, |stage| {
+                stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1
+            })
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubernetes_goes_away_while_a_machine_is_made() {
+    for after in [1, 3, 5, 10, 14, 20, 25] {
+        let stage = Stage::running(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        stage.kube.set_away(true);
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        stage.kube.set_away(false);
+        let what = format!("the pod runs, Kubernetes away after {after} s");
+        stage.until(&what, Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
+        stage
+            .until("nothing is left over", SOON, |stage| {
+                stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1
+            })
+            .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kubernetes_is_away_when_the_daemon_starts() {
+    let mut stage = Stage::new(ONE_POOL);
+    stage.kube.set_away(true);
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert!(stage.status().problems.contains_key("kubernetes"), "{:?}", stage.status().problems);
+    stage.kube.set_away(false);
+    stage.until("the pod runs", Duration::from_mins(3), |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_clone_answer_is_lost_and_still_each_vm_is_made_once() {
+    let stage = Stage::running(ONE_POOL);
+    let lost =
+        |effect| Fault { method: "POST".into(), path: "/nodes/*/qemu/*/clone".into(), times: 1, effect };
+    stage.pve.inject(lost(Effect::WorkThenLose));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", Duration::from_mins(4), |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_history_of_kubernetes_is_lost() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage.kube.expire_resource_versions();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}

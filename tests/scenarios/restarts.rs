@@ -1,0 +1,87 @@
+//! The daemon is killed at every one of its calls, after it was carried out and before its answer came; another goes on.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::stage::{ONE_POOL, Stage};
+
+/// The calls are shared out among so many tests, which run side by side.
+const SHARDS: usize = 4;
+
+async fn a_creation_goes_on(shard: usize) {
+    let calls = {
+        let stage = Stage::running(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("all is done", Duration::from_mins(3), all_there).await;
+        stage.calls.load(Ordering::SeqCst)
+    };
+    assert!(calls > 40, "{calls}");
+    for last in (1..=calls).skip(shard).step_by(SHARDS) {
+        let mut stage = Stage::new(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.start_until(last);
+        stage.until("the wires are cut", Duration::from_mins(3), Stage::is_cut).await;
+        stage.kill();
+        stage.start();
+        let what = format!(
+            "the pod runs, and one VM and its record are left, after a kill at call {last} of {calls}"
+        );
+        stage.until(&what, Duration::from_mins(10), all_there).await;
+    }
+}
+
+async fn a_removal_goes_on(shard: usize) {
+    let (before, after) = {
+        let stage = Stage::running(&quick());
+        up_and_idle(&stage).await;
+        let before = stage.calls.load(Ordering::SeqCst);
+        stage.until("nothing is left", Duration::from_mins(10), all_gone).await;
+        (before, stage.calls.load(Ordering::SeqCst))
+    };
+    for last in (before + 1..=after).skip(shard).step_by(SHARDS) {
+        let mut stage = Stage::new(&quick());
+        stage.start_until(last);
+        up_and_idle(&stage).await;
+        stage.until("the wires are cut", Duration::from_mins(10), Stage::is_cut).await;
+        stage.kill();
+        stage.start();
+        let what = format!("nothing is left after a kill at call {last} of {before}..{after}");
+        stage.until(&what, Duration::from_mins(10), all_gone).await;
+    }
+}
+
+/// A node goes after a minute.
+fn quick() -> String {
+    ONE_POOL.replace("[[pool]]", "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]")
+}
+
+/// One node is there and nobody needs it any more.
+async fn up_and_idle(stage: &Stage) {
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("all is done", Duration::from_mins(3), all_there).await;
+    stage.kube.scale("default", "web", 0);
+}
+
+fn all_there(stage: &Stage) -> bool {
+    stage.running_pods() == 1 && stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1
+}
+
+fn all_gone(stage: &Stage) -> bool {
+    stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty()
+}
+
+macro_rules! shards {
+    ($of:ident: $($name:ident $number:literal),*) => {
+        $(
+            #[tokio::test(start_paused = true)]
+            async fn $name() {
+                $of($number).await;
+            }
+        )*
+    };
+}
+
+shards!(a_creation_goes_on: a_creation_goes_on_after_a_kill_at_every_call 0, a_creation_goes_on_after_a_kill_at_every_call_1 1,
+    a_creation_goes_on_after_a_kill_at_every_call_2 2, a_creation_goes_on_after_a_kill_at_every_call_3 3);
+shards!(a_removal_goes_on: a_removal_goes_on_after_a_kill_at_every_call 0, a_removal_goes_on_after_a_kill_at_every_call_1 1,
+    a_removal_goes_on_after_a_kill_at_every_call_2 2, a_removal_goes_on_after_a_kill_at_every_call_3 3);

@@ -1,0 +1,205 @@
+//! Pods that cannot be scheduled get nodes.
+
+use std::time::Duration;
+
+use serde_json::json;
+use world::guest::GuestFaults;
+use world::proxmox::spec::{ClusterSpec, VmSpec};
+
+use world::kubernetes::spec::KubeSpec;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(2);
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_scales_from_zero_for_a_pod_that_fits_nowhere() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.ready_nodes("workers").len(), 1);
+    assert_eq!(stage.vms(9100..=9109), [9100]);
+    let config = stage.pve.vm(9100).unwrap().config;
+    assert_eq!(config["cores"], "2");
+    assert_eq!(config["memory"], "4096");
+    assert_eq!(config["ipconfig0"], "ip=10.10.10.11/24,gw=10.10.10.1");
+    // The token is gone with the join, and only the record of the machine is left.
+    stage.until("the token is gone", SOON, |stage| stage.leftovers() == ["machine-workers-9100"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_round_makes_all_nodes_that_many_pods_need() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 4, "1500m", "1Gi");
+    let took = stage.until("four pods run", SOON, |stage| stage.running_pods() == 4).await;
+    assert_eq!(stage.ready_nodes("workers").len(), 4);
+    // Side by side, not one after the other.
+    assert!(took < Duration::from_secs(45), "{took:?}");
+    stage.throughout("there are four", SOON, |stage| stage.vms(9100..=9109).len() == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_pools_grow_at_once_for_pods_that_only_one_of_them_can_take() {
+    let text = format!(
+        "{ONE_POOL}{}",
+        r#"
+[[pool]]
+name = "large"
+max = 3
+cores = 8
+memory = "16GiB"
+template = 9000
+vmids = "9200-9209"
+addresses = "10.10.10.31-10.10.10.40"
+prefix = 24
+gateway = "10.10.10.1"
+labels = { size = "large" }
+taints = ["dedicated=large:NoSchedule"]
+"#
+    );
+    let stage = Stage::running(&text);
+    stage.deploy("web", 2, "1500m", "1Gi");
+    let spec = json!({
+        "nodeSelector": { "size": "large" },
+        "tolerations": [{ "key": "dedicated", "operator": "Exists" }],
+    });
+    stage.deploy_with("db", 2, "6", "4Gi", &spec);
+    stage.until("all pods run", SOON, |stage| stage.running_pods() == 4).await;
+    assert_eq!((stage.ready_nodes("workers").len(), stage.ready_nodes("large").len()), (2, 2));
+    let large = stage.kube.get("Node", "", &stage.ready_nodes("large")[0]).unwrap();
+    assert_eq!(large["metadata"]["labels"]["size"], "large");
+    assert_eq!(
+        large["spec"]["taints"],
+        json!([{ "key": "dedicated", "value": "large", "effect": "NoSchedule" }])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_at_its_maximum_grows_no_further_and_says_so() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 9, "1500m", "1Gi");
+    stage.until("five pods run", SOON, |stage| stage.running_pods() == 5).await;
+    stage
+        .throughout("there are five", Duration::from_mins(10), |stage| stage.vms(9100..=9109).len() == 5)
+        .await;
+    let waiting = stage.status().pods;
+    assert_eq!(waiting.len(), 4, "{waiting:?}");
+    assert!(waiting.iter().all(|pod| pod.why.contains("max")), "{waiting:?}");
+}
+
+/// The demo cluster, its template with these faults inside of each clone.
+fn faulty(faults: GuestFaults) -> ClusterSpec {
+    let mut cluster = ClusterSpec::demo();
+    for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == 9000) {
+        vm.faults = faults.clone();
+    }
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_agent_never_answers_is_destroyed_and_its_pool_backs_off() {
+    let cluster = faulty(GuestFaults { agent_never: true, ..GuestFaults::default() });
+    let mut stage = Stage::of(ONE_POOL, cluster, KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("a VM is there", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
+    let gone =
+        stage.until("it is gone", Duration::from_mins(12), |stage| stage.vms(9100..=9109).is_empty()).await;
+    assert!(gone > Duration::from_mins(5), "the agent has its time: {gone:?}");
+    stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
+    stage
+        .throughout("the pool backs off", Duration::from_mins(4), |stage| stage.vms(9100..=9109).is_empty())
+        .await;
+    let status = stage.status();
+    assert!(status.pools[0].backoff.is_some(), "{:?}", status.pools);
+    stage
+        .until("it is tried again", Duration::from_mins(3), |stage| !stage.vms(9100..=9109).is_empty())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_that_fails_costs_one_vm_and_says_what_kubeadm_said() {
+    let text = "error execution phase preflight: the container runtime is not running".to_owned();
+    let cluster = faulty(GuestFaults { join_fails: Some(text), ..GuestFaults::default() });
+    let mut stage = Stage::of(ONE_POOL, cluster, KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage
+        .until("the machine has failed", SOON, |stage| {
+            stage
+                .status()
+                .decisions
+                .iter()
+                .any(|one| one.what.contains("the container runtime is not running"))
+        })
+        .await;
+    stage
+        .until("nothing is left", SOON, |stage| {
+            stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_vm_on_one_of_the_vmids_is_left_alone_and_another_one_is_taken() {
+    let mut cluster = ClusterSpec::demo();
+    cluster.vms.push(VmSpec::machine(9100, "pve2", "somebody-elses"));
+    let mut stage = Stage::of(ONE_POOL, cluster, KubeSpec::demo());
+    stage.start();
+    let before = stage.pve.vm(9100);
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
+    assert_eq!(stage.pve.vm(9100), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_vm_that_takes_the_vmid_at_the_last_moment_is_left_alone() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("the daemon has looked", SOON, |stage| stage.status().rounds > 1).await;
+    // Made right after the daemon's look at Proxmox, so that only the clone finds out.
+    assert!(stage.pve.create_by_hand(VmSpec::machine(9100, "pve2", "somebody-elses")));
+    let before = stage.pve.vm(9100);
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.pve.vm(9100), before);
+    assert_eq!(stage.vms(9100..=9109).len(), 2);
+    stage.until("one record is left", SOON, |stage| stage.leftovers().len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_host_that_goes_offline_get_nodes_on_another() {
+    let stage = Stage::running(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\""));
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let vmid = stage.vms(9100..=9109)[0];
+    let host = stage.pve.vm(vmid).unwrap().node;
+    stage.pve.power_off_host(&host);
+    let lost = stage.ready_nodes("workers");
+    // 47 s until the node is unreachable, 300 s until its pods are deleted, then the new node.
+    stage
+        .until("the pod runs elsewhere", Duration::from_mins(10), |stage| {
+            let ready = stage.ready_nodes("workers");
+            !ready.is_empty() && ready != lost && stage.running_pods() == 1
+        })
+        .await;
+    let others: Vec<u32> = stage.vms(9100..=9109).into_iter().filter(|other| *other != vmid).collect();
+    assert_eq!(others.len(), 1);
+    assert_ne!(stage.pve.vm(others[0]).unwrap().node, host);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_only_template_is_on_a_host_that_is_offline_says_so_and_waits_for_it() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage.pve.power_off_host("pve1");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.deploy("web", 1, "1", "1Gi");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let status = stage.status();
+    let why = status.pools[0].backoff.clone().unwrap_or_default();
+    assert!(why.contains("while its host is offline"), "{why}");
+    assert!(stage.leftovers().is_empty(), "{:?}", stage.leftovers());
+    stage.pve.power_on_host("pve1");
+    stage.until("the pod runs", Duration::from_mins(4), |stage| stage.running_pods() == 1).await;
+}

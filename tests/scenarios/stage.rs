@@ -1,0 +1,367 @@
+//! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use pve_autoscaler::clock::{Clock, TokioClock};
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::daemon::{self, Deps};
+use pve_autoscaler::kubernetes::Cluster;
+use pve_autoscaler::machines::{NoProbe, Probe};
+use pve_autoscaler::observability::{Board, Status};
+use pve_autoscaler::proxmox::{Client, Settings, Transport};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::{BoxError, service_fn};
+use world::clock::WorldClock;
+use world::guest::control_plane::ControlPlane;
+use world::kubernetes::Kube;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::Pve;
+use world::proxmox::spec::ClusterSpec;
+use world::serve::{Body, tls::ServerTls};
+
+/// When the world begins.
+const BEGINNING: &str = "2026-11-21T00:00:00Z";
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One pool of small nodes that scales from zero.
+pub const ONE_POOL: &str = r#"
+cluster = "lab"
+[proxmox]
+endpoints = ["https://127.0.0.1:8006"]
+token_id = "autoscaler@pve!agent"
+token_file = "/unused"
+ca = "system"
+resource_pool = "k8s-workers"
+[kubernetes]
+kubeconfig_file = "/unused"
+[bootstrap]
+method = "kubeadm"
+[[pool]]
+name = "workers"
+max = 5
+cores = 2
+memory = "4GiB"
+template = 9000
+vmids = "9100-9109"
+addresses = "10.10.10.11-10.10.10.20"
+prefix = 24
+gateway = "10.10.10.1"
+dns = ["10.10.10.1"]
+bridge = "vmbr0"
+"#;
+
+/// Everything that a scenario plays on.
+pub struct Stage {
+    pub pve: Pve,
+    pub kube: Kube,
+    pub board: Board,
+    config: watch::Sender<Arc<Config>>,
+    clock: TokioClock,
+    instance: Option<Instance>,
+    started: u64,
+    /// Calls of all instances so far.
+    pub calls: Arc<AtomicU64>,
+    /// Whether the daemon sees guests come up on the network.
+    pub probes: bool,
+}
+
+struct Instance {
+    cancel: CancellationToken,
+    running: JoinHandle<()>,
+    link: Link,
+}
+
+/// The wires of one instance: once they are cut, nothing of what it still does reaches anybody.
+#[derive(Clone)]
+struct Link {
+    cut: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    /// Cuts the wires after this call was carried out, its answer lost.
+    last: Arc<AtomicU64>,
+}
+
+impl Link {
+    async fn pass<R>(&self, call: impl Future<Output = R>) -> R {
+        if self.cut.load(Ordering::SeqCst) {
+            return std::future::pending().await;
+        }
+        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let answer = call.await;
+        if number >= self.last.load(Ordering::SeqCst) {
+            self.cut.store(true, Ordering::SeqCst);
+        }
+        if self.cut.load(Ordering::SeqCst) { std::future::pending().await } else { answer }
+    }
+}
+
+/// Sees guests through the embedded network.
+struct Network(Pve);
+
+impl Probe for Network {
+    fn booted(&self, address: std::net::IpAddr) -> BoxFuture<'_, Option<bool>> {
+        let open = self.0.guest_tcp_open(&address.to_string());
+        Box::pin(async move { Some(open) })
+    }
+}
+
+impl Stage {
+    /// The demo clusters, with this configuration; the daemon does not run yet. Must be called inside a tokio runtime.
+    pub fn new(text: &str) -> Self {
+        Self::of(text, ClusterSpec::demo(), KubeSpec::demo())
+    }
+
+    /// Clusters of this shape.
+    pub fn of(text: &str, cluster: ClusterSpec, kube: KubeSpec) -> Self {
+        let base = BEGINNING.parse().unwrap();
+        let world = WorldClock::starting_at(base);
+        let tls = ServerTls::for_loopback("Kubernetes lab CA").unwrap();
+        let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
+        let kube = Kube::new(kube, world.clone(), 11);
+        let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
+        let pve = Pve::new(cluster, world, 7, control_plane);
+        kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
+        let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+        Self {
+            pve,
+            kube,
+            board: Board::default(),
+            config: watch::Sender::new(Arc::new(config)),
+            clock: TokioClock::starting_at(base),
+            instance: None,
+            started: 0,
+            calls: Arc::default(),
+            probes: true,
+        }
+    }
+
+    /// The world's time.
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// The same, with the daemon running.
+    pub fn running(text: &str) -> Self {
+        let mut stage = Self::new(text);
+        stage.start();
+        stage
+    }
+
+    /// Starts the daemon.
+    pub fn start(&mut self) {
+        self.start_until(u64::MAX);
+    }
+
+    /// Starts the daemon; its wires are cut after so many calls of all instances together.
+    pub fn start_until(&mut self, last: u64) {
+        self.started += 1;
+        self.board = Board::default();
+        let link =
+            Link { cut: Arc::default(), calls: self.calls.clone(), last: Arc::new(AtomicU64::new(last)) };
+        let cancel = CancellationToken::new();
+        let deps = Deps {
+            config: self.config.subscribe(),
+            proxmox: self.proxmox(&link),
+            kubernetes: self.kubernetes(&link),
+            clock: Arc::new(self.clock),
+            probe: if self.probes { Arc::new(Network(self.pve.clone())) } else { Arc::new(NoProbe) },
+            seed: self.started,
+            instance: format!("pve{}", self.started),
+            board: self.board.clone(),
+        };
+        let running = tokio::spawn(daemon::run(deps, cancel.clone()));
+        self.instance = Some(Instance { cancel, running, link });
+    }
+
+    /// Whether the wires of the daemon that was started last are cut.
+    pub fn is_cut(&self) -> bool {
+        self.instance.as_ref().is_none_or(|instance| instance.link.cut.load(Ordering::SeqCst))
+    }
+
+    /// Ends the daemon as SIGTERM does.
+    pub async fn stop(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            instance.cancel.cancel();
+            tokio::time::timeout(Duration::from_mins(1), instance.running)
+                .await
+                .expect("the daemon ends soon")
+                .unwrap();
+        }
+    }
+
+    /// Ends the daemon as SIGKILL does: whatever is under way is torn off.
+    pub fn kill(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            instance.link.cut.store(true, Ordering::SeqCst);
+            instance.running.abort();
+            instance.cancel.cancel();
+        }
+    }
+
+    /// Gives the daemon another configuration, as SIGHUP does.
+    pub fn reload(&self, text: &str) {
+        let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
+        self.config.send_replace(Arc::new(config));
+    }
+
+    fn proxmox(&self, link: &Link) -> Client {
+        let (pve, link) = (self.pve.clone(), link.clone());
+        let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
+            let (pve, link) = (pve.clone(), link.clone());
+            async move {
+                let answer = link.pass(pve.handle(request)).await;
+                let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
+                let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
+                Ok::<_, BoxError>(Response::from_parts(parts, bytes))
+            }
+        }));
+        let settings = Settings {
+            endpoints: vec!["https://127.0.0.1:8006".to_owned()],
+            token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
+            agent_lane: 1,
+            lifecycle_lane: 2,
+            linked_clones: 4,
+            full_clones: 2,
+        };
+        Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET)).unwrap()
+    }
+
+    fn kubernetes(&self, link: &Link) -> Cluster {
+        let (kube, link) = (self.kube.clone(), link.clone());
+        let service = service_fn(move |mut request: Request<Bytes>| {
+            let (kube, link) = (kube.clone(), link.clone());
+            async move {
+                let token = format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN);
+                request.headers_mut().insert("authorization", token.parse()?);
+                let answer: Response<Body> =
+                    link.pass(kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
+                Ok::<_, BoxError>(
+                    answer.map(|body| body.map_err(|_| BoxError::from("cut off")).boxed_unsync()),
+                )
+            }
+        });
+        Cluster::with_service(service, "pve-autoscaler").with_clock(Arc::new(self.clock))
+    }
+
+    /// What the daemon shows.
+    pub fn status(&self) -> Status {
+        self.board.status()
+    }
+
+    /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes longer.
+    pub async fn until(&self, what: &str, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let started = Instant::now();
+        while !is_so(self) {
+            assert!(started.elapsed() <= limit, "waited {limit:?} until {what}; {}", self.scene());
+            tokio::time::sleep(LOOK).await;
+        }
+        started.elapsed()
+    }
+
+    /// Sees to it that something stays so for a time.
+    pub async fn throughout(&self, what: &str, time: Duration, is_so: impl Fn(&Self) -> bool) {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            assert!(
+                is_so(self),
+                "after {:?} it was no more so that {what}; {}",
+                started.elapsed(),
+                self.scene()
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a failed scenario leaves to look at.
+    pub fn scene(&self) -> String {
+        let status = self.status();
+        let vms: Vec<String> = self
+            .pve
+            .vmids()
+            .into_iter()
+            .filter_map(|vmid| Some(format!("{vmid}: {:?}", self.pve.vm(vmid)?.config.get("name"))))
+            .collect();
+        format!(
+            "problems {:?}\nmachines {:#?}\npools {:#?}\nnodes {:?}\npods {:?}\ndecisions {:#?}\nvms {vms:?}",
+            status.problems, status.machines, status.pools, status.nodes, status.pods, status.decisions
+        )
+    }
+
+    /// Makes a Deployment whose pods want this much.
+    pub fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
+        self.deploy_with(name, replicas, cpu, memory, &json!({}));
+    }
+
+    /// The same, with more in the pods' spec.
+    pub fn deploy_with(&self, name: &str, replicas: u32, cpu: &str, memory: &str, spec: &Value) {
+        let mut deployment = json!({
+            "kind": "Deployment",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "replicas": replicas,
+                "selector": { "matchLabels": { "app": name } },
+                "template": {
+                    "metadata": { "labels": { "app": name } },
+                    "spec": { "containers": [{
+                        "name": "main",
+                        "image": "registry.k8s.io/pause",
+                        "resources": { "requests": { "cpu": cpu, "memory": memory } },
+                    }]},
+                },
+            },
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            deployment["spec"]["template"]["spec"][field] = value.clone();
+        }
+        self.kube.apply(&deployment).unwrap();
+    }
+
+    /// Names of the ready Nodes of a pool.
+    pub fn ready_nodes(&self, pool: &str) -> Vec<String> {
+        let nodes = self.kube.list("Node");
+        let of_pool = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == pool);
+        of_pool.filter(|node| is_ready(node)).map(|node| name(node)).collect()
+    }
+
+    /// How many pods run.
+    pub fn running_pods(&self) -> usize {
+        let pods = self.kube.list("Pod");
+        pods.iter().filter(|pod| pod["status"]["phase"] == "Running").filter(|pod| is_ready(pod)).count()
+    }
+
+    /// Ids of the VMs within a range.
+    pub fn vms(&self, range: std::ops::RangeInclusive<u32>) -> Vec<u32> {
+        self.pve.vmids().into_iter().filter(|vmid| range.contains(vmid)).collect()
+    }
+
+    /// Records of machines and bootstrap tokens: what must be gone when a machine is.
+    pub fn leftovers(&self) -> Vec<String> {
+        let maps = self.kube.list("ConfigMap");
+        let records = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));
+        let secrets = self.kube.list("Secret");
+        let tokens = secrets.iter().map(|one| name(one)).filter(|name| name.starts_with("bootstrap-token-"));
+        records.chain(tokens).collect()
+    }
+}
+
+/// `metadata.name`.
+pub fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether an object is Ready.
+pub fn is_ready(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
