@@ -66,6 +66,7 @@ impl Daemon {
             token_id: None,
             node_uid: None,
             cordoned: false,
+            clone_in_doubt: false,
             entered: BTreeMap::from([(Phase::Requested, now)]),
             pods: machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect(),
         };

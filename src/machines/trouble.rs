@@ -96,6 +96,11 @@ impl Trouble {
         }
     }
 
+    /// Whether a call failed and may have been carried out all the same, in part or in whole.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Proxmox(error) if matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown))
+    }
+
     /// Whether it may pass by itself.
     fn passes(&self) -> bool {
         match self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::bench::{Bench, POOL, cluster};
 
 /// Instants at which the process is killed, in each direction.
-const KILLS: u32 = 25;
+const KILLS: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
