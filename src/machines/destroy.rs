@@ -64,17 +64,15 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
                 tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
                 return Ok(None);
             }
-            Sight::Absent => match elsewhere(ctx, machine).await? {
-                Some(host) => {
-                    tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
-                    machine.change(ctx, |record| record.host = host).await?;
-                    continue;
-                }
-                None => {
+            Sight::Absent => {
+                let Some(host) = elsewhere(ctx, machine).await? else {
                     not_hidden(ctx, machine).await?;
                     return Ok(None);
-                }
-            },
+                };
+                tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
+                machine.change(ctx, |record| record.host = host).await?;
+                continue;
+            }
         }
         machine.say(ctx, "the VM is locked by another operation");
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;

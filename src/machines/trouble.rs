@@ -7,6 +7,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::bootstrap::SshError;
+use crate::causes::chain;
 use crate::kubernetes::{self, ErrorKind, RecordError};
 use crate::proxmox::{self, Kind};
 
@@ -158,12 +159,6 @@ impl From<RecordError> for Trouble {
             RecordError::Kubernetes { source, .. } => Self::Kubernetes(source),
         }
     }
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// A time in words: `90 s`, `5 min`.

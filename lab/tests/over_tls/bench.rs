@@ -1,12 +1,13 @@
 //! Clusters that are quick, and the daemon between them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::clusters::Clusters;
 use lab::{configuration, daemon};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Child;
+use tokio::time::Instant;
 use world::guest::GuestFaults;
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::proxmox::spec::{ClusterSpec, Timings};
@@ -14,7 +15,7 @@ use world::proxmox::spec::{ClusterSpec, Timings};
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 /// Far more than anything here takes.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_mins(1);
 
 /// Removals after two seconds, failures after a few.
 pub const QUICK: &str = r#"
