@@ -8,13 +8,16 @@ use super::{
     Kube,
     access::{self, Identity},
     discovery,
-    hands::{self, CallRecord, Effect},
+    hands::{CallRecord, Effect},
     path::{self, Query, Route, Target},
     refusal::{Refusal, Said},
     state::State,
     watch, write,
 };
-use crate::serve::{Body, NoAnswer, full};
+use crate::{
+    fault,
+    serve::{Body, NoAnswer, full},
+};
 
 /// Answers one request, with the faults that tests have asked for.
 pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
@@ -26,7 +29,7 @@ pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Respo
         }
         state.spec.timings.request
     };
-    let effect = hands::take_fault(&mut kube.state(), &parts.method, parts.uri.path());
+    let effect = fault::take(&mut kube.state().faults, parts.method.as_str(), parts.uri.path());
     tokio::time::sleep(time).await;
     if kube.state().away {
         return Err(NoAnswer);

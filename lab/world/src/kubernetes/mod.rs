@@ -50,6 +50,7 @@ mod reactions;
 mod read;
 mod refusal;
 mod removal;
+pub mod samples;
 mod scale;
 mod scheduler;
 mod selector;
