@@ -127,9 +127,13 @@ impl Call<'_> {
         match parts.method {
             Method::GET | Method::HEAD if named => state.read(route, query, form).map(|found| (200, found)),
             Method::GET | Method::HEAD => state.list(route, query, form).map(|found| (200, found)),
+            Method::POST | Method::PUT if !is_json(path::content_type(&parts.headers)) => {
+                let text = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+                Err(Refusal::new(415, "UnsupportedMediaType", text, Value::Null))
+            }
             Method::POST => match route.kind.plural {
                 "selfsubjectaccessreviews" => Ok((201, State::review(who, parsed(body)?))),
-                "selfsubjectreviews" => Ok((201, about(who))),
+                "selfsubjectreviews" => Ok((201, about(who, &state.stamp()))),
                 _ => state.make(route, query, body).map(|made| (201, made)),
             },
             Method::PUT => state.update(route, query, body).map(|written| (200, written)),
@@ -144,15 +148,19 @@ impl Call<'_> {
     }
 }
 
+fn is_json(media: &str) -> bool {
+    media.is_empty() || media == "application/json"
+}
+
 fn parsed(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))
 }
 
-fn about(who: &Identity) -> Value {
+fn about(who: &Identity, now: &str) -> Value {
     json!({
         "kind": "SelfSubjectReview",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {},
+        "metadata": { "creationTimestamp": now },
         "status": { "userInfo": { "username": who.name, "groups": who.groups } },
     })
 }

@@ -57,6 +57,10 @@ fn about(version: &str) -> Value {
     json!({
         "major": major,
         "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |minor| minor.saturating_sub(1)).to_string(),
         "gitVersion": version,
         "gitCommit": "",
         "gitTreeState": "clean",

@@ -48,9 +48,8 @@ impl State {
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for (key, facts) in queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
+            // The API server has told it so when it was made.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
-                let message = "Scheduling is blocked due to non-empty scheduling gates";
-                self.not_scheduled(&key, "SchedulingGated", message);
                 continue;
             }
             let outcome = match failed.get(&facts.class) {
@@ -60,7 +59,7 @@ impl State {
             match outcome {
                 Outcome::Bound(at) => {
                     if let Some(place) = places.get(at) {
-                        self.bind_pod(&key, &place.name);
+                        self.bind_pod(&key, &place.name, true);
                     }
                 }
                 Outcome::Unschedulable(message) => {
@@ -103,21 +102,19 @@ impl State {
         }
     }
 
-    /// Binds a pod to a node, as the scheduler does.
-    pub(super) fn bind_pod(&mut self, key: &Key, node: &str) {
+    /// Binds a pod to a node; the scheduler tells so in an event.
+    pub(super) fn bind_pod(&mut self, key: &Key, node: &str, by_scheduler: bool) {
         let now = self.stamp();
         let bound = self.edit(&POD, key, |pod| {
             pod["spec"]["nodeName"] = json!(node);
-            let generation = pod["metadata"]["generation"].clone();
             let condition = json!({
                 "type": "PodScheduled",
-                "observedGeneration": generation,
                 "status": "True",
                 "lastProbeTime": null,
             });
             object::set_condition(pod, condition, &now);
         });
-        if let Some(pod) = bound {
+        if let Some(pod) = bound.filter(|_| by_scheduler) {
             let text = format!("Successfully assigned {}/{} to {node}", key.0, key.1);
             self.note_event(&pod, "Normal", "Scheduled", "Binding", COMPONENT, &text);
         }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    KubeEvent,
+    KubeEvent, admission,
     hands::{CallRecord, Fault},
     kinds::Kind,
     kubelet::Kubelet,
@@ -229,6 +229,9 @@ impl State {
         let (uid, now) = (self.new_uid(), self.stamp());
         object::set_meta(object, "uid", json!(uid));
         object::set_meta(object, "creationTimestamp", json!(now));
+        if kind.plural == "pods" && !object::list(object, "/spec/schedulingGates").is_empty() {
+            admission::mark_gated(object, &now);
+        }
         object::drop_meta(object, "resourceVersion");
         if kind.generation {
             object::set_meta(object, "generation", json!(1));
