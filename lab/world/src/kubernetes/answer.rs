@@ -10,6 +10,7 @@ use super::{
     discovery,
     hands::{self, CallRecord, Effect},
     path::{self, Query, Route, Target},
+    protobuf,
     refusal::{Refusal, Said},
     state::State,
     watch, write,
@@ -94,6 +95,13 @@ fn attempt(kube: &Kube, parts: &Parts, body: &Bytes) -> Result<Response<Body>, R
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return Ok(response);
     }
+    let encoded = protobuf::to_json(body)?.map(|object| Bytes::from(object.to_string()));
+    let body = encoded.as_ref().unwrap_or(body);
+    let is_readable = encoded.is_some() || is_json(path::content_type(&parts.headers));
+    if matches!(parts.method, Method::POST | Method::PUT) && !is_readable {
+        let text = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        return Err(Refusal::new(415, "UnsupportedMediaType", text, Value::Null));
+    }
     let call = Call { who: &who, route: &route, query: &query, parts, body };
     let (status, object) = call.perform(&mut kube.state(), form)?;
     Ok(json_response(status, &object))
@@ -119,6 +127,11 @@ impl Call<'_> {
             Some("binding") if route.kind.plural == "pods" => {
                 return state.bind_by_hand(route, body).map(|done| (201, done));
             }
+            Some("log" | "exec" | "attach" | "portforward") if route.kind.plural == "pods" => {
+                let text =
+                    "the containers of this cluster are simulated: they write no logs and run no commands";
+                return Err(Refusal::new(501, "", text, Value::Null));
+            }
             Some("scale") => {
                 return state.scale(route, query, &parts.method, parts, body).map(|scale| (200, scale));
             }
@@ -127,10 +140,6 @@ impl Call<'_> {
         match parts.method {
             Method::GET | Method::HEAD if named => state.read(route, query, form).map(|found| (200, found)),
             Method::GET | Method::HEAD => state.list(route, query, form).map(|found| (200, found)),
-            Method::POST | Method::PUT if !is_json(path::content_type(&parts.headers)) => {
-                let text = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-                Err(Refusal::new(415, "UnsupportedMediaType", text, Value::Null))
-            }
             Method::POST => match route.kind.plural {
                 "selfsubjectaccessreviews" => Ok((201, State::review(who, parsed(body)?))),
                 "selfsubjectreviews" => Ok((201, about(who, &state.stamp()))),

@@ -267,6 +267,7 @@ pub(super) fn takes(route: &Route, method: &Method) -> bool {
         }
         (Some(_), Some(sub)) => match sub.as_str() {
             "eviction" | "binding" => *method == Method::POST,
+            "exec" | "attach" | "portforward" => matches!(*method, Method::GET | Method::POST),
             _ => matches!(*method, Method::GET | Method::PUT | Method::PATCH),
         },
     }
