@@ -48,7 +48,7 @@ pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
     ("03-pods-scheduling", 2, &["vol-now 1"], "the recording ends while PodGC is at work"),
     ("04-node-join-to-removal", 3, &["csr-(chance) 1"], NO_REQUESTS),
     ("04-node-join-to-removal", 5, &["events of worker-1 1"], "the end of a Node is told at once"),
-    ("04-node-join-to-removal", 27, &["n4-ds-(chance) 1"], "daemon pods are bound by their controller"),
+    ("04-node-join-to-removal", 27, &["n4-ds-(chance) 1"], "the daemon pod is bound before the watch begins"),
     (
         "04b-node-dead-with-pods",
         4,
