@@ -46,6 +46,7 @@ mod object;
 mod patch;
 mod path;
 mod pods;
+mod preemption;
 mod protobuf;
 mod quantity;
 mod reactions;

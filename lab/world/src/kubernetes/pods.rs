@@ -29,7 +29,7 @@ pub(super) struct Facts {
 }
 
 /// What the pods of a node take.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// Requests.
     pub requests: Amounts,
@@ -37,6 +37,37 @@ pub(super) struct Usage {
     pub count: i128,
     /// How often each host port is taken.
     pub ports: BTreeMap<(i64, String), usize>,
+}
+
+impl Usage {
+    /// Adds a pod.
+    pub fn put_on(&mut self, facts: &Facts) {
+        self.count += 1;
+        for (resource, amount) in &facts.requests {
+            *self.requests.entry(resource.clone()).or_default() += amount;
+        }
+        for port in &facts.ports {
+            *self.ports.entry(port.clone()).or_default() += 1;
+        }
+    }
+
+    /// Takes a pod away.
+    pub fn take_off(&mut self, facts: &Facts) {
+        self.count -= 1;
+        for (resource, amount) in &facts.requests {
+            if let Some(taken) = self.requests.get_mut(resource) {
+                *taken -= amount;
+            }
+        }
+        for port in &facts.ports {
+            if let Some(times) = self.ports.get_mut(port) {
+                *times -= 1;
+                if *times == 0 {
+                    self.ports.remove(port);
+                }
+            }
+        }
+    }
 }
 
 /// The indexes.
@@ -63,6 +94,12 @@ impl Pods {
     /// The pods that wait for the scheduler.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<Facts>)> {
         self.waiting.iter()
+    }
+
+    /// The pods that take room of a node.
+    pub fn counted_on(&self, node: &str) -> Vec<(Key, Arc<Facts>)> {
+        let keys = self.by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
     }
 
     /// What is taken of a node.
@@ -123,32 +160,12 @@ impl Pods {
     }
 
     fn put_on(&mut self, node: &str, facts: &Facts) {
-        let usage = self.usage.entry(node.into()).or_default();
-        usage.count += 1;
-        for (resource, amount) in &facts.requests {
-            *usage.requests.entry(resource.clone()).or_default() += amount;
-        }
-        for port in &facts.ports {
-            *usage.ports.entry(port.clone()).or_default() += 1;
-        }
+        self.usage.entry(node.into()).or_default().put_on(facts);
     }
 
     fn take_off(&mut self, node: &str, facts: &Facts) {
         let Some(usage) = self.usage.get_mut(node) else { return };
-        usage.count -= 1;
-        for (resource, amount) in &facts.requests {
-            if let Some(taken) = usage.requests.get_mut(resource) {
-                *taken -= amount;
-            }
-        }
-        for port in &facts.ports {
-            if let Some(times) = usage.ports.get_mut(port) {
-                *times -= 1;
-                if *times == 0 {
-                    usage.ports.remove(port);
-                }
-            }
-        }
+        usage.take_off(facts);
         if usage.count == 0 {
             self.usage.remove(node);
         }

@@ -253,7 +253,10 @@ impl State {
 
     /// Writes the successor of an object: counts its generation, removes it with its last finalizer.
     pub fn replace(&mut self, kind: &'static Kind, old: &Value, mut new: Value) -> Arc<Value> {
-        if kind.generation && old["spec"] != new["spec"] {
+        // A binding is no change of the spec.
+        let bound =
+            kind.plural == "pods" && old["spec"]["nodeName"].is_null() && !new["spec"]["nodeName"].is_null();
+        if kind.generation && old["spec"] != new["spec"] && !bound {
             let generation = object::number(old, "/metadata/generation").unwrap_or(0) + 1;
             object::set_meta(&mut new, "generation", json!(generation));
         }

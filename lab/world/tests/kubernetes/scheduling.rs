@@ -114,3 +114,37 @@ async fn a_pod_that_waits_is_bound_as_soon_as_there_is_room() {
     seconds(0.02).await;
     assert_eq!(condition(&client, "waits")["status"], "True");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_higher_priority_gets_the_room_of_others_and_no_more_than_it_needs() {
+    let client = Client::new(&["w1", "w2"]);
+    for (name, policy) in [("high", "PreemptLowerPriority"), ("polite", "Never")] {
+        let class = json!({ "kind": "PriorityClass", "metadata": { "name": name }, "value": 1000, "preemptionPolicy": policy });
+        client.apply(&class);
+    }
+    for (name, node) in [("d", "w2"), ("a", "w1"), ("b", "w1"), ("c", "w1")] {
+        let cpu = if node == "w2" { "4" } else { "1200m" };
+        client.apply(&pod(name, cpu, json!({ "nodeSelector": { "kubernetes.io/hostname": node } })));
+        seconds(5.0).await;
+    }
+    client.apply(&pod("polite", "1", json!({ "priorityClassName": "polite" })));
+    seconds(1.0).await;
+    let told = condition(&client, "polite")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(told.ends_with("preemption: not eligible due to preemptionPolicy=Never."), "{told}");
+    client.apply(&pod("high", "1", json!({ "priorityClassName": "high" })));
+    seconds(0.1).await;
+    let waits = client.kube.get("Pod", "default", "high").expect("the pod");
+    assert_eq!(waits["status"]["nominatedNodeName"], "w1", "the one whose victim started last");
+    let victim = client.kube.get("Pod", "default", "c").expect("still going");
+    assert!(victim["metadata"]["deletionTimestamp"].is_string());
+    let conditions = victim["status"]["conditions"].as_array().expect("conditions");
+    assert!(conditions.iter().any(|one| one["reason"] == "PreemptionByScheduler"));
+    seconds(5.0).await;
+    let there: Vec<_> = client.pods().into_iter().map(|(name, node, _)| format!("{name}@{node}")).collect();
+    assert_eq!(there, ["a@w1", "b@w1", "d@w2", "high@w1", "polite@"]);
+    assert!(
+        client.kube.get("Pod", "default", "high").expect("bound")["status"]
+            .get("nominatedNodeName")
+            .is_none()
+    );
+}

@@ -18,7 +18,6 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
         "the nodes' kubelets of the recording had registered before its watch cache began",
     ),
     ("02b-expired-and-restart", &[9, 10, 12], "the API server is whole at once when it is back"),
-    ("03-pods-scheduling", &[109, 110], NO_PREEMPTION),
     ("04-node-join-to-removal", &[42], KUBELET_EVENTS),
     ("04b-node-dead-with-pods", &[11], "the hash of a revision"),
     ("04b-node-dead-with-pods", &[15], KUBELET_EVENTS),
@@ -37,13 +36,6 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
 
 /// Scenario, number of a watch, objects whose stories differ, and why.
 pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
-    ("03-pods-scheduling", 2, &["new-4 1", "new-5 1", "preempt 1"], NO_PREEMPTION),
-    (
-        "03-pods-scheduling",
-        3,
-        &["events of new-4 1", "events of new-5 1", "events of preempt 1"],
-        NO_PREEMPTION,
-    ),
     ("03-pods-scheduling", 2, &["cpu-and-taint 1", "other-scheduler 1"], "these never ran in the recording"),
     ("03-pods-scheduling", 2, &["vol-now 1"], "the recording ends while PodGC is at work"),
     ("04-node-join-to-removal", 3, &["csr-(chance) 1"], NO_REQUESTS),
@@ -68,8 +60,6 @@ pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
         NO_LEADERS,
     ),
 ];
-
-const NO_PREEMPTION: &str = "the scheduler evicts nobody for a pod of higher priority";
 
 const NO_SCHEMA: &str = "there is no schema: types of fields are not checked";
 const KUBELET_EVENTS: &str = "kubelets write no events";
