@@ -1,6 +1,7 @@
 //! Indexes over the pods: who waits, who is where, and how much of each node is taken.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -78,6 +79,8 @@ pub(super) struct Pods {
     counted: BTreeMap<Key, (String, Arc<Facts>)>,
     usage: BTreeMap<String, Usage>,
     shy: BTreeSet<Key>,
+    /// Pods that wait for the room of others: the node that they are to get.
+    nominated: BTreeMap<Key, String>,
 }
 
 impl Pods {
@@ -100,6 +103,18 @@ impl Pods {
     pub fn counted_on(&self, node: &str) -> Vec<(Key, Arc<Facts>)> {
         let keys = self.by_node.get(node).into_iter().flatten();
         keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
+    }
+
+    /// What is taken of a node for a pod: room that others at least as important have been promised is, too.
+    pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
+        let usage = self.usage.get(node).map(Cow::Borrowed);
+        let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
+        let promised = promised.filter_map(|(other, _)| self.waiting.get(other));
+        promised.filter(|other| other.priority >= facts.priority).fold(usage, |usage, other| {
+            let mut usage = usage.map(Cow::into_owned).unwrap_or_default();
+            usage.put_on(other);
+            Some(Cow::Owned(usage))
+        })
     }
 
     /// What is taken of a node.
@@ -128,6 +143,7 @@ impl Pods {
             }
         }
         self.shy.remove(key);
+        self.nominated.remove(key);
         let Some(new) = new else { return };
         let node = text(new, "/spec/nodeName");
         let ended = matches!(text(new, "/status/phase"), "Succeeded" | "Failed");
@@ -147,6 +163,10 @@ impl Pods {
         if node.is_empty() {
             if !object::is_terminating(new) && text(new, "/spec/schedulerName") == "default-scheduler" {
                 self.waiting.insert(key.clone(), facts);
+                let nominated = text(new, "/status/nominatedNodeName");
+                if !nominated.is_empty() {
+                    self.nominated.insert(key.clone(), nominated.into());
+                }
             }
             return;
         }

@@ -55,7 +55,9 @@ impl State {
             if !list(&pod, "/spec/schedulingGates").is_empty() {
                 continue;
             }
-            let outcome = match failed.get(&facts.class) {
+            // The room that a pod has been promised is closed to its like only.
+            let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
+            let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
                 None => self.place(&pod, &facts, &places),
             };
@@ -89,11 +91,13 @@ impl State {
         if let Some(problem) = self.claim_problem(pod) {
             return Outcome::Unschedulable(format!("0/{total} nodes are available: {problem}. not found"));
         }
+        let key = object::key(pod);
         let company = self.company(pod, places);
         let mut best: Option<(i128, usize)> = None;
         let mut misfits: Vec<Misfit> = Vec::new();
         for (at, place) in places.iter().enumerate() {
-            let usage = self.pods.usage(&place.name);
+            let usage = self.pods.usage_for(&place.name, &key, facts);
+            let usage = usage.as_deref();
             match fits(pod, facts, &company, place, usage) {
                 Ok(()) => {
                     let empty = Amounts::new();
