@@ -14,6 +14,7 @@
 mod act;
 mod gather;
 mod inventory;
+mod measure;
 mod mend;
 mod remember;
 mod show;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -103,6 +105,7 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    waiting: measure::Waiting,
 }
 
 async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
@@ -131,6 +134,7 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        waiting: measure::Waiting::default(),
         watches,
         templates,
         inventory,
@@ -139,7 +143,9 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
     daemon.first_look().await;
     let mut trigger = Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config);
     loop {
-        daemon.round().await;
+        let began = Instant::now();
+        let decided = daemon.round().await;
+        daemon.board.metrics().round(decided, began.elapsed());
         let interval = daemon.config.borrow().scan_interval;
         let wait = daemon.next_timer().map_or(interval, |timer| timer.min(interval));
         // Reports are taken in while the daemon waits, and are worth a round themselves.
@@ -213,7 +219,8 @@ impl Daemon {
         self.board.ready();
     }
 
-    async fn round(&mut self) {
+    /// Whether something could be decided.
+    async fn round(&mut self) -> bool {
         let config = self.config.borrow().clone();
         self.mend(&config).await;
         let now = self.clock.now();
@@ -225,14 +232,17 @@ impl Daemon {
                 .map_or("watches are broken", |one| one.what.as_str());
             self.board.problem("kubernetes", what);
             self.publish(&config, None);
-            return;
+            return false;
         }
         self.board.clear("kubernetes");
         let (snapshot, effective) = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &effective);
         self.memory.seen(now, &snapshot, &config);
+        self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
+        self.measure(&config, &snapshot, &plan);
         self.publish(&config, Some((&snapshot, plan)));
+        true
     }
 
     fn heard(&mut self, told: &Told) {

@@ -32,7 +32,7 @@ mod tokens;
 mod watches;
 
 pub use board::Problem;
-pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError};
+pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError, Observer};
 pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};
 pub use events::{EventKind, Recorder};

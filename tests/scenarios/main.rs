@@ -8,6 +8,9 @@
 )]
 
 mod economy;
+mod metrics;
+#[path = "../lab/openmetrics.rs"]
+mod openmetrics;
 mod outages;
 mod restarts;
 mod scale_down;
