@@ -1,6 +1,7 @@
 //! What a round has found, as figures; and how long pods wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -56,8 +57,8 @@ impl Waiting {
     }
 
     /// Since when the first of these pods has been unschedulable.
-    pub fn earliest(&self, pods: &[String]) -> Option<Timestamp> {
-        pods.iter().filter_map(|pod| self.0.get(pod)).map(|(_, since)| *since).min()
+    pub fn earliest(&self, pods: &[Arc<str>]) -> Option<Timestamp> {
+        pods.iter().filter_map(|pod| self.0.get(&**pod)).map(|(_, since)| *since).min()
     }
 }
 
