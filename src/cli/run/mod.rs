@@ -190,9 +190,10 @@ fn probe(config: &Config) -> Arc<dyn Probe> {
     }
 }
 
-/// The host's name, by which its instance is known.
+/// The host's name, by which its instance is known. A service that sees no more of /proc than processes has the file.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let sources = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let name = sources.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     match name.trim() {
         "" => "pve-autoscaler".to_owned(),
         name => name.to_owned(),
