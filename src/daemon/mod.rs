@@ -12,6 +12,7 @@
 //! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
 
 mod act;
+mod customary;
 mod gather;
 mod inventory;
 mod measure;
@@ -37,6 +38,7 @@ use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::Board;
 use crate::proxmox::Client;
 
+use customary::Customary;
 use inventory::Inventory;
 use remember::Remembered;
 use trigger::Trigger;
@@ -107,6 +109,7 @@ struct Daemon {
     overlay: gather::Overlay,
     said: speak::Said,
     waiting: measure::Waiting,
+    customary: Customary,
 }
 
 async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
@@ -122,6 +125,7 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
         creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
         facts: Arc::default(),
         memory: Remembered::start(&deps.kubernetes, cancel, tasks),
+        customary: Customary::start(&deps.kubernetes, cancel, tasks),
         random: fastrand::Rng::with_seed(deps.seed),
         pace: Pace::default(),
         config: deps.config,
@@ -247,6 +251,7 @@ impl Daemon {
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
         self.measure(&config, &snapshot, &plan);
+        self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
         true
     }

@@ -27,6 +27,7 @@ mod nodes;
 mod records;
 mod rights;
 mod signals;
+mod status_map;
 mod store;
 mod tokens;
 mod watches;

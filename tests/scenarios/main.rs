@@ -12,6 +12,7 @@ mod metrics;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
 mod outages;
+mod places;
 mod restarts;
 mod scale_down;
 mod scale_up;
