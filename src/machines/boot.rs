@@ -16,6 +16,8 @@ const PART: u32 = 3;
 /// What a guest takes from its first open port to its agent's first answer, until it was seen.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
+/// So many times the first guess is waited for a port where nobody knows yet how long the pool's guests take.
+const UNKNOWN: u32 = 3;
 /// Questions that follow each other sooner than `agent_poll`.
 const NEAR: u32 = 4;
 
@@ -51,6 +53,10 @@ impl Boot {
     }
 
     async fn probe(&mut self, ctx: &Context, address: std::net::IpAddr) {
+        let patience = match ctx.pace.known(&self.what) {
+            Some(_) => self.expected(ctx),
+            None => self.expected(ctx) * UNKNOWN,
+        };
         loop {
             match ctx.probe.booted(address).await {
                 None => return self.usual(ctx).await,
@@ -58,8 +64,8 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // A guest whose port stays closed for twice the usual time is asked all the same.
-                Some(false) if self.started.elapsed() > self.expected(ctx) * 2 => return,
+                // A port that stays closed (a firewall, no route) makes nothing slower than it is without probes.
+                Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }
         }

@@ -99,7 +99,9 @@ impl Trouble {
 
     /// Whether a call failed and may have been carried out all the same, in part or in whole.
     pub(super) fn leaves_doubt(&self) -> bool {
-        matches!(self, Self::Proxmox(error) if matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown))
+        let Self::Proxmox(error) = self else { return false };
+        // Without a status there was no connection: nothing was sent.
+        error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status != 0)
     }
 
     /// Whether it may pass by itself.

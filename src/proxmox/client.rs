@@ -181,7 +181,8 @@ impl Client {
                     return answer::read(call, &response);
                 }
                 Err(error) if error.is::<NotSent>() => {
-                    let text = format!("no connection to {}: {}", endpoints[at], chain(error.as_ref()));
+                    let why = error.source().map_or_else(|| error.to_string(), chain);
+                    let text = format!("no connection to {}: {why}", endpoints[at]);
                     last = Error::without_answer(call, Kind::HostUnreachable, text);
                 }
                 Err(error) => {

@@ -163,6 +163,11 @@ impl Bench {
         }
     }
 
+    /// The path of a file of the daemon's.
+    pub fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
     /// What the daemon has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("daemon.log")).unwrap_or_default()

@@ -324,7 +324,8 @@ impl Pve {
         let guests = state.vms.values().filter_map(|vm| vm.machine.as_ref()).map(|machine| &machine.guest);
         guests
             .filter(|guest| guest.accepts_tcp())
-            .flat_map(|guest| guest.identity().addresses.clone())
+            .flat_map(|guest| &guest.identity().addresses)
+            .map(|address| address.split('/').next().unwrap_or(address).to_owned())
             .collect()
     }
 
