@@ -48,9 +48,8 @@ async fn said(stage: &Stage, kind: &str, reason: &str, words: &str, limit: Durat
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
-    if tokio::time::timeout(limit, waiting).await.is_err() {
-        panic!("no {reason} with `{words}` in {:?}", events(stage, kind).await);
-    }
+    let heard = tokio::time::timeout(limit, waiting).await;
+    assert!(heard.is_ok(), "no {reason} with `{words}` in {:?}", events(stage, kind).await);
 }
 
 #[tokio::test(start_paused = true)]
