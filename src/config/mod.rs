@@ -8,6 +8,7 @@ mod health;
 mod kubernetes;
 mod limits;
 mod listed;
+mod metrics;
 mod names;
 mod pool;
 mod proxmox;
@@ -29,6 +30,7 @@ pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use health::Health;
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
+pub use metrics::Metrics;
 pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use report::{Finding, Report};
@@ -85,6 +87,8 @@ pub struct Config {
     pub health: Health,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
+    /// Where figures are served.
+    pub metrics: Metrics,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -110,6 +114,8 @@ struct Written {
     health: health::Written,
     #[serde(default)]
     limits: limits::Written,
+    #[serde(default)]
+    metrics: metrics::Written,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -172,6 +178,7 @@ impl Written {
             scale_down: self.scale_down.check(checker),
             health: self.health.check(checker),
             limits: self.limits.check(checker),
+            metrics: self.metrics.check(checker),
             pools: pool::check_all(&self.pool, headroom, checker),
         };
         self.token_lives_long_enough(&config, checker);

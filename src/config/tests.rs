@@ -173,6 +173,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_down::KEYS,
         health::KEYS,
         limits::KEYS,
+        metrics::KEYS,
         pool::KEYS,
     ] {
         for key in keys {
@@ -188,7 +189,7 @@ fn the_example_shows_the_defaults() {
     let bare = good(include_str!("../../config.example.toml"), Needs::Plan);
     let tables = |config: &Config| {
         format!(
-            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             config.mode,
             config.cluster,
             config.scan_interval,
@@ -197,7 +198,8 @@ fn the_example_shows_the_defaults() {
             config.scale_up,
             config.scale_down,
             config.health,
-            config.limits
+            config.limits,
+            config.metrics
         )
     };
     assert_eq!(tables(&shown), tables(&bare));

@@ -12,8 +12,10 @@
 //! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
 
 mod act;
+mod customary;
 mod gather;
 mod inventory;
+mod measure;
 mod mend;
 mod remember;
 mod show;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,6 +38,7 @@ use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::Board;
 use crate::proxmox::Client;
 
+use customary::Customary;
 use inventory::Inventory;
 use remember::Remembered;
 use trigger::Trigger;
@@ -104,6 +108,8 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    waiting: measure::Waiting,
+    customary: Customary,
 }
 
 async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
@@ -119,6 +125,7 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
         creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
         facts: Arc::default(),
         memory: Remembered::start(&deps.kubernetes, cancel, tasks),
+        customary: Customary::start(&deps.kubernetes, cancel, tasks),
         random: fastrand::Rng::with_seed(deps.seed),
         pace: Pace::default(),
         config: deps.config,
@@ -132,6 +139,7 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        waiting: measure::Waiting::default(),
         watches,
         templates,
         inventory,
@@ -140,7 +148,9 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
     daemon.first_look().await;
     let mut trigger = Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config);
     loop {
-        daemon.round().await;
+        let began = Instant::now();
+        let decided = daemon.round().await;
+        daemon.board.metrics().round(decided, began.elapsed());
         let interval = daemon.config.borrow().scan_interval;
         let wait = daemon.next_timer().map_or(interval, |timer| timer.min(interval));
         // Reports are taken in while the daemon waits, and are worth a round themselves.
@@ -219,7 +229,8 @@ impl Daemon {
         self.board.ready();
     }
 
-    async fn round(&mut self) {
+    /// Whether something could be decided.
+    async fn round(&mut self) -> bool {
         let config = self.config.borrow().clone();
         self.mend(&config).await;
         let now = self.clock.now();
@@ -231,14 +242,18 @@ impl Daemon {
                 .map_or("watches are broken", |one| one.what.as_str());
             self.board.problem("kubernetes", what);
             self.publish(&config, None);
-            return;
+            return false;
         }
         self.board.clear("kubernetes");
         let (snapshot, effective) = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &effective);
         self.memory.seen(now, &snapshot, &config);
+        self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
+        self.measure(&config, &snapshot, &plan);
+        self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
+        true
     }
 
     fn heard(&mut self, told: &Told) {

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::metrics::Metrics;
 use super::status::{Decision, Status};
 use crate::machines::{Ending, Told};
 
@@ -17,6 +20,7 @@ struct Inner {
     status: Status,
     decisions: VecDeque<Decision>,
     next_due: Option<Timestamp>,
+    last_round: Option<Instant>,
 }
 
 /// Where the daemon shows what it does.
@@ -24,11 +28,12 @@ struct Inner {
 pub struct Board {
     inner: Arc<Mutex<Inner>>,
     rounds: watch::Sender<u64>,
+    metrics: Metrics,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { inner: Arc::default(), rounds: watch::Sender::new(0) }
+        Self { inner: Arc::default(), rounds: watch::Sender::new(0), metrics: Metrics::default() }
     }
 }
 
@@ -52,13 +57,27 @@ impl Board {
         self.rounds.subscribe()
     }
 
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How long ago the last round was, or the first look at everything where there was none since.
+    pub(super) fn since_last_round(&self) -> Option<Duration> {
+        self.inner().last_round.map(|last| last.elapsed())
+    }
+
     /// Whether everything was seen once and rounds run.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
     }
 
     pub(crate) fn ready(&self) {
-        self.inner().status.ready = true;
+        {
+            let mut inner = self.inner();
+            inner.status.ready = true;
+            inner.last_round = Some(Instant::now());
+        }
         self.rounds.send_modify(|_| {});
     }
 
@@ -90,6 +109,7 @@ impl Board {
             Ending::Stuck(why) => format!("{name} is stuck: {why}"),
         };
         self.decided(now, what);
+        self.metrics.heard(told);
     }
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
@@ -104,6 +124,7 @@ impl Board {
             let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
             inner.status = Status { ready, rounds, problems, ..status };
             inner.next_due = next_due;
+            inner.last_round = Some(Instant::now());
         }
         self.rounds.send_modify(|count| *count += 1);
     }

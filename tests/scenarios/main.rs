@@ -8,7 +8,11 @@
 )]
 
 mod economy;
+mod metrics;
+#[path = "../lab/openmetrics.rs"]
+mod openmetrics;
 mod outages;
+mod places;
 mod restarts;
 mod scale_down;
 mod scale_up;
