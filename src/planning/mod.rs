@@ -14,6 +14,7 @@ mod filling;
 mod fresh;
 mod health;
 mod ids;
+mod limits;
 mod names;
 mod packing;
 mod pending;

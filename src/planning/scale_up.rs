@@ -47,7 +47,7 @@ pub(super) struct Planned {
 /// State of one decision.
 pub(super) struct Packer<'v, 'a> {
     pub view: &'v mut View<'a>,
-    pub rooms: Rooms,
+    pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<Spot>,
     /// New nodes stand next to each other in the world, in this order.

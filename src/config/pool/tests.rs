@@ -214,6 +214,19 @@ fn what_a_machine_is_made_of_is_checked() {
 }
 
 #[test]
+fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
+    let limited = pool("max_cores = 2\nmax_memory = \"2GiB\"");
+    assert_eq!((limited.max_cores, limited.max_memory), (Some(2), Some(2 << 30)));
+    refuses(&[
+        ("max_cores = 1", &["`max_cores` is less than its least", "must be enough for one machine"]),
+        ("min = 2\nmax_cores = 3", &["c.toml:7:13", "must be enough for 2 machines", "lower `min`"]),
+        ("max_memory = \"1GiB\"", &["`max_memory` is less than its least", "enough for one machine"]),
+        ("min = 2\nmax_memory = \"3GiB\"", &["must be enough for 2 machines"]),
+        ("max_memory = \"much\"", &["pool `a`: `max_memory` is not a size"]),
+    ]);
+}
+
+#[test]
 fn a_private_key_is_never_shown() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nS3CR3T\n-----END OPENSSH PRIVATE KEY-----";
     let text = format!("{BARE}ssh_keys = [\"\"\"{key}\"\"\"]\n");
