@@ -31,7 +31,7 @@ pub use health::Health;
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;

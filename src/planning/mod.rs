@@ -12,6 +12,7 @@ mod draft;
 mod drain;
 mod filling;
 mod fresh;
+mod headroom;
 mod health;
 mod ids;
 mod limits;

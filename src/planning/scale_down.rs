@@ -8,7 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::Budgets;
 use super::drain::{Drain, Rules};
-use super::removal::{self, Candidate, Together};
+use super::headroom::Headroom;
+use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::{self, rounded};
 use super::{View, being_deleted, health, pool_of, ready};
@@ -34,7 +35,7 @@ struct Drainable<'a> {
     ready: bool,
 }
 
-pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
+pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
@@ -51,10 +52,11 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
     let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
     let together = simulate(view, &drainable, growth, &round);
+    let mut headroom = Headroom::new(view, growth);
     let mut removals = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
-        if let Err(outcome) = round.admit(view, *at, node, &mut budgets) {
+        if let Err(outcome) = round.admit(view, *at, node, &mut budgets, (&mut headroom, moves)) {
             outcome.apply(&mut verdicts[*at]);
         } else {
             verdicts[*at].verdict = NodeOutcome::Remove;
@@ -321,6 +323,7 @@ impl Round {
         at: NodeIndex,
         node: &Drainable,
         budgets: &mut Budgets,
+        (headroom, moves): (&mut Headroom, &Moves),
     ) -> Result<(), NotNow> {
         let pool = &node.pool.name;
         if self.size(pool) <= node.pool.min {
@@ -341,7 +344,8 @@ impl Round {
             return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
-        if let Err(pod) = budgets.take(&node.drain.moves) {
+        let mut allowed = budgets.clone();
+        if let Err(pod) = allowed.take(&node.drain.moves) {
             return Err(NotNow {
                 verdict: Some(NodeOutcome::Blocked),
                 reason: Some("NotEnoughPdb"),
@@ -349,6 +353,10 @@ impl Round {
                 message: None,
             });
         }
+        if let Err(why) = headroom.admit(view, at, moves) {
+            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
+        }
+        *budgets = allowed;
         self.drains += usize::from(drains);
         if let Some(size) = self.sizes.get_mut(pool) {
             *size -= 1;

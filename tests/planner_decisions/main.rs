@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 mod cluster;
+mod headroom;
 mod limits;
 mod removals;

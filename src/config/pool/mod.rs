@@ -5,6 +5,7 @@ mod kubelet;
 mod labels;
 mod machine;
 mod ranges;
+mod room;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use room::Room;
 pub use slots::Addressing;
 
 use super::listed::{Listed, Scalar};
@@ -41,6 +43,8 @@ pub struct Pool {
     pub max_cores: Option<u32>,
     /// Its machines never have more memory in all, in bytes.
     pub max_memory: Option<i64>,
+    /// Room that stays free on its nodes after a removal.
+    pub headroom: Room,
     /// vCPUs of a machine.
     pub cores: u32,
     /// Memory of a machine in bytes.
@@ -100,6 +104,7 @@ pub(super) struct Written {
     max: Spanned<u32>,
     max_cores: Option<Spanned<u32>>,
     max_memory: Option<Spanned<String>>,
+    headroom: Option<room::Written>,
     cores: Spanned<u32>,
     memory: Spanned<String>,
     template: Option<Spanned<Scalar>>,
@@ -148,6 +153,7 @@ pub(super) const KEYS: &[&str] = &[
     "max",
     "max_cores",
     "max_memory",
+    "headroom",
     "cores",
     "memory",
     "template",
@@ -241,6 +247,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         max: *pool.max.get_ref(),
         max_cores: pool.max_cores.as_ref().map(|most| *most.get_ref()),
         max_memory: pool.most_memory(memory, checker),
+        headroom: pool.headroom.as_ref().map(|room| room.check(name, checker)).unwrap_or_default(),
         cores: *pool.cores.get_ref(),
         memory,
         template,

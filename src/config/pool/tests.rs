@@ -227,6 +227,20 @@ fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
 }
 
 #[test]
+fn headroom_is_checked() {
+    let kept = |lines: &str| pool(lines).headroom;
+    assert_eq!(kept(""), Room::default());
+    assert_eq!(kept("headroom = { cpu = \"500m\" }"), Room { cpu_milli: 500, memory: 0 });
+    assert_eq!(kept("headroom = { cpu = 2, memory = \"1GiB\" }"), Room { cpu_milli: 2000, memory: 1 << 30 });
+    refuses(&[
+        ("headroom = { cpu = \"two\" }", &["`headroom.cpu` is not an amount of CPU", "c.toml:6:20"]),
+        ("headroom = { cpu = -1 }", &["`headroom.cpu` is not an amount of CPU"]),
+        ("headroom = { memory = \"much\" }", &["`headroom.memory` is not a size"]),
+        ("headroom = { pods = 5 }", &["unknown field `pods`"]),
+    ]);
+}
+
+#[test]
 fn a_private_key_is_never_shown() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nS3CR3T\n-----END OPENSSH PRIVATE KEY-----";
     let text = format!("{BARE}ssh_keys = [\"\"\"{key}\"\"\"]\n");
