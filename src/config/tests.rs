@@ -174,6 +174,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         health::KEYS,
         limits::KEYS,
         metrics::KEYS,
+        record::KEYS,
         pool::KEYS,
     ] {
         for key in keys {

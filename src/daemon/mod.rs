@@ -35,7 +35,7 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::kubernetes::{Cluster, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
-use crate::observability::Board;
+use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
 
 use customary::Customary;
@@ -108,6 +108,7 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    rounds: Rounds,
     waiting: measure::Waiting,
     customary: Customary,
 }
@@ -139,6 +140,7 @@ async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        rounds: Rounds::default(),
         waiting: measure::Waiting::default(),
         watches,
         templates,
@@ -245,8 +247,9 @@ impl Daemon {
             return false;
         }
         self.board.clear("kubernetes");
-        let (snapshot, effective) = self.gather(&config, now);
-        let plan = crate::planning::plan(&snapshot, &effective);
+        let snapshot = self.gather(&config, now);
+        let plan = crate::planning::plan(&snapshot, &config);
+        self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now, &snapshot, &config);
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;

@@ -53,6 +53,9 @@ pub struct PoolMemory {
     pub backoff: Option<Backoff>,
     /// What a ready node of the pool offers.
     pub learnt_allocatable: Option<Resources>,
+    /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Vec<String>>,
 }
 
 /// What is remembered of a host between rounds.

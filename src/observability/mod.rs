@@ -4,6 +4,7 @@ mod board;
 mod metrics;
 mod notify;
 mod pages;
+mod rounds;
 mod socket;
 mod status;
 
@@ -12,5 +13,6 @@ pub use metrics::Metrics;
 pub(crate) use metrics::{Seen, names, number};
 pub use notify::Supervisor;
 pub use pages::Pages;
+pub use rounds::{RecordError, Rounds};
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask};
 pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

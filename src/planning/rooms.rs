@@ -6,6 +6,7 @@ use super::limits::{self, Shape, Sum};
 use super::{View, being_deleted, pool_of};
 use crate::config::{Pool, ScaleUp};
 use crate::model::machine::{Host, Machine, Phase, Slot};
+use crate::model::snapshot::PoolMemory;
 
 /// Why a pool gets no further machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,7 @@ pub(super) struct Rooms<'a> {
     leaving: BTreeMap<String, u32>,
     total: Sum,
     backoffs: BTreeMap<String, String>,
+    memory: &'a BTreeMap<String, PoolMemory>,
 }
 
 impl<'a> Rooms<'a> {
@@ -87,6 +89,7 @@ impl<'a> Rooms<'a> {
             leaving: BTreeMap::new(),
             total: Sum::default(),
             settings: &view.config.scale_up,
+            memory: &memory.pools,
             backoffs: memory
                 .pools
                 .iter()
@@ -178,10 +181,12 @@ impl<'a> Rooms<'a> {
         let Some(hosts) = &self.hosts else {
             return Ok(pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()));
         };
+        let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
         let mut best: Option<(&str, i64)> = None;
         for (name, host) in hosts {
-            let allowed = pool.hosts.is_empty() || pool.hosts.contains(name);
+            let allowed = (pool.hosts.is_empty() || pool.hosts.contains(name))
+                && reach.is_none_or(|reach| reach.contains(name));
             if !allowed || !host.usable || !host.takes(pool) {
                 continue;
             }

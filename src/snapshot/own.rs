@@ -93,6 +93,7 @@ struct PoolDocument {
     last_removal_failure: Option<Timestamp>,
     backoff: Option<Backoff>,
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
+    reach: Option<Vec<String>>,
 }
 
 /// A quantity, written as text or as a number.
@@ -215,6 +216,7 @@ impl PoolDocument {
             last_removal_failure: self.last_removal_failure,
             backoff: self.backoff,
             learnt_allocatable: learnt.transpose()?,
+            reach: self.reach,
         })
     }
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod openmetrics;
 mod outages;
 mod places;
+mod record;
 mod restarts;
 mod scale_down;
 mod scale_up;

@@ -76,13 +76,15 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let pool = (times, option::of(backoff()), option::of(resources(0..200_i64, 0))).prop_map(
-        |((last_add, last_removal, last_removal_failure), backoff, learnt_allocatable)| PoolMemory {
+    let reach = option::of(vec(name(), 0..3));
+    let pool = (times, option::of(backoff()), option::of(resources(0..200_i64, 0)), reach).prop_map(
+        |((last_add, last_removal, last_removal_failure), backoff, learnt_allocatable, reach)| PoolMemory {
             last_add,
             last_removal,
             last_removal_failure,
             backoff,
             learnt_allocatable,
+            reach,
         },
     );
     let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });

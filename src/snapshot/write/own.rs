@@ -91,6 +91,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .time("lastRemovalFailure", pool.last_removal_failure)
         .some("backoff", pool.backoff.as_ref().map(backoff))
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
+        .some("reach", pool.reach.clone())
 }
 
 fn backoff(backoff: &Backoff) -> Fields {
