@@ -128,7 +128,7 @@ fn make_room(settings: &Record, coming: u64) -> Result<(), RecordError> {
         if !file.starts_with("round-") {
             continue;
         }
-        if file.ends_with(".part") {
+        if file.strip_suffix(".part").is_some() {
             fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
         } else if let Some(name) = file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".json")) {
             let size = entry.metadata().map_err(failed(&entry.path()))?.len();
