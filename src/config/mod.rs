@@ -32,7 +32,7 @@ pub use health::Health;
 pub use kubernetes::Kubernetes;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use report::{Finding, Report};

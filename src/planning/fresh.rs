@@ -44,6 +44,9 @@ fn shape(view: &View, pool: &Pool) -> Resources {
     if let Some(declared) = &pool.allocatable {
         return declared.clone();
     }
+    if pool.sizes.len() > 1 {
+        return of_size(view, pool).unwrap_or_else(|| computed(pool));
+    }
     let learnt =
         view.snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.learnt_allocatable.clone());
     let live = || {
@@ -53,14 +56,24 @@ fn shape(view: &View, pool: &Pool) -> Resources {
     learnt.or_else(live).unwrap_or_else(|| computed(pool))
 }
 
+/// What a ready node of this size of the pool offers.
+fn of_size(view: &View, pool: &Pool) -> Option<Resources> {
+    let machines = view.snapshot.proxmox.machines.iter().flatten().filter(|machine| {
+        (&machine.pool, machine.cores, machine.memory) == (&pool.name, pool.cores, pool.memory)
+    });
+    let names: Vec<&String> = machines.filter_map(|machine| machine.node.as_ref()).collect();
+    let live = view.snapshot.nodes.iter().find(|node| ready(node) && names.contains(&&node.name));
+    live.map(|node| node.allocatable.clone())
+}
+
 /// What a kubelet with default settings leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB, the
-/// eviction threshold 100 MiB; all of the CPU; 110 pods.
+/// eviction threshold 100 MiB; all of the CPU; 110 pods unless it is told another number.
 fn computed(pool: &Pool) -> Resources {
     let memory = pool.memory - pool.memory / 50 - (64 << 20) - (100 << 20);
     Resources {
         cpu_milli: i64::from(pool.cores) * 1000,
         memory: if memory > 0 { memory } else { pool.memory },
-        pods: 110,
+        pods: pool.max_pods.map_or(110, i64::from),
         ..Resources::default()
     }
 }

@@ -12,7 +12,7 @@ use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, fresh, pool_of, ready};
+use super::{View, fresh, limits, pool_of, ready};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -65,8 +65,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     add_leaving(view, &mut pods, &mut groups);
     let priorities = Priorities::new(view.snapshot, view.config);
-    let prototypes =
-        view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
+    let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
     let size = classes::largest_share(&prototypes);
     let mut packer = Packer {
@@ -88,13 +87,15 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.fill_known(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
+    packer.fit_sizes();
     let verdicts = verdict::pods(&packer);
     packer.into_growth(verdicts)
 }
 
 impl<'a> Packer<'_, 'a> {
-    fn pools(&self) -> &'a [Pool] {
-        &self.view.config.pools
+    /// The pools, once for each size of their machines.
+    pub(super) fn pools(&self) -> &'a [Pool] {
+        self.view.offers
     }
 
     fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
@@ -135,15 +136,17 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         let seed = self.view.snapshot.memory.name_seed;
-        let mut pools: Vec<PoolGrowth> = self
-            .pools()
+        let config = self.view.config;
+        let mut pools: Vec<PoolGrowth> = config
+            .pools
             .iter()
             .map(|pool| PoolGrowth { pool: pool.name.clone(), machines: Vec::new() })
             .collect();
         for (planned, pods) in self.planned.iter().zip(on) {
             let pool = &self.pools()[planned.pool];
             let slot = planned.place.slot.as_ref();
-            pools[planned.pool].machines.push(NewMachine {
+            let Some(growth) = pools.iter_mut().find(|one| one.pool == pool.name) else { continue };
+            growth.machines.push(NewMachine {
                 name: slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
                 vmid: slot.map(|slot| slot.vmid),
                 address: slot.and_then(|slot| slot.address),
@@ -163,6 +166,7 @@ impl<'a> Packer<'_, 'a> {
     fn add_upcoming(&mut self) {
         let snapshot = self.view.snapshot;
         let startup = self.view.config.scale_up.max_node_provision_time;
+        let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
         for at in 0..self.view.existing {
             let node = self.view.world.node(at).node.clone();
             let young = node.created.is_some_and(|created| {
@@ -170,7 +174,7 @@ impl<'a> Packer<'_, 'a> {
                 age.unsigned_abs() < startup
             });
             let Some(pool) =
-                pool_of(&node).and_then(|name| self.pools().iter().position(|pool| pool.name == name))
+                pool_of(&node).and_then(|name| self.offer_of(name, by_node.get(&*node.name).copied()))
             else {
                 continue;
             };
@@ -189,7 +193,7 @@ impl<'a> Packer<'_, 'a> {
         for machine in snapshot.proxmox.machines.iter().flatten() {
             let name = machine.node.as_ref().unwrap_or(&machine.name);
             let registered = snapshot.nodes.iter().any(|node| node.name == *name);
-            let Some(pool) = self.pools().iter().position(|pool| pool.name == machine.pool) else { continue };
+            let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
             if registered || machine.phase >= Phase::Draining {
                 continue;
             }
@@ -335,18 +339,26 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node.
+    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node. Of a pool
+    /// with several sizes the largest that does not take it speaks, if none would.
     pub(super) fn refusals(&self, pod: &Arc<Pod>) -> Vec<(usize, Result<Full, Refusal>)> {
         let prepared = self.view.world.prepare(pod);
-        let pools = self.pools().iter().enumerate();
-        pools
-            .filter_map(|(index, pool)| {
-                match self.view.world.check_fresh(&prepared, &self.prototypes[index]) {
-                    Err(refusal) => Some((index, Err(refusal))),
-                    Ok(()) => self.rooms.next(pool).err().map(|full| (index, Ok(full))),
-                }
-            })
-            .collect()
+        let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
+        for (index, pool) in self.pools().iter().enumerate() {
+            let answer = match self.view.world.check_fresh(&prepared, &self.prototypes[index]) {
+                Err(refusal) => Err(refusal),
+                Ok(()) => match self.rooms.next(pool) {
+                    Err(full) => Ok(full),
+                    Ok(_) => continue,
+                },
+            };
+            match refusals.last_mut().filter(|last| self.pools()[last.0].name == pool.name) {
+                None => refusals.push((index, answer)),
+                Some(last) if last.1.is_err() => *last = (index, answer),
+                Some(_) => {}
+            }
+        }
+        refusals
     }
 }
 

@@ -6,3 +6,4 @@ mod cluster;
 mod headroom;
 mod limits;
 mod removals;
+mod sizes;

@@ -6,6 +6,7 @@ mod labels;
 mod machine;
 mod ranges;
 mod room;
+mod sizes;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use toml::Spanned;
 
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use room::Room;
+pub use sizes::Size;
 pub use slots::Addressing;
 
 use super::listed::{Listed, Scalar};
@@ -49,6 +51,8 @@ pub struct Pool {
     pub cores: u32,
     /// Memory of a machine in bytes.
     pub memory: i64,
+    /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
+    pub sizes: Vec<Size>,
     /// The template that its machines are clones of; `None` only for plans.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
@@ -107,6 +111,7 @@ pub(super) struct Written {
     headroom: Option<room::Written>,
     cores: Spanned<u32>,
     memory: Spanned<String>,
+    sizes: Option<Spanned<Vec<Spanned<sizes::Written>>>>,
     template: Option<Spanned<Scalar>>,
     #[serde(default)]
     clone: CloneKind,
@@ -156,6 +161,7 @@ pub(super) const KEYS: &[&str] = &[
     "headroom",
     "cores",
     "memory",
+    "sizes",
     "template",
     "clone",
     "storage",
@@ -250,6 +256,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         headroom: pool.headroom.as_ref().map(|room| room.check(name, checker)).unwrap_or_default(),
         cores: *pool.cores.get_ref(),
         memory,
+        sizes: sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker),
         template,
         clone: pool.clone,
         storage: machine::storage(pool, checker),

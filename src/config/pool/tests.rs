@@ -241,6 +241,24 @@ fn headroom_is_checked() {
 }
 
 #[test]
+fn sizes_are_checked() {
+    let small = Size { cores: 1, memory: 1 << 30 };
+    let own = Size { cores: 2, memory: 2 << 30 };
+    assert_eq!(pool("").sizes, [own]);
+    assert_eq!(pool("sizes = [{ cores = 1, memory = \"1GiB\" }]").sizes, [small, own]);
+    refuses(&[
+        ("sizes = [{ cores = 0, memory = \"1GiB\" }]", &["`cores` is zero", "c.toml:6:20"]),
+        ("sizes = [{ cores = 1, memory = \"big\" }]", &["`memory` is not a size", "c.toml:6:32"]),
+        ("sizes = [{ cores = 2, memory = \"2GiB\" }]", &["the same size twice"]),
+        ("sizes = [{ cores = 1 }]", &["missing field `memory`"]),
+        (
+            "sizes = [{ cores = 1, memory = \"1GiB\" }]\nallocatable = { cpu = 1, memory = \"1Gi\", pods = 9 }",
+            &["`allocatable` and `sizes` are both given"],
+        ),
+    ]);
+}
+
+#[test]
 fn a_private_key_is_never_shown() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nS3CR3T\n-----END OPENSSH PRIVATE KEY-----";
     let text = format!("{BARE}ssh_keys = [\"\"\"{key}\"\"\"]\n");
