@@ -66,6 +66,19 @@ pub struct Fault {
     pub effect: Effect,
 }
 
+/// What happens to a worker, whatever its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskFault {
+    /// It ends with this error before it has done anything.
+    Fails(String),
+    /// It does its work, and warns of this.
+    Warns(String),
+    /// It is killed after so much time: nothing is cleaned up.
+    Dies(Duration),
+    /// It does its work, then nobody remembers it, as after a loss of its host's logs.
+    Forgotten,
+}
+
 /// A VM as a test sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmView {
@@ -101,6 +114,12 @@ pub(super) fn take_fault(state: &mut State, method: &str, path: &str) -> Option<
 }
 
 impl State {
+    /// The fault that waits for the next worker of this kind.
+    pub(super) fn take_task_fault(&mut self, kind: &str) -> Option<TaskFault> {
+        let at = self.task_faults.iter().position(|(wanted, _)| wanted == kind)?;
+        Some(self.task_faults.remove(at).1)
+    }
+
     pub(super) fn record(&mut self, record: CallRecord) {
         if self.calls.len() >= LOG {
             self.calls.pop_front();
@@ -189,6 +208,35 @@ impl Pve {
     /// Adds a fault for the next matching calls.
     pub fn inject(&self, fault: Fault) {
         self.state().faults.push(fault);
+    }
+
+    /// Adds a fault for the next worker of a kind, such as `qmclone`.
+    pub fn inject_task(&self, kind: &str, fault: TaskFault) {
+        self.state().task_faults.push((kind.to_owned(), fault));
+    }
+
+    /// Takes all faults away that wait for their call or worker.
+    pub fn forget_faults(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.task_faults.clear();
+    }
+
+    /// Whether the cluster is quorate.
+    pub fn is_quorate(&self) -> bool {
+        self.state().quorate()
+    }
+
+    /// Whether a host has power.
+    pub fn is_online(&self, node: &str) -> bool {
+        self.state().hosts.get(node).is_some_and(|host| host.online)
+    }
+
+    /// Whether a worker is at work on a VM.
+    pub fn is_worked_on(&self, vmid: u32) -> bool {
+        let (state, id) = (self.state(), vmid.to_string());
+        state.tasks.values().any(|task| task.running() && task.upid.id == id)
+            || state.tasks.values().any(|task| task.running() && task.upid.kind == "qmclone")
     }
 
     /// Puts a VM there by hand. An id that is taken stays as it is; says whether it was free.
