@@ -12,6 +12,7 @@ mod daemon;
 mod measure;
 mod network;
 mod screen;
+mod simulate;
 mod story;
 mod summary;
 
@@ -46,6 +47,8 @@ enum Command {
         #[arg(long)]
         directory: PathBuf,
     },
+    /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
+    Simulate(simulate::Wanted),
     /// The daemon's own command line, so that the demo can run it as a process of its own
     #[command(hide = true)]
     Daemon {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     let story = match command {
         Command::Daemon { arguments } => return daemon::become_it(arguments),
+        Command::Simulate(wanted) => simulate::simulate(&wanted),
         Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),
         Command::Serve { directory } => runtime(story::serve(directory)),
     };

@@ -38,6 +38,8 @@ pub struct Call<'a> {
     pub path: &'a str,
     /// The query, empty without one.
     pub query: &'a str,
+    /// The body.
+    pub body: &'a [u8],
 }
 
 /// Sees every call at the moment at which it is handed to its cluster, and may put a fault in its way there.
@@ -123,10 +125,12 @@ impl Wire {
         let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
             let (pve, wire) = (pve.clone(), wire.clone());
             async move {
-                let (method, uri) = (request.method().clone(), request.uri().clone());
+                let (method, uri, body) =
+                    (request.method().clone(), request.uri().clone(), request.body().clone());
                 let path = uri.path().strip_prefix("/api2/json").unwrap_or(uri.path());
                 let query = uri.query().unwrap_or_default();
-                let call = Call { side: Side::Proxmox, method: method.as_str(), path, query };
+                let call =
+                    Call { side: Side::Proxmox, method: method.as_str(), path, query, body: &body };
                 let answer = wire.pass(call, pve.handle(request)).await;
                 let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
                 let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
@@ -152,9 +156,11 @@ impl Wire {
             async move {
                 let token = format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN);
                 request.headers_mut().insert("authorization", token.parse()?);
-                let (method, uri) = (request.method().clone(), request.uri().clone());
+                let (method, uri, body) =
+                    (request.method().clone(), request.uri().clone(), request.body().clone());
                 let query = uri.query().unwrap_or_default();
-                let call = Call { side: Side::Kubernetes, method: method.as_str(), path: uri.path(), query };
+                let (side, method, path) = (Side::Kubernetes, method.as_str(), uri.path());
+                let call = Call { side, method, path, query, body: &body };
                 let answer: Response<Body> = wire
                     .pass(call, kube.handle(request))
                     .await

@@ -278,6 +278,18 @@ impl Pve {
             .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
     }
 
+    /// Starts a VM by hand where it is off and its host is on.
+    pub fn start_by_hand(&self, vmid: u32) {
+        let off = {
+            let state = self.state();
+            let vm = state.vms.get(&vmid).filter(|vm| vm.machine.is_none() && vm.get("lock").is_none());
+            vm.is_some_and(|vm| state.hosts.get(&vm.node).is_some_and(|host| host.online))
+        };
+        if off {
+            self.power_on(vmid);
+        }
+    }
+
     /// Pulls a VM's plug by hand.
     pub fn stop_by_hand(&self, vmid: u32) {
         self.power_cut(vmid);
