@@ -12,6 +12,8 @@
 //! * [`cli`] is what an operator types.
 
 pub mod bootstrap;
+mod causes;
+pub mod changes;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -66,8 +66,9 @@ impl Daemon {
             token_id: None,
             node_uid: None,
             cordoned: false,
+            clone_in_doubt: false,
             entered: BTreeMap::from([(Phase::Requested, now)]),
-            pods: machine.pods.iter().take(PODS_NAMED).cloned().collect(),
+            pods: machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect(),
         };
         let pods = machine.pods.join(", ");
         tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
@@ -149,7 +150,7 @@ pub(super) fn leaves(phase: Phase) -> bool {
     matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
 }
 
-fn made_for(pods: &[String]) -> String {
+fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
         [] => "the pool's minimum".to_owned(),
         [one] => format!("for {one}"),

@@ -180,7 +180,7 @@ impl Daemon {
                     let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
                     if look.number >= first + MISSING_LOOKS {
                         self.mend.vm_missing.remove(id);
-                        self.discard(config, &view, "its VM was removed by somebody else");
+                        self.missed(config, &view);
                     }
                 }
                 _ => {
@@ -210,6 +210,13 @@ impl Daemon {
                 self.discard(config, &view, "its Node was deleted and did not come back");
             }
         }
+    }
+
+    /// A VM that is not in sight may be hidden: its task has to find out.
+    fn missed(&self, config: &Arc<Config>, view: &View) {
+        let reason = "its VM was removed by somebody else".to_owned();
+        let context = machines::Context { config: config.clone(), ..self.context() };
+        self.spawn(machines::missed(context, view.stored(), reason, self.reports.clone()));
     }
 
     fn discard(&mut self, config: &Arc<Config>, view: &View, reason: &str) {

@@ -20,6 +20,7 @@ mod show;
 mod speak;
 mod trigger;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -201,10 +202,15 @@ impl Daemon {
             if looked.is_ok() {
                 break;
             }
+            let mut kinds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for problem in self.watches.problems() {
-                tracing::warn!(kind = problem.kind, problem = problem.what, "waiting for the Kubernetes API");
+                kinds.entry(problem.what).or_default().push(problem.kind);
             }
-            self.board.problem("kubernetes", "not everything could be listed yet");
+            for (problem, kinds) in &kinds {
+                tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
+            }
+            let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
+            self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
         }
         self.memory.load(&self.kubernetes).await;
         self.read_records().await;

@@ -9,8 +9,10 @@ use crate::model::Record;
 
 /// Between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// What a guest takes to its agent's first answer, until it was seen.
-const BOOT: Duration = Duration::from_secs(12);
+/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little longer.
+const BOOT: Duration = Duration::from_secs(6);
+/// The part of the limit after which the agent is asked in any case.
+const PART: u32 = 3;
 /// What a guest takes from its first open port to its agent's first answer, until it was seen.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
@@ -57,14 +59,18 @@ impl Boot {
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
                 // A guest whose port stays closed for twice the usual time is asked all the same.
-                Some(false) if self.started.elapsed() > ctx.pace.usual(&self.what, BOOT) * 2 => return,
+                Some(false) if self.started.elapsed() > self.expected(ctx) * 2 => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }
         }
     }
 
     async fn usual(&self, ctx: &Context) {
-        tokio::time::sleep_until(self.started + ctx.pace.usual(&self.what, BOOT)).await;
+        tokio::time::sleep_until(self.started + self.expected(ctx)).await;
+    }
+
+    fn expected(&self, ctx: &Context) -> Duration {
+        ctx.pace.usual(&self.what, BOOT).min(ctx.config.limits.agent / PART)
     }
 
     fn after_probe(&self) -> String {

@@ -52,29 +52,55 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
         jobs::finish(ctx, job, &upid, limits.clone).await?;
     }
     loop {
-        match sight(ctx, machine).await? {
-            Sight::Ours(config) => match config.lock() {
+        match find(ctx, machine).await? {
+            Found::There(config) => match config.lock() {
                 None => return Ok(Some(*config)),
                 Some(_) if tokio::time::Instant::now() < until => {}
                 Some(lock) => return Err(stale_lock(machine, lock)),
             },
-            Sight::BeingCloned if tokio::time::Instant::now() < until => {}
-            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::BeingCloned if tokio::time::Instant::now() < until => {}
+            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::Gone => return Ok(None),
+        }
+        machine.say(ctx, "the VM is locked by another operation");
+        tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
+    }
+}
+
+/// Whether a machine's VM is there, on whatever host, locked or not.
+///
+/// # Errors
+/// That cannot be told for now, or only by an administrator.
+pub(super) async fn is_there(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
+    Ok(!matches!(find(ctx, machine).await?, Found::Gone))
+}
+
+/// What is there of a machine.
+enum Found {
+    There(Box<VmConfig>),
+    BeingCloned,
+    /// Nothing, or nothing of ours.
+    Gone,
+}
+
+async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
+    loop {
+        match sight(ctx, machine).await? {
+            Sight::Ours(config) => return Ok(Found::There(config)),
+            Sight::BeingCloned => return Ok(Found::BeingCloned),
             Sight::Foreign(what) => {
                 tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
-                return Ok(None);
+                return Ok(Found::Gone);
             }
             Sight::Absent => match elsewhere(ctx, machine).await? {
                 Some(host) => {
                     tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
                     machine.change(ctx, |record| record.host = host).await?;
-                    continue;
                 }
-                None => return Ok(None),
+                None if not_hidden(ctx, machine).await? => return Ok(Found::Gone),
+                None => {}
             },
         }
-        machine.say(ctx, "the VM is locked by another operation");
-        tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }
 }
 
@@ -99,6 +125,64 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
         });
     }
     Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
+}
+
+/// Whether a VM that cannot be seen is gone, or somebody else's; false: it can be seen after all.
+///
+/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone that was
+/// interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on the pool cannot
+/// see it, and nobody can prove whose it is.
+async fn not_hidden(ctx: &Context, machine: &Tracked) -> Result<bool, Trouble> {
+    let record = machine.record();
+    let limit = ctx.config.limits.destroy;
+    let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
+    if !taken {
+        return Ok(true);
+    }
+    // Before the look and after it: else the rights may have come and gone in between.
+    may_look(ctx, machine).await?;
+    if !matches!(sight(ctx, machine).await?, Sight::Absent) {
+        return Ok(false);
+    }
+    may_look(ctx, machine).await?;
+    if record.clone_in_doubt && record.smbios_uuid.is_none() {
+        return Err(in_doubt(ctx, machine));
+    }
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
+    Ok(true)
+}
+
+/// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
+async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_ref());
+    let path = pool.map_or_else(|| format!("/vms/{}", record.slot.vmid), |pool| format!("/pool/{pool}"));
+    let limit = ctx.config.limits.destroy;
+    let held = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
+    if held.contains("VM.Audit") {
+        return Ok(());
+    }
+    let vmid = record.slot.vmid;
+    let what = format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
+    Err(Trouble::Failed { what, blame: Blame::Nobody })
+}
+
+/// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
+pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone`, it is what is left of it",
+            record.host
+        ),
+        command: format!(
+            "on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1; or, where it is somebody else's VM: kubectl -n {} delete configmap {}",
+            record.host,
+            ctx.kubernetes.namespace(),
+            crate::kubernetes::record_name(record),
+        ),
+    }
 }
 
 fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {

@@ -106,6 +106,28 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
     }
 }
 
+/// Looks after a ready machine whose VM was not seen for a while: one that is gone is removed with all that belongs to it,
+/// any other serves on.
+pub async fn missed(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    match destroy::is_there(&ctx, &mut machine).await {
+        Ok(true) => {
+            let why = "its VM is there after all".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Ok(false) => {
+            tracing::warn!(machine = %machine.record().name, reason, "a machine is removed");
+            match give_up(&ctx, &mut machine, &reason).await {
+                Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
+                Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+            }
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
 fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
     let view = ctx.registry.get(&stored.record.id);
     if !ctx.registry.claim(&stored.record.id) {

@@ -7,6 +7,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::bootstrap::SshError;
+use crate::causes::chain;
 use crate::kubernetes::{self, ErrorKind, RecordError};
 use crate::proxmox::{self, Kind};
 
@@ -96,6 +97,11 @@ impl Trouble {
         }
     }
 
+    /// Whether a call failed and may have been carried out all the same, in part or in whole.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        matches!(self, Self::Proxmox(error) if matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown))
+    }
+
     /// Whether it may pass by itself.
     fn passes(&self) -> bool {
         match self {
@@ -153,12 +159,6 @@ impl From<RecordError> for Trouble {
             RecordError::Kubernetes { source, .. } => Self::Kubernetes(source),
         }
     }
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// A time in words: `90 s`, `5 min`.

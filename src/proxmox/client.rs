@@ -17,6 +17,7 @@ use super::error::{Error, Kind};
 pub(super) use super::lanes::Lane;
 use super::lanes::{Lanes, Sizes};
 use super::transport::{NotSent, Transport};
+use crate::causes::chain;
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -212,9 +213,4 @@ async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<
 /// Percent-encodes a value, or a part of a path.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

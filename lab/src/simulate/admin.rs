@@ -185,6 +185,15 @@ impl Admin {
 
     /// `on HOST: COMMAND && COMMAND; then …: COMMAND`, as the reports have it.
     fn carry_out(&self, report: &str) {
+        let report = match report.split_once("; or, where it is somebody else's VM: ") {
+            // Whose it is can be seen: what an interrupted clone leaves is locked by it.
+            Some((half_made, foreign)) => {
+                let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
+                let lock = vmid.and_then(|vmid| self.world.pve.vm(vmid)?.config.get("lock").cloned());
+                if lock.as_deref() == Some("clone") { half_made } else { foreign }
+            }
+            None => report,
+        };
         let steps = report.split("; ").flat_map(|step| {
             let commands = step.split_once(": ").map_or(step, |(_, commands)| commands);
             commands.split(" && ")

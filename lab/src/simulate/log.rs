@@ -29,8 +29,6 @@ struct Inner {
     suspects: BTreeMap<String, String>,
     leaks: Vec<String>,
     commands: Vec<String>,
-    /// Warnings and errors by their words, for the figures.
-    said: BTreeMap<String, u64>,
 }
 
 impl Log {
@@ -43,7 +41,6 @@ impl Log {
             suspects: BTreeMap::new(),
             leaks: Vec::new(),
             commands: Vec::new(),
-            said: BTreeMap::new(),
         })))
     }
 
@@ -59,11 +56,6 @@ impl Log {
     /// All lines so far.
     pub fn text(&self) -> String {
         self.inner().text.clone()
-    }
-
-    /// How often each warning was given.
-    pub fn said(&self) -> BTreeMap<String, u64> {
-        self.inner().said.clone()
     }
 
     /// The commands that the daemon has asked an administrator for since the last call.
@@ -117,9 +109,6 @@ impl<S: Subscriber> Layer<S> for Ear {
         }
         if let Some((_, command)) = text.split_once(COMMAND) {
             self.log.inner().commands.push(command.to_owned());
-        }
-        if *meta.level() <= Level::WARN {
-            *self.log.inner().said.entry(line.message).or_default() += 1;
         }
         let verbose = self.log.inner().verbose;
         if *meta.level() <= Level::INFO || verbose {

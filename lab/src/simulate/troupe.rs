@@ -8,7 +8,7 @@ use fastrand::Rng;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::kubernetes::Entropy;
 use pve_autoscaler::observability::Status;
-use stage::{Actor, Cast, Observer, Wire};
+use stage::{Actor, Cast, Observer, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ pub struct Troupe {
     random: Rng,
     calls: Arc<AtomicU64>,
     observer: Arc<dyn Observer>,
-    stall: watch::Sender<bool>,
+    stall: Stall,
     config: watch::Sender<Arc<Config>>,
     on_stage: Option<Actor>,
     /// Since when nobody plays, and until when.
@@ -43,7 +43,7 @@ impl Troupe {
             random,
             calls: Arc::default(),
             observer,
-            stall: watch::Sender::new(false),
+            stall: Stall::default(),
             on_stage: None,
             pause: None,
             runs: 0,
@@ -61,7 +61,7 @@ impl Troupe {
         self.log.say("daemon", &format!("run {} begins", self.runs));
         let wire = Wire::counting(self.calls.clone())
             .observed(self.observer.clone())
-            .stalling(self.stall.subscribe());
+            .stalling(self.stall.clone());
         let cast = Cast {
             pve: self.world.pve.clone(),
             kube: self.world.kube.clone(),
@@ -124,7 +124,7 @@ impl Troupe {
 
     /// Makes the streams of all watches stand still, or go on.
     pub fn stall(&self, still: bool) {
-        self.stall.send_replace(still);
+        self.stall.set(still);
     }
 
     /// What the daemon shows, where one plays.

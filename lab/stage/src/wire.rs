@@ -10,13 +10,13 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
-use tokio::sync::watch;
 use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::Body;
+use world::signal::Signal;
 
 /// Which cluster is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,24 @@ pub trait Observer: Send + Sync {
     fn before(&self, call: Call<'_>);
 }
 
-/// Whether the streams of watches stand still: what happens meanwhile arrives when they go on.
-pub type Stall = watch::Receiver<bool>;
+/// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Stall(Arc<(AtomicBool, Signal)>);
+
+impl Stall {
+    /// Lets them stand still, or go on.
+    pub fn set(&self, still: bool) {
+        self.0.0.store(still, Ordering::SeqCst);
+        self.0.1.give();
+    }
+
+    async fn over(&self) {
+        let mut waiter = self.0.1.waiter();
+        while self.0.0.load(Ordering::SeqCst) {
+            waiter.wait().await;
+        }
+    }
+}
 
 /// The wires of one daemon. Clones share them.
 #[derive(Clone)]
@@ -182,10 +198,9 @@ fn halting(body: Body, stall: Option<Stall>) -> Halting {
         return body.map_err(|_| BoxError::from("cut off")).boxed_unsync();
     };
     let frames = BodyStream::new(body).then(move |frame| {
-        let mut stall = stall.clone();
+        let stall = stall.clone();
         async move {
-            // Who steers the stall may be gone; then nothing stands still any more.
-            let _ = stall.wait_for(|still| !*still).await;
+            stall.over().await;
             frame.map_err(|_| BoxError::from("cut off"))
         }
     });

@@ -17,3 +17,4 @@ pub mod guest;
 pub mod kubernetes;
 pub mod proxmox;
 pub mod serve;
+pub mod signal;
