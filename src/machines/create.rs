@@ -271,7 +271,8 @@ async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, 
     }
 }
 
-async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
+/// Until the VM runs.
+pub(super) async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut ask_first = !fresh;
     insist!(ctx.config.limits.start, machine.seed(), {

@@ -67,23 +67,21 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     }
 }
 
-/// Whether a machine's VM is there, on whatever host, locked or not.
-///
-/// # Errors
-/// That cannot be told for now, or only by an administrator.
-pub(super) async fn is_there(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
-    Ok(!matches!(find(ctx, machine).await?, Found::Gone))
-}
-
 /// What is there of a machine.
-enum Found {
+pub(super) enum Found {
+    /// Its VM, locked or not, on the host that its record names now.
     There(Box<VmConfig>),
+    /// A clone is being made.
     BeingCloned,
     /// Nothing, or nothing of ours.
     Gone,
 }
 
-async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
+/// Looks for a machine's VM. One that somebody moved to another host is followed there.
+///
+/// # Errors
+/// What is there cannot be told for now, or only by an administrator.
+pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
     loop {
         match sight(ctx, machine).await? {
             Sight::Ours(config) => return Ok(Found::There(config)),
@@ -266,13 +264,13 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
-        match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
-            Sight::Ours(_) => {}
-            Sight::Absent | Sight::Foreign(_) => return Ok(()),
-            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
+        match find(ctx, machine).await? {
+            Found::There(_) => {}
+            Found::Gone => return Ok(()),
+            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
         }
         if !ctx.proxmox.quorate().await? {
             let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
@@ -283,6 +281,8 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
                 text,
             }));
         }
+        // Somebody may have moved it meanwhile.
+        let host = machine.record().host.clone();
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;

@@ -8,6 +8,7 @@
 )]
 
 mod economy;
+mod out_of_sight;
 mod outages;
 mod restarts;
 mod scale_down;

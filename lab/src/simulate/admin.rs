@@ -206,10 +206,14 @@ impl Admin {
                         self.world.pve.set_config_by_hand(vmid, "lock", None);
                     }
                 }
-                ["qm", "destroy", vmid, ..] => {
+                ["qm", "destroy", vmid, options @ ..] => {
                     if let Ok(vmid) = vmid.parse() {
                         self.checker.deleted_by_hand(vmid);
                         self.world.pve.delete_by_hand(vmid);
+                        if options.contains(&"--destroy-unreferenced-disks") {
+                            let disks = self.world.pve.volumes_of(vmid);
+                            disks.iter().for_each(|disk| self.world.pve.free_by_hand(disk));
+                        }
                     }
                 }
                 ["pvesm", "free", volume] => self.world.pve.free_by_hand(volume),
