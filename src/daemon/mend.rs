@@ -178,7 +178,10 @@ impl Daemon {
                     self.moved(&view, guest.host.clone());
                 }
                 // Not there, or off: its own task finds out which.
-                _ if host_up && !tried && guest.is_none_or(|guest| !guest.running && guest.lock.is_none()) => {
+                _ if host_up
+                    && !tried
+                    && guest.is_none_or(|guest| !guest.running && guest.lock.is_none()) =>
+                {
                     let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
                     if look.number >= first + MISSING_LOOKS {
                         self.mend.vm_missing.remove(id);

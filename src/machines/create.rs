@@ -151,6 +151,13 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             }
             Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
                 Sight::Ours(_) | Sight::BeingCloned => {}
+                // Whoever went before may have asked for it, and it is still at work.
+                Sight::Absent
+                    if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
+                {
+                    machine.say(ctx, "a clone that may be its own is awaited");
+                    tokio::time::sleep(CLONE_LOOK).await;
+                }
                 Sight::Foreign(_) | Sight::Absent => return Err(taken(ctx, machine).await),
             },
         }

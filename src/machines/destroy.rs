@@ -95,8 +95,11 @@ pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, 
                     tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
                     machine.change(ctx, |record| record.host = host).await?;
                 }
-                None if not_hidden(ctx, machine).await? => return Ok(Found::Gone),
-                None => {}
+                None => {
+                    if let Some(found) = hidden(ctx, machine).await? {
+                        return Ok(found);
+                    }
+                }
             },
         }
     }
@@ -125,29 +128,30 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
     Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
 }
 
-/// Whether a VM that cannot be seen is gone, or somebody else's; false: it can be seen after all.
+/// What a VM is that cannot be seen: gone, somebody else's, or a clone at work. `None`: it can be seen after all.
 ///
 /// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone that was
 /// interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on the pool cannot
 /// see it, and nobody can prove whose it is.
-async fn not_hidden(ctx: &Context, machine: &Tracked) -> Result<bool, Trouble> {
+async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
     let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
     if !taken {
-        return Ok(true);
+        return Ok(Some(Found::Gone));
     }
     // Before the look and after it: else the rights may have come and gone in between.
     may_look(ctx, machine).await?;
     if !matches!(sight(ctx, machine).await?, Sight::Absent) {
-        return Ok(false);
+        return Ok(None);
     }
     may_look(ctx, machine).await?;
     if record.clone_in_doubt && record.smbios_uuid.is_none() {
-        return Err(in_doubt(ctx, machine));
+        let at_work = insist!(limit, machine.seed(), jobs::is_cloning(ctx, record).await).await?;
+        return if at_work { Ok(Some(Found::BeingCloned)) } else { Err(in_doubt(ctx, machine)) };
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
-    Ok(true)
+    Ok(Some(Found::Gone))
 }
 
 /// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
@@ -161,7 +165,8 @@ async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
         return Ok(());
     }
     let vmid = record.slot.vmid;
-    let what = format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
+    let what =
+        format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
     Err(Trouble::Failed { what, blame: Blame::Nobody })
 }
 

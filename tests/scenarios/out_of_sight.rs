@@ -81,8 +81,6 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
     let stage = with_one_node(&ONE_POOL.replace("max = 5", "min = 1\nmax = 5")).await;
     stage.pve.stop_by_hand(9100);
     stage.until("it runs again", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
-    stage
-        .until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1)
-        .await;
+    stage.until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }

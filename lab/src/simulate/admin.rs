@@ -74,7 +74,8 @@ impl Admin {
             }
             4 | 5 if !locked => {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
-                let host = host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
+                let host =
+                    host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
                 if let Some(host) = host {
                     self.say(&format!("moves VM {vmid} to {host}"));
                     pve.migrate_by_hand(vmid, &host);
@@ -161,9 +162,11 @@ impl Admin {
             match held {
                 Held::Lock(vmid) => {
                     self.say(&format!("unlocks VM {vmid}"));
-                    let ours = self.world.pve.vm(vmid).is_some_and(|vm| {
-                        vm.config.get("lock").is_some_and(|lock| lock == "backup")
-                    });
+                    let ours = self
+                        .world
+                        .pve
+                        .vm(vmid)
+                        .is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "backup"));
                     if ours {
                         self.world.pve.set_config_by_hand(vmid, "lock", None);
                     }
@@ -189,8 +192,15 @@ impl Admin {
             // Whose it is can be seen: what an interrupted clone leaves is locked by it.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
-                let lock = vmid.and_then(|vmid| self.world.pve.vm(vmid)?.config.get("lock").cloned());
-                if lock.as_deref() == Some("clone") { half_made } else { foreign }
+                let Some(vmid) = vmid else { return };
+                let vm = self.world.pve.vm(vmid);
+                let lock = vm.and_then(|vm| vm.config.get("lock").cloned());
+                match lock.as_deref() {
+                    Some("clone") => half_made,
+                    _ if self.checker.foreigners().contains(&vmid) => foreign,
+                    // Nothing is left to mend: it has come to its end, or is gone.
+                    _ => return,
+                }
             }
             None => report,
         };
@@ -224,7 +234,9 @@ impl Admin {
                     let name = format!("bootstrap-token-{}", id.trim_end_matches('`'));
                     self.world.kube.remove("Secret", "kube-system", &name);
                 }
-                _ => self.checker.violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
+                _ => self
+                    .checker
+                    .violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
             }
         }
     }

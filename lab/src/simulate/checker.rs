@@ -112,7 +112,8 @@ impl Checker {
 
     /// An administrator deletes this Node.
     pub fn node_deleted_by_hand(&self, node: &str) {
-        if let Some(vmid) = self.ours().into_iter().find(|vmid| self.node_of(*vmid).as_deref() == Some(node)) {
+        if let Some(vmid) = self.ours().into_iter().find(|vmid| self.node_of(*vmid).as_deref() == Some(node))
+        {
             self.disturb(vmid);
         }
     }
@@ -208,7 +209,9 @@ impl Checker {
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
-        if unready.is_some_and(|since| since.elapsed() + JUST_LOOKED >= self.world.config.scale_down.unready_time) {
+        if unready
+            .is_some_and(|since| since.elapsed() + JUST_LOOKED >= self.world.config.scale_down.unready_time)
+        {
             return;
         }
         let running = self.serving(&node);
@@ -219,7 +222,8 @@ impl Checker {
             ));
         }
         let record = self.record(vmid).unwrap_or_default();
-        let disturbed = self.inner().disturbed.get(pool.name).is_some_and(|since| since.elapsed() < DISTURBED);
+        let disturbed =
+            self.inner().disturbed.get(pool.name).is_some_and(|since| since.elapsed() < DISTURBED);
         if record["intent"]["kind"] == "retire" && !disturbed && unready.is_none() {
             let stays = |other: &u32| {
                 *other != vmid

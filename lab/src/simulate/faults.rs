@@ -140,7 +140,9 @@ impl Faults {
             1 => GuestFaults { agent_late: Duration::from_secs(90), ..GuestFaults::default() },
             2 => GuestFaults { degraded: true, ..GuestFaults::default() },
             3 => GuestFaults { starting_for: Duration::from_secs(200), ..GuestFaults::default() },
-            4 => GuestFaults { join_fails: Some("connection reset by peer".into()), ..GuestFaults::default() },
+            4 => {
+                GuestFaults { join_fails: Some("connection reset by peer".into()), ..GuestFaults::default() }
+            }
             5 => GuestFaults { join_hangs: true, ..GuestFaults::default() },
             6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
             _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
@@ -166,9 +168,8 @@ impl Faults {
     }
 
     fn agent(&mut self) {
-        let running: Vec<u32> = (self.world.pve.vmids().into_iter())
-            .filter(|vmid| self.world.pool_of(*vmid).is_some())
-            .collect();
+        let running: Vec<u32> =
+            (self.world.pve.vmids().into_iter()).filter(|vmid| self.world.pool_of(*vmid).is_some()).collect();
         if running.is_empty() {
             return;
         }
@@ -182,8 +183,9 @@ impl Faults {
     /// Ends what is over; everything, where it is time for that.
     pub fn mend(&mut self, troupe: &Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
-        let (over, going_on) =
-            std::mem::take(&mut self.going_on).into_iter().partition(|(until, _)| everything || *until <= now);
+        let (over, going_on) = std::mem::take(&mut self.going_on)
+            .into_iter()
+            .partition(|(until, _)| everything || *until <= now);
         self.going_on = going_on;
         let over: Vec<(Instant, Ends)> = over;
         let World { pve, kube, .. } = &self.world;

@@ -107,7 +107,8 @@ impl<S: Subscriber> Layer<S> for Ear {
         if !meta.target().starts_with("pve_autoscaler") {
             return;
         }
-        if let Some((_, command)) = text.split_once(COMMAND) {
+        let asks = *meta.level() <= Level::WARN;
+        if let Some((_, command)) = text.split_once(COMMAND).filter(|_| asks) {
             self.log.inner().commands.push(command.to_owned());
         }
         let verbose = self.log.inner().verbose;

@@ -85,8 +85,7 @@ pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
             let log = Log::new(verbose);
             let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN];
             let ear = Ear { log: log.clone(), always_secret };
-            let _listening =
-                tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
+            let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
             whole(seed, hours, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
         }),
         Err(error) => failed(error.to_string()),
@@ -135,8 +134,7 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
         play.workload.end(&play.log);
         settled = settled.max(play.settle(true).await?);
     }
-    let counts =
-        [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs];
+    let counts = [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs];
     let violations = play.checker.violations();
     Ok(Outcome { violations, log: play.log.text(), figures: play.checker.figures(), counts, settled })
 }
@@ -149,9 +147,8 @@ impl Play {
     /// Hours in which things happen.
     async fn live(&mut self, time: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let soon = |random: &mut Rng, of: std::ops::Range<u64>| {
-            Instant::now() + Duration::from_secs(random.u64(of))
-        };
+        let soon =
+            |random: &mut Rng, of: std::ops::Range<u64>| Instant::now() + Duration::from_secs(random.u64(of));
         let (mut fault, mut act, mut change) =
             (soon(&mut self.random, FAULTS), soon(&mut self.random, ACTS), soon(&mut self.random, CHANGES));
         while begun.elapsed() < time && self.is_fine() {
@@ -197,7 +194,8 @@ impl Play {
             }
             if begun.elapsed() > SETTLES {
                 let shown = self.troupe.status().map(|status| {
-                    let machines = status.machines.iter().map(|one| format!("{} {}: {}", one.name, one.phase, one.why));
+                    let machines =
+                        status.machines.iter().map(|one| format!("{} {}: {}", one.name, one.phase, one.why));
                     format!("{:?}; {:?}", machines.collect::<Vec<_>>(), status.problems)
                 });
                 self.checker.violated(&format!(

@@ -67,7 +67,10 @@ impl Checker {
         let maps = self.world.kube.list("ConfigMap");
         let slots = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));
         let vmids = slots.filter_map(|name| name.rsplit('-').next()?.parse::<u32>().ok());
-        vmids.filter(|vmid| !ours.contains(vmid)).map(|vmid| format!("a record of VM {vmid} is left")).collect()
+        vmids
+            .filter(|vmid| !ours.contains(vmid))
+            .map(|vmid| format!("a record of VM {vmid} is left"))
+            .collect()
     }
 
     fn nodes(&self) -> Vec<String> {

@@ -113,10 +113,9 @@ fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
         7 => answer(595, "No route to host"),
         8 => answer(595, "Connection refused"),
         9 => answer(596, "Connection timed out"),
-        10 if writes => answer(
-            500,
-            &format!("can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout"),
-        ),
+        10 if writes => {
+            answer(500, &format!("can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout"))
+        }
         11 if writes => answer(500, "cfs-lock 'file-user_cfg' error: got lock request timeout"),
         10 => answer(596, "Broken pipe"),
         11 => answer(401, "authentication failure"),
@@ -139,9 +138,11 @@ fn at_kubernetes(call: &Call<'_>, random: &mut Rng) -> kubernetes::Effect {
         3 => Effect::Lose,
         4 | 5 => Effect::WorkThenLose,
         6 => refusal(403, "Forbidden", "the authorizer is not ready"),
-        7 if matches!(call.method, "PUT" | "PATCH") => {
-            refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
-        }
+        7 if matches!(call.method, "PUT" | "PATCH") => refusal(
+            409,
+            "Conflict",
+            "the object has been modified; please apply your changes to the latest version",
+        ),
         8 if call.query.contains("resourceVersion") || call.query.contains("continue") => {
             refusal(410, "Expired", "too old resource version")
         }

@@ -59,9 +59,8 @@ impl Troupe {
         self.runs += 1;
         self.pause = None;
         self.log.say("daemon", &format!("run {} begins", self.runs));
-        let wire = Wire::counting(self.calls.clone())
-            .observed(self.observer.clone())
-            .stalling(self.stall.clone());
+        let wire =
+            Wire::counting(self.calls.clone()).observed(self.observer.clone()).stalling(self.stall.clone());
         let cast = Cast {
             pve: self.world.pve.clone(),
             kube: self.world.kube.clone(),
@@ -102,7 +101,8 @@ impl Troupe {
     }
 
     fn away(&mut self, what: &str) {
-        let seconds = if self.random.u8(..10) == 0 { self.random.u64(60..600) } else { self.random.u64(1..30) };
+        let seconds =
+            if self.random.u8(..10) == 0 { self.random.u64(60..600) } else { self.random.u64(1..30) };
         self.log.say("fault", &format!("{what}, for {seconds} s"));
         self.pause = Some(Instant::now() + Duration::from_secs(seconds));
     }

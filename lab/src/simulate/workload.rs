@@ -90,7 +90,8 @@ fn size(pools: &[PoolShape], random: &mut Rng) -> (u32, u32, String) {
         // No machine is as large as that.
         _ => (64_000, 1024),
     };
-    let fitting = pools.iter().filter(|pool| cpu + KEPT.0 <= pool.cores * 1000 && memory + KEPT.1 <= pool.gib * 1024);
+    let fitting =
+        pools.iter().filter(|pool| cpu + KEPT.0 <= pool.cores * 1000 && memory + KEPT.1 <= pool.gib * 1024);
     let names: Vec<&str> = fitting.map(|pool| pool.name).collect();
     (cpu, memory, names.join("."))
 }

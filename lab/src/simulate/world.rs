@@ -140,7 +140,8 @@ fn pools(random: &mut Rng) -> Vec<PoolShape> {
 }
 
 fn settings(random: &mut Rng, pools: &[PoolShape]) -> String {
-    let pick = |random: &mut Rng, of: &[&str]| of.get(random.usize(..of.len())).map_or("1m", |one| one).to_owned();
+    let pick =
+        |random: &mut Rng, of: &[&str]| of.get(random.usize(..of.len())).map_or("1m", |one| one).to_owned();
     let mut text = format!(
         r#"
 cluster = "lab"

@@ -145,8 +145,7 @@ impl Wire {
                     (request.method().clone(), request.uri().clone(), request.body().clone());
                 let path = uri.path().strip_prefix("/api2/json").unwrap_or(uri.path());
                 let query = uri.query().unwrap_or_default();
-                let call =
-                    Call { side: Side::Proxmox, method: method.as_str(), path, query, body: &body };
+                let call = Call { side: Side::Proxmox, method: method.as_str(), path, query, body: &body };
                 let answer = wire.pass(call, pve.handle(request)).await;
                 let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
                 let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
@@ -177,10 +176,8 @@ impl Wire {
                 let query = uri.query().unwrap_or_default();
                 let (side, method, path) = (Side::Kubernetes, method.as_str(), uri.path());
                 let call = Call { side, method, path, query, body: &body };
-                let answer: Response<Body> = wire
-                    .pass(call, kube.handle(request))
-                    .await
-                    .map_err(|_| BoxError::from("no answer"))?;
+                let answer: Response<Body> =
+                    wire.pass(call, kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
                 let is_watch = query.contains("watch=true");
                 let stall = wire.stall.clone().filter(|_| is_watch);
                 Ok::<_, BoxError>(answer.map(|body| halting(body, stall)))

@@ -10,9 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Event, Pve, access::Identity, answer::Refusal, hands::TaskFault, state::State, upid::Upid,
-};
+use super::{Event, Pve, access::Identity, answer::Refusal, hands::TaskFault, state::State, upid::Upid};
 
 /// A worker, running or done.
 #[derive(Debug)]
