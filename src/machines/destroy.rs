@@ -246,12 +246,10 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
-    let node = match node::find(ctx, record) {
-        Some(node) => Some((node.name.clone(), node.uid.clone())),
-        None => record
-            .node_uid
-            .clone()
-            .map(|uid| (machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+    let node = match (node::find(ctx, record), record.node_uid.clone()) {
+        (Some(node), _) => Some((node.name.clone(), node.uid.clone())),
+        (None, Some(uid)) => Some((machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+        (None, None) => unseen_node(ctx, machine).await?,
     };
     let Some((name, uid)) = node else { return Ok(()) };
     insist!(
@@ -265,6 +263,15 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
         }
     )
     .await
+}
+
+/// The Node of a machine that registered while no watch could see it.
+async fn unseen_node(ctx: &Context, machine: &Tracked) -> Result<Option<(String, String)>, Trouble> {
+    let record = machine.record();
+    let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
+    let limit = ctx.config.limits.destroy;
+    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+    Ok(found.filter(|node| node.system_uuid == *uuid).map(|node| (node.name, node.uid)))
 }
 
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it.

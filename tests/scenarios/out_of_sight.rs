@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use world::proxmox::{Effect, Fault};
+
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -74,6 +76,27 @@ async fn a_destruction_that_loses_sight_of_its_vm_goes_on_when_it_sees_it_again(
         .await;
     rights(&stage, true);
     stage.until("nothing is left", Duration::from_mins(15), all_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registered_unseen_goes_with_its_machine() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let joins = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Joining");
+    stage.until("it joins", SOON, joins).await;
+    stage.stall.set(true);
+    stage.pve.inject(Fault {
+        method: "GET".into(),
+        path: "/nodes/*/qemu/*/agent/exec-status".into(),
+        times: 1,
+        effect: Effect::Answer { status: 501, reason: "no such method".into(), body: String::new() },
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.stall.set(false);
+    stage.until("its Node is gone", SOON, |stage| stage.kube.list("Node").len() == 1).await;
+    stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::observability::{Board, Status};
 use serde_json::{Value, json};
-use stage::{Actor, Cast, Wire};
+use stage::{Actor, Cast, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use world::clock::WorldClock;
@@ -62,6 +62,8 @@ pub struct Stage {
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
+    /// Lets the daemon's watches stand still.
+    pub stall: Stall,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
 }
@@ -92,6 +94,7 @@ impl Stage {
             instance: None,
             started: 0,
             calls: Arc::default(),
+            stall: Stall::default(),
             probes: true,
         }
     }
@@ -116,7 +119,7 @@ impl Stage {
     /// Starts the daemon; its wires are cut after so many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
         self.started += 1;
-        let wire = Wire::counting(self.calls.clone());
+        let wire = Wire::counting(self.calls.clone()).stalling(self.stall.clone());
         wire.cut_after(last);
         let cast = Cast {
             pve: self.pve.clone(),

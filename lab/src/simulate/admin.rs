@@ -133,8 +133,10 @@ impl Admin {
         }
     }
 
-    fn create(&self, vm: VmSpec) {
+    fn create(&mut self, mut vm: VmSpec) {
         let vmid = vm.vmid;
+        // In the pool of the machines the token may do everything with it.
+        vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
         if self.world.pve.create_by_hand(vm) {
             self.checker.made_by_hand(vmid);
         }

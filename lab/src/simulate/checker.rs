@@ -273,6 +273,30 @@ impl Checker {
         if map.starts_with("machine-") && ours {
             self.violated(&format!("the record of VM {vmid} is dropped while the VM is there"));
         }
+        let machine = self.record(vmid).unwrap_or_default()["name"].as_str().unwrap_or_default().to_owned();
+        if self.token_of(&machine) {
+            self.violated(&format!("the record of {machine} is dropped while its token is there"));
+        }
+    }
+
+    /// Whether there is a bootstrap token that was made for this machine.
+    fn token_of(&self, machine: &str) -> bool {
+        self.world.kube.list("Secret").iter().any(|secret| {
+            let encoded = secret["data"]["description"].as_str().unwrap_or_default();
+            let text = STANDARD.decode(encoded).unwrap_or_default();
+            !machine.is_empty() && String::from_utf8_lossy(&text).ends_with(&format!("machine {machine}"))
+        })
+    }
+
+    /// Tokens serve one join: none outlives it, whatever its time to live.
+    fn tokens(&self) {
+        for vmid in self.ours() {
+            let Some(record) = self.record(vmid) else { continue };
+            let machine = record["name"].as_str().unwrap_or_default();
+            if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
+                self.violated(&format!("{machine} is a node and its token is still there"));
+            }
+        }
     }
 
     /// Looks at everything.
@@ -280,6 +304,7 @@ impl Checker {
         self.quorum_and_readiness();
         self.foreigners_are_as_they_were();
         self.numbers();
+        self.tokens();
         self.note_secrets();
     }
 
