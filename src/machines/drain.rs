@@ -101,7 +101,7 @@ pub(super) async fn run(
         let latest = (Instant::now() + LOOKS.1).min(end);
         tokio::select! {
             biased;
-            _ = changed.changed() => {}
+            () = changed.changed() => {}
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
     }
