@@ -23,6 +23,8 @@ use world::serve::tls::ServerTls;
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same, for what takes minutes: a drain must not pass unseen.
+const COARSE: Duration = Duration::from_secs(1);
 
 /// One pool of small nodes that scales from zero.
 pub const ONE_POOL: &str = r#"
@@ -172,7 +174,7 @@ impl Stage {
         while !is_so(self) {
             assert!(started.elapsed() <= limit, "waited {limit:?} until {what}; {}", self.scene());
             // What takes minutes need not be seen to a tenth of a second.
-            tokio::time::sleep(LOOK.max(started.elapsed() / 100)).await;
+            tokio::time::sleep(LOOK.max(started.elapsed() / 100).min(COARSE)).await;
         }
         started.elapsed()
     }

@@ -223,8 +223,9 @@ impl Admin {
                         self.checker.deleted_by_hand(vmid);
                         self.world.pve.delete_by_hand(vmid);
                         if options.contains(&"--destroy-unreferenced-disks") {
-                            let disks = self.world.pve.volumes_of(vmid);
-                            disks.iter().for_each(|disk| self.world.pve.free_by_hand(disk));
+                            for disk in self.world.pve.volumes_of(vmid) {
+                                self.world.pve.free_by_hand(&disk);
+                            }
                         }
                     }
                 }
