@@ -107,3 +107,20 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
     stage.until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    stage.stall.set(true);
+    stage.kube.scale("default", "web", 1);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    // The daemon sees an empty node for a whole minute.
+    stage.throughout("the pod runs on", Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
+    stage.stall.set(false);
+    stage.throughout("the node serves", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
+    let cordoned = stage.kube.list("Node").iter().any(|node| node["spec"]["unschedulable"] == true);
+    assert!(!cordoned, "{}", stage.scene());
+}
