@@ -279,11 +279,11 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
-        match find(ctx, machine).await? {
-            Found::There(_) => {}
+        let config = match find(ctx, machine).await? {
+            Found::There(config) => config,
             Found::Gone => return Ok(()),
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
-        }
+        };
         if !ctx.proxmox.quorate().await? {
             let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
             return Err(Trouble::Proxmox(crate::proxmox::Error {
@@ -295,6 +295,10 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
         }
         // Somebody may have moved it meanwhile.
         let host = machine.record().host.clone();
+        // A start whose answer was lost may have come after the stop.
+        if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
+            stop(ctx, machine, Manner::Abrupt, &config).await?;
+        }
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
