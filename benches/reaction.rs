@@ -5,7 +5,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
     reason = "a bench prints its figures, and may stop at what it did not expect"
@@ -23,7 +22,7 @@ use world::kubernetes::KubeEvent;
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::proxmox::spec::ClusterSpec;
 
-use stage::{ONE_POOL, Stage};
+use crate::stage::{ONE_POOL, Stage};
 
 /// How often the reaction to one pod is measured.
 const TRIALS: usize = 200;

@@ -13,6 +13,7 @@
 
 pub mod bootstrap;
 mod causes;
+pub mod changes;
 pub mod cli;
 pub mod clock;
 pub mod config;

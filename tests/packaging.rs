@@ -80,10 +80,11 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
 }
 
 #[test]
-fn scripts_are_understood_by_a_plain_shell() {
-    for name in ["deb/postinst", "deb/postrm", "deb/build", "proxmox-setup.sh"] {
+fn scripts_are_understood_by_their_shells() {
+    for name in ["deb/postinst", "deb/postrm", "deb/build", "deb/trial", "proxmox-setup.sh"] {
         let path = format!("packaging/{name}");
-        let Some(output) = ask("sh", &["-n", &path]) else { return };
+        let shell = if text(&path).starts_with("#!/bin/bash") { "bash" } else { "sh" };
+        let Some(output) = ask(shell, &["-n", &path]) else { return };
         assert!(output.status.success() && said(&output).is_empty(), "{name}: {}", said(&output));
     }
 }

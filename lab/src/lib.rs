@@ -11,5 +11,6 @@ pub mod daemon;
 mod measure;
 mod network;
 mod screen;
+pub mod simulate;
 pub mod story;
 mod summary;

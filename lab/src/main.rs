@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{daemon, story};
+use lab::{daemon, simulate, story};
 
 /// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
 #[derive(Debug, Parser)]
@@ -33,6 +33,8 @@ enum Command {
         #[arg(long)]
         directory: PathBuf,
     },
+    /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
+    Simulate(simulate::Wanted),
     /// The daemon's own command line, so that the demo can run it as a process of its own
     #[command(hide = true)]
     Daemon {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let command = Arguments::parse().command;
     let story = match command {
         Command::Daemon { arguments } => return daemon::become_it(arguments),
+        Command::Simulate(wanted) => simulate::simulate(&wanted),
         Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),
         Command::Serve { directory } => runtime(story::serve(directory)),
     };

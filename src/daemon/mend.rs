@@ -104,7 +104,7 @@ impl Daemon {
             }
         }
         if config.mode == Mode::Active && self.watches.is_current() {
-            self.hold_against_vms(config);
+            self.hold_against_vms(config, now);
             self.hold_against_nodes(config, now);
         }
     }
@@ -164,23 +164,28 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose VM is gone, or on another host.
-    fn hold_against_vms(&mut self, config: &Arc<Config>) {
+    /// Ready machines whose VM is gone, off, or on another host.
+    fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp) {
         let (Some(look), None) = self.inventory.last() else { return };
         for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
             let id = &view.record.id;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
+            let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
             let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
             match guest {
                 Some(guest) if guest.host != view.record.host => {
                     self.mend.vm_missing.remove(id);
                     self.moved(&view, guest.host.clone());
                 }
-                None if host_up => {
+                // Not there, or off: its own task finds out which.
+                _ if host_up
+                    && !tried
+                    && guest.is_none_or(|guest| !guest.running && guest.lock.is_none()) =>
+                {
                     let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
                     if look.number >= first + MISSING_LOOKS {
                         self.mend.vm_missing.remove(id);
-                        self.discard(config, &view, "its VM was removed by somebody else");
+                        self.missed(config, &view);
                     }
                 }
                 _ => {
@@ -210,6 +215,12 @@ impl Daemon {
                 self.discard(config, &view, "its Node was deleted and did not come back");
             }
         }
+    }
+
+    /// A VM that is not in sight may be hidden: its task has to find out.
+    fn missed(&self, config: &Arc<Config>, view: &View) {
+        let context = machines::Context { config: config.clone(), ..self.context() };
+        self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
     }
 
     fn discard(&mut self, config: &Arc<Config>, view: &View, reason: &str) {

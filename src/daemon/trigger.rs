@@ -7,14 +7,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::inventory::Inventory;
+use crate::changes::Changed;
 use crate::config::Config;
 use crate::kubernetes::Watches;
 use crate::machines::Registry;
 
 /// Everything whose change is worth a round.
 pub(super) struct Trigger {
-    cluster: watch::Receiver<u64>,
-    machines: watch::Receiver<u64>,
+    cluster: Changed,
+    machines: Changed,
     inventory: watch::Receiver<u64>,
     config: watch::Receiver<Arc<Config>>,
 }
@@ -38,8 +39,8 @@ impl Trigger {
     pub async fn fire(&mut self, longest: Duration) {
         tokio::select! {
             biased;
-            _ = self.cluster.changed() => {}
-            _ = self.machines.changed() => {}
+            () = self.cluster.changed() => {}
+            () = self.machines.changed() => {}
             _ = self.inventory.changed() => {}
             _ = self.config.changed() => {}
             () = tokio::time::sleep(longest) => {}
@@ -68,13 +69,15 @@ impl Trigger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::changes::Changes;
 
-    fn trigger() -> (Trigger, watch::Sender<u64>) {
-        let (cluster, receiver) = watch::channel(0);
-        let idle = watch::channel(0).1;
+    fn trigger() -> (Trigger, Changes) {
+        let cluster = Changes::default();
+        let (receiver, machines) = (cluster.subscribe(), Changes::default().subscribe());
+        let inventory = watch::channel(0).1;
         let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
         let config = watch::channel(Arc::new(config)).1;
-        (Trigger { cluster: receiver, machines: idle.clone(), inventory: idle, config }, cluster)
+        (Trigger { cluster: receiver, machines, inventory, config }, cluster)
     }
 
     #[tokio::test(start_paused = true)]
@@ -90,7 +93,7 @@ mod tests {
         let (mut trigger, cluster) = trigger();
         let storm = tokio::spawn(async move {
             loop {
-                cluster.send_modify(|count| *count += 1);
+                cluster.announce();
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::error::ErrorKind;
+use crate::changes::{Changed, Changes};
 
 /// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
@@ -38,7 +39,7 @@ struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     states: Arc<Mutex<BTreeMap<&'static str, State>>>,
-    changed: watch::Sender<u64>,
+    changed: Changes,
     settled: watch::Sender<bool>,
 }
 
@@ -55,12 +56,12 @@ impl Board {
         let states = kinds.iter().map(|(kind, essential)| (*kind, fresh(*essential))).collect();
         Self {
             states: Arc::new(Mutex::new(states)),
-            changed: watch::Sender::new(0),
+            changed: Changes::default(),
             settled: watch::Sender::new(false),
         }
     }
 
-    pub(super) fn changed(&self) -> watch::Receiver<u64> {
+    pub(super) fn changed(&self) -> Changed {
         self.changed.subscribe()
     }
 
@@ -70,7 +71,7 @@ impl Board {
 
     /// Something that matters has changed.
     pub(super) fn bump(&self) {
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.announce();
     }
 
     /// A whole list has arrived.

@@ -1,12 +1,18 @@
 //! Evictions: the only way in which this daemon removes pods, and what each answer means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1 as core;
+use kube::Api;
+use kube::api::ListParams;
 use kube::core::Status;
 use serde_json::json;
 
 use super::cluster::Cluster;
+use super::convert;
 use super::error::{Error, ErrorKind};
+use crate::model::Pod;
 
 /// What came of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +36,22 @@ pub enum Eviction {
 }
 
 impl Cluster {
+    /// The pods that are bound to a node, as the API server has them now: what a watch knows of them may be old.
+    ///
+    /// # Errors
+    /// The call failed, or a pod cannot be read.
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, Error> {
+        let action = format!("list the pods of node `{node}`");
+        let bound = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let api: Api<core::Pod> = Api::all(self.client.clone());
+        let list = self.call(action.clone(), api.list(&bound)).await?;
+        let malformed = |source: convert::ConvertError| Error::Malformed {
+            action: action.clone(),
+            source: Box::new(source),
+        };
+        list.items.iter().map(|pod| convert::pod(pod).map(Arc::new).map_err(malformed)).collect()
+    }
+
     /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.
     ///
     /// The uid guards against a namesake. It must come from a fresh view: an eviction that is refused for its uid uses up

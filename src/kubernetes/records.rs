@@ -124,7 +124,8 @@ impl Cluster {
 
     /// Writes a changed record over the version that it is based on.
     ///
-    /// A conflict that the lost answer to the very same write left behind is recognised and no error.
+    /// A conflict that the lost answer to the very same write left behind is recognised and no error; one that nobody has
+    /// caused is a failed call, to be tried again.
     ///
     /// # Errors
     /// [`RecordError::Changed`] where the stored one is another; else the call failed.
@@ -144,6 +145,12 @@ impl Cluster {
                     Some(stored) if stored.uid == record.uid && stored.record == record.record => {
                         record.resource_version = stored.resource_version;
                         Ok(())
+                    }
+                    // Nobody has changed it: what stood in the way was no other writer.
+                    Some(stored)
+                        if stored.uid == record.uid && stored.resource_version == record.resource_version =>
+                    {
+                        Err(failed(error))
                     }
                     _ => Err(RecordError::Changed { name: who }),
                 }

@@ -12,7 +12,6 @@ use k8s_openapi::api::storage::v1 as storage;
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::board::{Board, Problem};
@@ -21,6 +20,7 @@ use super::convert::{self, ConvertError};
 use super::feed::Feed;
 use super::signals;
 use super::store::Store;
+use crate::changes::Changed;
 use crate::model::workload::{
     Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
     StorageClass, VolumeAttachment, VolumeClaim,
@@ -151,7 +151,7 @@ impl Watches {
     }
 
     /// A number that grows with every change that is worth a round.
-    pub fn changed(&self) -> watch::Receiver<u64> {
+    pub fn changed(&self) -> Changed {
         self.board.changed()
     }
 

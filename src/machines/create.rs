@@ -151,6 +151,13 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             }
             Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
                 Sight::Ours(_) | Sight::BeingCloned => {}
+                // Whoever went before may have asked for it, and it is still at work.
+                Sight::Absent
+                    if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
+                {
+                    machine.say(ctx, "a clone that may be its own is awaited");
+                    tokio::time::sleep(CLONE_LOOK).await;
+                }
                 Sight::Foreign(_) | Sight::Absent => return Err(taken(ctx, machine).await),
             },
         }
@@ -271,7 +278,8 @@ async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, 
     }
 }
 
-async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
+/// Until the VM runs.
+pub(super) async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut ask_first = !fresh;
     insist!(ctx.config.limits.start, machine.seed(), {

@@ -52,30 +52,56 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
         jobs::finish(ctx, job, &upid, limits.clone).await?;
     }
     loop {
-        match sight(ctx, machine).await? {
-            Sight::Ours(config) => match config.lock() {
+        match find(ctx, machine).await? {
+            Found::There(config) => match config.lock() {
                 None => return Ok(Some(*config)),
                 Some(_) if tokio::time::Instant::now() < until => {}
                 Some(lock) => return Err(stale_lock(machine, lock)),
             },
-            Sight::BeingCloned if tokio::time::Instant::now() < until => {}
-            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
-            Sight::Foreign(what) => {
-                tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
-                return Ok(None);
-            }
-            Sight::Absent => {
-                let Some(host) = elsewhere(ctx, machine).await? else {
-                    not_hidden(ctx, machine).await?;
-                    return Ok(None);
-                };
-                tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
-                machine.change(ctx, |record| record.host = host).await?;
-                continue;
-            }
+            Found::BeingCloned if tokio::time::Instant::now() < until => {}
+            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::Gone => return Ok(None),
         }
         machine.say(ctx, "the VM is locked by another operation");
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
+    }
+}
+
+/// What is there of a machine.
+pub(super) enum Found {
+    /// Its VM, locked or not, on the host that its record names now.
+    There(Box<VmConfig>),
+    /// A clone is being made.
+    BeingCloned,
+    /// Nothing, or nothing of ours.
+    Gone,
+}
+
+/// Looks for a machine's VM. One that somebody moved to another host is followed there.
+///
+/// # Errors
+/// What is there cannot be told for now, or only by an administrator.
+pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
+    loop {
+        match sight(ctx, machine).await? {
+            Sight::Ours(config) => return Ok(Found::There(config)),
+            Sight::BeingCloned => return Ok(Found::BeingCloned),
+            Sight::Foreign(what) => {
+                tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
+                return Ok(Found::Gone);
+            }
+            Sight::Absent => match elsewhere(ctx, machine).await? {
+                Some(host) => {
+                    tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
+                    machine.change(ctx, |record| record.host = host).await?;
+                }
+                None => {
+                    if let Some(found) = hidden(ctx, machine).await? {
+                        return Ok(found);
+                    }
+                }
+            },
+        }
     }
 }
 
@@ -102,16 +128,46 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
     Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
 }
 
-/// A clone that was interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on
-/// the pool cannot see it, and nobody can prove whose it is.
-async fn not_hidden(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+/// What a VM is that cannot be seen: gone, somebody else's, or a clone at work. `None`: it can be seen after all.
+///
+/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone that was
+/// interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on the pool cannot
+/// see it, and nobody can prove whose it is.
+async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Trouble> {
     let record = machine.record();
-    if !record.clone_in_doubt || record.smbios_uuid.is_some() {
-        return Ok(());
-    }
     let limit = ctx.config.limits.destroy;
     let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
-    if taken { Err(in_doubt(ctx, machine)) } else { Ok(()) }
+    if !taken {
+        return Ok(Some(Found::Gone));
+    }
+    // Before the look and after it: else the rights may have come and gone in between.
+    may_look(ctx, machine).await?;
+    if !matches!(sight(ctx, machine).await?, Sight::Absent) {
+        return Ok(None);
+    }
+    may_look(ctx, machine).await?;
+    if record.clone_in_doubt && record.smbios_uuid.is_none() {
+        let at_work = insist!(limit, machine.seed(), jobs::is_cloning(ctx, record).await).await?;
+        return if at_work { Ok(Some(Found::BeingCloned)) } else { Err(in_doubt(ctx, machine)) };
+    }
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
+    Ok(Some(Found::Gone))
+}
+
+/// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
+async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_ref());
+    let path = pool.map_or_else(|| format!("/vms/{}", record.slot.vmid), |pool| format!("/pool/{pool}"));
+    let limit = ctx.config.limits.destroy;
+    let held = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
+    if held.contains("VM.Audit") {
+        return Ok(());
+    }
+    let vmid = record.slot.vmid;
+    let what =
+        format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
+    Err(Trouble::Failed { what, blame: Blame::Nobody })
 }
 
 /// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
@@ -190,12 +246,10 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
-    let node = match node::find(ctx, record) {
-        Some(node) => Some((node.name.clone(), node.uid.clone())),
-        None => record
-            .node_uid
-            .clone()
-            .map(|uid| (machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+    let node = match (node::find(ctx, record), record.node_uid.clone()) {
+        (Some(node), _) => Some((node.name.clone(), node.uid.clone())),
+        (None, Some(uid)) => Some((machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
+        (None, None) => unseen_node(ctx, machine).await?,
     };
     let Some((name, uid)) = node else { return Ok(()) };
     insist!(
@@ -211,16 +265,25 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     .await
 }
 
+/// The Node of a machine that registered while no watch could see it.
+async fn unseen_node(ctx: &Context, machine: &Tracked) -> Result<Option<(String, String)>, Trouble> {
+    let record = machine.record();
+    let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
+    let limit = ctx.config.limits.destroy;
+    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+    Ok(found.filter(|node| node.system_uuid == *uuid).map(|node| (node.name, node.uid)))
+}
+
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
-        match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
-            Sight::Ours(_) => {}
-            Sight::Absent | Sight::Foreign(_) => return Ok(()),
-            Sight::BeingCloned => return Err(stale_lock(machine, "clone")),
-        }
+        let config = match find(ctx, machine).await? {
+            Found::There(config) => config,
+            Found::Gone => return Ok(()),
+            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+        };
         if !ctx.proxmox.quorate().await? {
             let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
             return Err(Trouble::Proxmox(crate::proxmox::Error {
@@ -229,6 +292,12 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
                 status: 0,
                 text,
             }));
+        }
+        // Somebody may have moved it meanwhile.
+        let host = machine.record().host.clone();
+        // A start whose answer was lost may have come after the stop.
+        if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
+            stop(ctx, machine, Manner::Abrupt, &config).await?;
         }
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.

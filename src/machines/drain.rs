@@ -11,7 +11,7 @@ use super::Context;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
-use crate::model::Pod;
+use crate::model::{Pod, Snapshot};
 use crate::planning;
 
 /// Evictions that are asked for at a time, for one node.
@@ -51,14 +51,35 @@ pub(super) async fn run(
         changed.mark_unchanged();
         let mut snapshot = ctx.watches.snapshot();
         snapshot.time = ctx.clock.now();
-        let left = match planning::evictions(&snapshot, &ctx.config, node) {
-            Ok(left) => left,
-            Err(why) => {
-                return Ok(Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")));
-            }
+        let judge = |snapshot: &Snapshot| {
+            planning::evictions(snapshot, &ctx.config, node)
+                .map_err(|why| Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")))
         };
+        let mut left = match judge(&snapshot) {
+            Ok(left) => left,
+            Err(given_up) => return Ok(given_up),
+        };
+        let mut unsure = None;
         if left.evict.is_empty() && left.leaving.is_empty() {
-            return Ok(Drained::Empty);
+            // A watch that stands still shows no pod that was bound before the node was closed.
+            match ctx.kubernetes.pods_on(node).await {
+                Ok(pods) => {
+                    snapshot.pods.retain(|pod| pod.node.as_deref() != Some(node));
+                    snapshot.pods.extend(pods);
+                    left = match judge(&snapshot) {
+                        Ok(left) => left,
+                        Err(given_up) => return Ok(given_up),
+                    };
+                    if let Some(pod) = left.evict.first() {
+                        // The removal was decided on without it: the node may well be needed.
+                        return Ok(Drained::GivenUp(format!("{} came to the node meanwhile", pod.id())));
+                    }
+                    if left.leaving.is_empty() {
+                        return Ok(Drained::Empty);
+                    }
+                }
+                Err(error) => unsure = Some(error.to_string()),
+            }
         }
         if Instant::now() >= end {
             let what = last_words(&refused, left.evict.len() + left.leaving.len());
@@ -94,14 +115,15 @@ pub(super) async fn run(
                 Err(error) => refuse(&mut refused, &pod, error.to_string(), None),
             }
         }
-        machine.say(ctx, &last_words(&refused, left.evict.len() + left.leaving.len()));
+        let words = unsure.unwrap_or_else(|| last_words(&refused, left.evict.len() + left.leaving.len()));
+        machine.say(ctx, &words);
         tokio::time::sleep(LOOKS.0).await;
         let next =
             refused.values().map(|refused| refused.until).filter(|until| *until > Instant::now()).min();
         let latest = (Instant::now() + LOOKS.1).min(end);
         tokio::select! {
             biased;
-            _ = changed.changed() => {}
+            () = changed.changed() => {}
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
     }

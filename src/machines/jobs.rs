@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::trouble::{Blame, Trouble};
-use crate::proxmox::{Exit, Kind, TaskStatus, Upid};
+use crate::model::Record;
+use crate::proxmox::{Exit, Kind, TaskFilter, TaskStatus, Upid};
 
 /// What a task does, and what it takes on a common host: the first guess of when to look.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,25 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
     }
 }
 
-/// The same, for a task that must end well.
+/// Whether a clone that may be the machine's is still at work.
+pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
+    let filter = TaskFilter {
+        vmid: Some(record.template),
+        kind: Some("qmclone".to_owned()),
+        since: Some(record.created.as_second()),
+        limit: None,
+    };
+    for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
+        if row.status == TaskStatus::Running
+            && ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Waits for a task that must end well.
 pub(super) async fn succeed(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<(), Trouble> {
     match finish(ctx, job, upid, limit).await? {
         Exit::Ok | Exit::Warnings(_) => Ok(()),

@@ -40,6 +40,6 @@ pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, retire};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

@@ -21,14 +21,14 @@ pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
 }
 
 /// Waits until something in the cluster changes and the condition holds.
-pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Option<T>) -> T {
     let mut changed = ctx.watches.changed();
     loop {
         changed.mark_unchanged();
         if let Some(found) = condition() {
-            return Some(found);
+            return found;
         }
-        changed.changed().await.ok()?;
+        changed.changed().await;
     }
 }
 
@@ -39,13 +39,13 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Pool };
     let record = machine.record().clone();
     let found = tokio::time::timeout(limits.registered, until(ctx, || find(ctx, &record))).await;
-    let node = found.ok().flatten().ok_or_else(|| late("the Node's registration", limits.registered))?;
+    let node = found.map_err(|_| late("the Node's registration", limits.registered))?;
     machine.node = Some(node.name.clone());
     machine.enter(ctx, Phase::Registered, "the Node is not ready yet");
     read_back(ctx, machine, pool, &node).await?;
     let ready =
         tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
-    let node = ready.await.ok().flatten().ok_or_else(|| late("the Node's readiness", limits.ready))?;
+    let node = ready.await.map_err(|_| late("the Node's readiness", limits.ready))?;
     open(ctx, machine, pool, &node).await?;
     let token = machine.record().token_id.clone();
     if let Some(id) = &token {

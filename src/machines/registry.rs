@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use tokio::sync::watch;
 
+use crate::changes::{Changed, Changes};
 use crate::kubernetes::Versioned;
 use crate::model::machine::{Intent, Machine, Phase};
 use crate::model::{Record, Slot};
@@ -78,7 +78,7 @@ struct Inner {
     machines: Mutex<BTreeMap<String, View>>,
     /// When each slot was last given back.
     freed: Mutex<BTreeMap<u32, Timestamp>>,
-    changed: watch::Sender<u64>,
+    changed: Changes,
 }
 
 /// All machines by id. Cheap to clone.
@@ -90,7 +90,7 @@ impl Default for Registry {
         Self(Arc::new(Inner {
             machines: Mutex::default(),
             freed: Mutex::default(),
-            changed: watch::Sender::new(0),
+            changed: Changes::default(),
         }))
     }
 }
@@ -114,7 +114,7 @@ impl Registry {
     }
 
     /// A number that grows whenever a machine moves on.
-    pub fn changed(&self) -> watch::Receiver<u64> {
+    pub fn changed(&self) -> Changed {
         self.0.changed.subscribe()
     }
 
@@ -146,7 +146,7 @@ impl Registry {
             })
         };
         if moved {
-            self.0.changed.send_modify(|count| *count += 1);
+            self.0.changed.announce();
         }
     }
 
@@ -154,7 +154,7 @@ impl Registry {
         if let Some(view) = self.machines().get_mut(id) {
             view.busy = false;
         }
-        self.0.changed.send_modify(|count| *count += 1);
+        self.0.changed.announce();
     }
 
     /// Forgets a machine whose record is gone.
@@ -164,7 +164,7 @@ impl Registry {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
             freed.insert(view.record.slot.vmid, now);
         }
-        self.0.changed.send_modify(|count| *count += 1);
+        self.0.changed.announce();
     }
 
     fn machines(&self) -> MutexGuard<'_, BTreeMap<String, View>> {

@@ -12,6 +12,7 @@ use super::trouble::{Blame, Trouble};
 use crate::kubernetes::{ErrorKind, RecordError, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
+use crate::proxmox::Power;
 
 /// How a machine's task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,43 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
         Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
         Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
     }
+}
+
+/// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again, one that is gone
+/// is removed with all that belongs to it, any other serves on.
+pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    match serves_on(&ctx, &mut machine).await {
+        Ok(true) => {
+            let why = "its VM is there".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Ok(false) => {
+            let reason = "its VM was removed by somebody else";
+            tracing::warn!(machine = %machine.record().name, reason, "a machine is removed");
+            match give_up(&ctx, &mut machine, reason).await {
+                Ok(()) => discarding(&ctx, machine, reason, &reports).await,
+                Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+            }
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
+async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
+    let config = match destroy::find(ctx, machine).await? {
+        destroy::Found::Gone => return Ok(false),
+        destroy::Found::BeingCloned => return Ok(true),
+        destroy::Found::There(config) => config,
+    };
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    if config.lock().is_none() && ctx.proxmox.power(&host, vmid).await? == Power::Stopped {
+        tracing::warn!(machine = %machine.record().name, vmid, host, "the VM is off and is started again");
+        creation::start(ctx, machine, false).await?;
+    }
+    Ok(true)
 }
 
 fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {

@@ -11,6 +11,7 @@ mod economy;
 mod metrics;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
+mod out_of_sight;
 mod outages;
 mod places;
 mod record;

@@ -1,39 +1,30 @@
 //! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under virtual time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{Request, Response};
-use http_body_util::BodyExt;
 use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::daemon::{self, Deps};
-use pve_autoscaler::kubernetes::Cluster;
-use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::{Board, Status};
-use pve_autoscaler::proxmox::{Client, Settings, Transport};
-use secrecy::SecretString;
 use serde_json::{Value, json};
+use stage::{Actor, Cast, Stall, Wire};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tower::{BoxError, service_fn};
 use world::clock::WorldClock;
 use world::guest::control_plane::ControlPlane;
 use world::kubernetes::spec::KubeSpec;
 use world::kubernetes::{Kube, samples};
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
-use world::serve::{Body, tls::ServerTls};
+use world::serve::tls::ServerTls;
 
 /// When the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same, for what takes minutes: a drain must not pass unseen.
+const COARSE: Duration = Duration::from_secs(1);
 
 /// One pool of small nodes that scales from zero.
 pub const ONE_POOL: &str = r#"
@@ -69,51 +60,14 @@ pub struct Stage {
     pub board: Board,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    instance: Option<Instance>,
+    instance: Option<Actor>,
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
+    /// Lets the daemon's watches stand still.
+    pub stall: Stall,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
-}
-
-struct Instance {
-    cancel: CancellationToken,
-    running: JoinHandle<()>,
-    link: Link,
-}
-
-/// The wires of one instance: once they are cut, nothing of what it still does reaches anybody.
-#[derive(Clone)]
-struct Link {
-    cut: Arc<AtomicBool>,
-    calls: Arc<AtomicU64>,
-    /// Cuts the wires after this call was carried out, its answer lost.
-    last: Arc<AtomicU64>,
-}
-
-impl Link {
-    async fn pass<R>(&self, call: impl Future<Output = R>) -> R {
-        if self.cut.load(Ordering::SeqCst) {
-            return std::future::pending().await;
-        }
-        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let answer = call.await;
-        if number >= self.last.load(Ordering::SeqCst) {
-            self.cut.store(true, Ordering::SeqCst);
-        }
-        if self.cut.load(Ordering::SeqCst) { std::future::pending().await } else { answer }
-    }
-}
-
-/// Sees guests through the embedded network.
-struct Network(Pve);
-
-impl Probe for Network {
-    fn booted(&self, address: std::net::IpAddr) -> BoxFuture<'_, Option<bool>> {
-        let open = self.0.guest_tcp_open(&address.to_string());
-        Box::pin(async move { Some(open) })
-    }
 }
 
 impl Stage {
@@ -142,6 +96,7 @@ impl Stage {
             instance: None,
             started: 0,
             calls: Arc::default(),
+            stall: Stall::default(),
             probes: true,
         }
     }
@@ -166,46 +121,39 @@ impl Stage {
     /// Starts the daemon; its wires are cut after so many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
         self.started += 1;
-        self.board = Board::default();
-        let link =
-            Link { cut: Arc::default(), calls: self.calls.clone(), last: Arc::new(AtomicU64::new(last)) };
-        let cancel = CancellationToken::new();
-        let deps = Deps {
+        let wire = Wire::counting(self.calls.clone()).stalling(self.stall.clone());
+        wire.cut_after(last);
+        let cast = Cast {
+            pve: self.pve.clone(),
+            kube: self.kube.clone(),
+            clock: self.clock,
             config: self.config.subscribe(),
-            proxmox: self.proxmox(&link),
-            kubernetes: self.kubernetes(&link),
-            clock: Arc::new(self.clock),
-            probe: if self.probes { Arc::new(Network(self.pve.clone())) } else { Arc::new(NoProbe) },
+            probes: self.probes,
             seed: self.started,
             instance: format!("pve{}", self.started),
-            board: self.board.clone(),
+            entropy: None,
         };
-        let running = tokio::spawn(daemon::run(deps, cancel.clone()));
-        self.instance = Some(Instance { cancel, running, link });
+        let actor = Actor::start(cast, wire).unwrap();
+        self.board = actor.board.clone();
+        self.instance = Some(actor);
     }
 
     /// Whether the wires of the daemon that was started last are cut.
     pub fn is_cut(&self) -> bool {
-        self.instance.as_ref().is_none_or(|instance| instance.link.cut.load(Ordering::SeqCst))
+        self.instance.as_ref().is_none_or(|instance| instance.wire.is_cut())
     }
 
     /// Ends the daemon as SIGTERM does.
     pub async fn stop(&mut self) {
         if let Some(instance) = self.instance.take() {
-            instance.cancel.cancel();
-            tokio::time::timeout(Duration::from_mins(1), instance.running)
-                .await
-                .expect("the daemon ends soon")
-                .unwrap();
+            assert!(instance.stop().await, "the daemon ends soon, and well");
         }
     }
 
     /// Ends the daemon as SIGKILL does: whatever is under way is torn off.
     pub fn kill(&mut self) {
         if let Some(instance) = self.instance.take() {
-            instance.link.cut.store(true, Ordering::SeqCst);
-            instance.running.abort();
-            instance.cancel.cancel();
+            instance.kill();
         }
     }
 
@@ -213,45 +161,6 @@ impl Stage {
     pub fn reload(&self, text: &str) {
         let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
         self.config.send_replace(Arc::new(config));
-    }
-
-    fn proxmox(&self, link: &Link) -> Client {
-        let (pve, link) = (self.pve.clone(), link.clone());
-        let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
-            let (pve, link) = (pve.clone(), link.clone());
-            async move {
-                let answer = link.pass(pve.handle(request)).await;
-                let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
-                let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
-                Ok::<_, BoxError>(Response::from_parts(parts, bytes))
-            }
-        }));
-        let settings = Settings {
-            endpoints: vec!["https://127.0.0.1:8006".to_owned()],
-            token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
-            agent_lane: 1,
-            lifecycle_lane: 2,
-            linked_clones: 4,
-            full_clones: 2,
-        };
-        Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET)).unwrap()
-    }
-
-    fn kubernetes(&self, link: &Link) -> Cluster {
-        let (kube, link) = (self.kube.clone(), link.clone());
-        let service = service_fn(move |mut request: Request<Bytes>| {
-            let (kube, link) = (kube.clone(), link.clone());
-            async move {
-                let token = format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN);
-                request.headers_mut().insert("authorization", token.parse()?);
-                let answer: Response<Body> =
-                    link.pass(kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
-                Ok::<_, BoxError>(
-                    answer.map(|body| body.map_err(|_| BoxError::from("cut off")).boxed_unsync()),
-                )
-            }
-        });
-        Cluster::with_service(service, "pve-autoscaler").with_clock(Arc::new(self.clock))
     }
 
     /// What the daemon shows.
@@ -265,7 +174,7 @@ impl Stage {
         while !is_so(self) {
             assert!(started.elapsed() <= limit, "waited {limit:?} until {what}; {}", self.scene());
             // What takes minutes need not be seen to a tenth of a second.
-            tokio::time::sleep(LOOK.max(started.elapsed() / 100)).await;
+            tokio::time::sleep(LOOK.max(started.elapsed() / 100).min(COARSE)).await;
         }
         started.elapsed()
     }

@@ -18,3 +18,4 @@ pub mod guest;
 pub mod kubernetes;
 pub mod proxmox;
 pub mod serve;
+pub mod signal;

@@ -132,7 +132,7 @@ impl Kube {
         let mut state = self.state();
         state.away = away;
         if away {
-            state.cut.send_modify(|count| *count += 1);
+            state.cut.give();
         }
     }
 
@@ -145,7 +145,7 @@ impl Kube {
     pub fn expire_resource_versions(&self) {
         let mut state = self.state();
         state.store.forget();
-        state.cut.send_modify(|count| *count += 1);
+        state.cut.give();
     }
 
     /// Makes a kubelet silent as a broken network does, or lets it be heard again.

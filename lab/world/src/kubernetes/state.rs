@@ -27,7 +27,7 @@ use super::{
     spec::KubeSpec,
     store::{Change, Store},
 };
-use crate::clock::WorldClock;
+use crate::{clock::WorldClock, signal::Signal};
 
 /// Something to be done at some time. Each stands on the agenda at most once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,7 +88,7 @@ pub(super) struct State {
     pub calls: VecDeque<CallRecord>,
     pub away: bool,
     /// Watches end when this changes.
-    pub cut: tokio::sync::watch::Sender<u64>,
+    pub cut: Signal,
     pub random: fastrand::Rng,
     pub events: broadcast::Sender<KubeEvent>,
     pub clock: WorldClock,
@@ -117,7 +117,7 @@ impl State {
             faults: Vec::new(),
             calls: VecDeque::new(),
             away: false,
-            cut: tokio::sync::watch::Sender::new(0),
+            cut: Signal::default(),
             random: fastrand::Rng::with_seed(seed),
             events,
             clock,

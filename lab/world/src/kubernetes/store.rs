@@ -6,13 +6,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::{
     kinds::{KINDS, Kind},
     object::{self, Key},
     refusal::Refusal,
 };
+use crate::signal::{Signal, Waiter};
 
 /// Changes of one kind that are remembered.
 const HISTORY: usize = 20_000;
@@ -39,20 +39,20 @@ pub(super) struct Collection {
     forgotten: u64,
     /// The history begins after this version.
     dropped: u64,
-    latest: watch::Sender<u64>,
+    latest: Signal,
 }
 
 impl Default for Collection {
     fn default() -> Self {
-        let latest = watch::Sender::new(0);
-        Self { objects: BTreeMap::new(), history: VecDeque::new(), forgotten: 0, dropped: 0, latest }
+        let (objects, history, latest) = (BTreeMap::new(), VecDeque::new(), Signal::default());
+        Self { objects, history, forgotten: 0, dropped: 0, latest }
     }
 }
 
 impl Collection {
     /// Tells of every change.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.latest.subscribe()
+    pub fn subscribe(&self) -> Waiter {
+        self.latest.waiter()
     }
 
     /// The version up to which all is forgotten, where the given one lies before it.
@@ -93,9 +93,8 @@ impl Collection {
             self.dropped = first.revision;
             self.forgotten = self.forgotten.max(first.revision);
         }
-        let revision = change.revision;
         self.history.push_back(change);
-        self.latest.send_replace(revision);
+        self.latest.give();
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     Kube, object,
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     clock::WorldClock,
     serve::{Body, NoAnswer},
+    signal::Waiter,
 };
 
 /// Between two bookmarks.
@@ -38,8 +39,8 @@ struct Watch {
     /// What happened up to this version is sent or needs no sending.
     position: u64,
     queue: VecDeque<Bytes>,
-    changed: watch::Receiver<u64>,
-    cut: watch::Receiver<u64>,
+    changed: Waiter,
+    cut: Waiter,
     end: Instant,
     bookmark: Option<Instant>,
     ended: bool,
@@ -64,6 +65,7 @@ pub(super) fn open(kube: &Kube, route: &Route, query: &Query, form: Form) -> Res
     let now = Instant::now();
     let current = state.store.revision();
     let clock = state.clock.clone();
+    let cut = state.cut.waiter();
     let collection = state.store.collection(route.kind);
     let mut watch = Watch {
         kube: kube.clone(),
@@ -74,7 +76,7 @@ pub(super) fn open(kube: &Kube, route: &Route, query: &Query, form: Form) -> Res
         position: current,
         queue: VecDeque::new(),
         changed: collection.subscribe(),
-        cut: watch::channel(0).1,
+        cut,
         end: now + lasts,
         bookmark: bookmarks
             .then(|| (now + BOOKMARKS).min((now + lasts).checked_sub(LAST_BOOKMARK).unwrap_or(now))),
@@ -100,7 +102,6 @@ pub(super) fn open(kube: &Kube, route: &Route, query: &Query, form: Form) -> Res
             }
         }
     }
-    watch.cut = state.cut.subscribe();
     drop(state);
     let stream = futures::stream::unfold(watch, |mut watch| async move {
         let next = watch.next().await?;
@@ -143,7 +144,7 @@ impl Watch {
             if self.ended {
                 return None;
             }
-            self.changed.borrow_and_update();
+            self.changed.catch_up();
             self.collect();
             if !self.queue.is_empty() {
                 continue;
@@ -151,11 +152,11 @@ impl Watch {
             let wake = self.bookmark.map_or(self.end, |bookmark| bookmark.min(self.end));
             tokio::select! {
                 biased;
-                _ = self.cut.changed() => {
+                () = self.cut.wait() => {
                     self.ended = true;
                     return Some(Err(NoAnswer));
                 }
-                changed = self.changed.changed() => if changed.is_err() { return None },
+                () = self.changed.wait() => {}
                 () = tokio::time::sleep_until(wake) => self.on_time(),
             }
         }

@@ -56,6 +56,19 @@ pub enum Effect {
 /// A fault for the next calls that match; its path is the one below `/api2/json`.
 pub type Fault = crate::fault::Fault<Effect>;
 
+/// What happens to a worker, whatever its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskFault {
+    /// It ends with this error before it has done anything.
+    Fails(String),
+    /// It does its work, and warns of this.
+    Warns(String),
+    /// It is killed after so much time: nothing is cleaned up.
+    Dies(Duration),
+    /// It does its work, then nobody remembers it, as after a loss of its host's logs.
+    Forgotten,
+}
+
 /// A VM as a test sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmView {
@@ -72,6 +85,12 @@ pub struct VmView {
 }
 
 impl State {
+    /// The fault that waits for the next worker of this kind.
+    pub(super) fn take_task_fault(&mut self, kind: &str) -> Option<TaskFault> {
+        let at = self.task_faults.iter().position(|(wanted, _)| wanted == kind)?;
+        Some(self.task_faults.remove(at).1)
+    }
+
     pub(super) fn record(&mut self, record: CallRecord) {
         if self.calls.len() >= LOG {
             self.calls.pop_front();
@@ -162,6 +181,35 @@ impl Pve {
         self.state().faults.push(fault);
     }
 
+    /// Adds a fault for the next worker of a kind, such as `qmclone`.
+    pub fn inject_task(&self, kind: &str, fault: TaskFault) {
+        self.state().task_faults.push((kind.to_owned(), fault));
+    }
+
+    /// Takes all faults away that wait for their call or worker.
+    pub fn forget_faults(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.task_faults.clear();
+    }
+
+    /// Whether the cluster is quorate.
+    pub fn is_quorate(&self) -> bool {
+        self.state().quorate()
+    }
+
+    /// Whether a host has power.
+    pub fn is_online(&self, node: &str) -> bool {
+        self.state().hosts.get(node).is_some_and(|host| host.online)
+    }
+
+    /// Whether a worker is at work on a VM.
+    pub fn is_worked_on(&self, vmid: u32) -> bool {
+        let (state, id) = (self.state(), vmid.to_string());
+        state.tasks.values().any(|task| task.running() && task.upid.id == id)
+            || state.tasks.values().any(|task| task.running() && task.upid.kind == "qmclone")
+    }
+
     /// Puts a VM there by hand. An id that is taken stays as it is; says whether it was free.
     pub fn create_by_hand(&self, spec: VmSpec) -> bool {
         let running = spec.running;
@@ -199,6 +247,18 @@ impl Pve {
         state
             .volumes
             .extend(local.into_iter().map(|((volid, _), volume)| ((volid, node.to_owned()), volume)));
+    }
+
+    /// Starts a VM by hand where it is off and its host is on.
+    pub fn start_by_hand(&self, vmid: u32) {
+        let off = {
+            let state = self.state();
+            let vm = state.vms.get(&vmid).filter(|vm| vm.machine.is_none() && vm.get("lock").is_none());
+            vm.is_some_and(|vm| state.hosts.get(&vm.node).is_some_and(|host| host.online))
+        };
+        if off {
+            self.power_on(vmid);
+        }
     }
 
     /// Pulls a VM's plug by hand.

@@ -46,6 +46,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         timings: spec.timings,
         quorum_forced_away: false,
         faults: Vec::new(),
+        task_faults: Vec::new(),
         calls: VecDeque::new(),
         away: false,
         statistics: [BTreeMap::new(), BTreeMap::new()],

@@ -55,7 +55,7 @@ mod tasks;
 mod upid;
 mod vm;
 
-pub use hands::{CallRecord, Effect, Fault, VmView};
+pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
 
 /// Blocking workers of a host for protected calls.
 const WORKERS: usize = 3;

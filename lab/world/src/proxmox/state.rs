@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::Refusal,
-    hands::{CallRecord, Fault},
+    hands::{CallRecord, Fault, TaskFault},
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
     vm::{Vm, parse_size, property},
@@ -48,6 +48,8 @@ pub struct State {
     pub quorum_forced_away: bool,
     /// Faults that wait for their call.
     pub faults: Vec<Fault>,
+    /// Faults that wait for a worker of their kind.
+    pub task_faults: Vec<(String, TaskFault)>,
     /// The last calls.
     pub calls: std::collections::VecDeque<CallRecord>,
     /// Whether the API answers at all.

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Event, Pve, access::Identity, answer::Refusal, state::State, upid::Upid};
+use super::{Event, Pve, access::Identity, answer::Refusal, hands::TaskFault, state::State, upid::Upid};
 
 /// A worker, running or done.
 #[derive(Debug)]
@@ -157,6 +157,7 @@ impl Pve {
         W: Future<Output = Result<(), Refusal>> + Send + 'static,
     {
         let interrupt = CancellationToken::new();
+        let fault = self.state().take_task_fault(kind);
         let upid = {
             let mut state = self.state();
             let pid = state.new_pid();
@@ -179,16 +180,41 @@ impl Pve {
         };
         self.announce(Event::TaskStarted { upid: upid.to_string() });
         let worker = Worker { pve: self.clone(), upid: upid.clone(), interrupt };
-        let running = work(worker);
+        let running = work(worker.clone());
         let (pve, key) = (self.clone(), upid.to_string());
-        let handle = tokio::spawn(async move {
-            let result = running.await;
-            pve.end_task(&key, result);
-        });
+        let handle = tokio::spawn(async move { pve.see_through(&key, worker, running, fault).await });
         if let Some(task) = self.state().tasks.get_mut(&upid.to_string()) {
             task.abort = Some(handle.abort_handle());
         }
         upid.to_string()
+    }
+
+    /// Lets a worker do its work, as far as a fault lets it.
+    async fn see_through(
+        &self,
+        upid: &str,
+        worker: Worker,
+        work: impl Future<Output = Result<(), Refusal>>,
+        fault: Option<TaskFault>,
+    ) {
+        match fault {
+            None => self.end_task(upid, work.await),
+            Some(TaskFault::Fails(text)) => self.end_task(upid, Err(Refusal::failed(text))),
+            Some(TaskFault::Warns(text)) => {
+                worker.log(format!("WARN: {text}"));
+                self.end_task(upid, work.await);
+            }
+            Some(TaskFault::Dies(after)) => match timeout(after, work).await {
+                Ok(result) => self.end_task(upid, result),
+                Err(_) => worker.vanish(),
+            },
+            Some(TaskFault::Forgotten) => {
+                self.end_task(upid, work.await);
+                let mut state = self.state();
+                state.tasks.remove(upid);
+                state.task_order.retain(|known| known != upid);
+            }
+        }
     }
 
     fn end_task(&self, upid: &str, result: Result<(), Refusal>) {

@@ -1,0 +1,246 @@
+//! An administrator with hands of their own: deletes, moves, renames, locks; makes VMs where machines could be; and carries
+//! out the commands that the daemon's reports name, word by word.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::json;
+use tokio::time::Instant;
+use world::proxmox::spec::VmSpec;
+
+use super::checker::Checker;
+use super::log::Log;
+use super::world::World;
+
+/// Foreign VMs that an administrator makes among a pool's VMIDs, at most.
+const FOREIGNERS: usize = 3;
+/// How long a command of a report waits for somebody who reads it.
+const READS: std::ops::Range<u64> = 30..200;
+
+/// The administrator of one run.
+pub struct Admin {
+    world: World,
+    log: Log,
+    checker: Checker,
+    random: Rng,
+    /// Locks and cordons that are taken away again.
+    held: Vec<(Instant, Held)>,
+    to_do: Vec<(Instant, String)>,
+}
+
+#[derive(Clone, Debug)]
+enum Held {
+    Lock(u32),
+    Cordon(String),
+}
+
+impl Admin {
+    /// Has done nothing yet.
+    pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
+        let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
+        Self { world, log, checker, random, held: Vec::new(), to_do: Vec::new() }
+    }
+
+    fn say(&self, what: &str) {
+        self.log.say("admin", what);
+    }
+
+    /// Does something by hand.
+    pub fn step(&mut self) {
+        let pve = self.world.pve.clone();
+        let act = self.random.u8(..13);
+        if act <= 1 {
+            return self.make_foreigner();
+        }
+        let ours: Vec<u32> = self.checker.ours();
+        if ours.is_empty() {
+            return;
+        }
+        let Some(vmid) = ours.get(self.random.usize(..ours.len())).copied() else { return };
+        let Some(vm) = pve.vm(vmid) else { return };
+        let locked = vm.config.contains_key("lock") || pve.is_worked_on(vmid);
+        let until = Instant::now() + Duration::from_secs(self.random.u64(20..900));
+        match act {
+            2 if !locked => {
+                self.say(&format!("deletes VM {vmid}"));
+                self.checker.deleted_by_hand(vmid);
+                pve.delete_by_hand(vmid);
+            }
+            3 if !locked && !self.checker.is_asked_about(vmid) => {
+                self.say(&format!("deletes VM {vmid} and makes another with its id"));
+                self.checker.deleted_by_hand(vmid);
+                pve.delete_by_hand(vmid);
+                self.create(VmSpec::machine(vmid, &vm.node, "taken"));
+            }
+            4 | 5 if !locked => {
+                let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
+                let host =
+                    host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
+                if let Some(host) = host {
+                    self.say(&format!("moves VM {vmid} to {host}"));
+                    pve.migrate_by_hand(vmid, &host);
+                }
+            }
+            6 => {
+                self.say(&format!("renames VM {vmid}"));
+                pve.set_config_by_hand(vmid, "name", Some("renamed"));
+            }
+            7 if !locked => {
+                self.say(&format!("locks VM {vmid}"));
+                pve.set_config_by_hand(vmid, "lock", Some("backup"));
+                self.held.push((until, Held::Lock(vmid)));
+            }
+            8 if !locked => {
+                self.say(&format!("rewrites the notes of VM {vmid}"));
+                pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
+            }
+            9 => {
+                self.say(&format!("pulls the plug of VM {vmid}"));
+                pve.stop_by_hand(vmid);
+            }
+            10 => {
+                if let Some(node) = self.checker.node_of(vmid) {
+                    self.say(&format!("deletes Node {node}"));
+                    self.checker.node_deleted_by_hand(&node);
+                    self.world.kube.remove("Node", "", &node);
+                }
+            }
+            11 => {
+                if let Some(node) = self.checker.node_of(vmid) {
+                    self.say(&format!("cordons Node {node}"));
+                    self.cordon(&node, true);
+                    self.held.push((until, Held::Cordon(node)));
+                }
+            }
+            12 if !locked => {
+                self.say(&format!("starts VM {vmid} or finds it running"));
+                pve.start_by_hand(vmid);
+            }
+            _ => {}
+        }
+    }
+
+    fn make_foreigner(&mut self) {
+        let at = self.random.usize(..self.world.pools.len());
+        let Some(pool) = self.world.pools.get(at).cloned() else { return };
+        let there = self.checker.foreigners().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+        let vmid = self.random.u32(pool.vmids.clone());
+        if there < FOREIGNERS && self.world.pve.vm(vmid).is_none() && !self.checker.is_asked_about(vmid) {
+            let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
+            vm.running = self.random.bool();
+            self.say(&format!("makes VM {vmid}"));
+            self.create(vm);
+        }
+    }
+
+    fn create(&mut self, mut vm: VmSpec) {
+        let vmid = vm.vmid;
+        // In the pool of the machines the token may do everything with it.
+        vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
+        if self.world.pve.create_by_hand(vm) {
+            self.checker.made_by_hand(vmid);
+        }
+    }
+
+    fn cordon(&self, node: &str, closed: bool) {
+        let value = if closed { json!(true) } else { json!(null) };
+        self.world.kube.patch_by_hand("Node", "", node, &json!({ "spec": { "unschedulable": value } }));
+    }
+
+    /// Takes locks and cordons away whose time is over, and carries out what reports ask for.
+    pub fn tick(&mut self, everything: bool) {
+        let now = Instant::now();
+        for command in self.log.commands() {
+            let later = now + Duration::from_secs(self.random.u64(READS));
+            if !self.to_do.iter().any(|(_, waiting)| *waiting == command) {
+                self.to_do.push((later, command));
+            }
+        }
+        let (over, held) =
+            std::mem::take(&mut self.held).into_iter().partition(|(until, _)| everything || *until <= now);
+        self.held = held;
+        let over: Vec<(Instant, Held)> = over;
+        for (_, held) in over {
+            match held {
+                Held::Lock(vmid) => {
+                    self.say(&format!("unlocks VM {vmid}"));
+                    let ours = self
+                        .world
+                        .pve
+                        .vm(vmid)
+                        .is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "backup"));
+                    if ours {
+                        self.world.pve.set_config_by_hand(vmid, "lock", None);
+                    }
+                }
+                Held::Cordon(node) => {
+                    self.say(&format!("opens Node {node}"));
+                    self.cordon(&node, false);
+                }
+            }
+        }
+        let (due, to_do) = std::mem::take(&mut self.to_do).into_iter().partition(|(at, _)| *at <= now);
+        self.to_do = to_do;
+        let due: Vec<(Instant, String)> = due;
+        for (_, command) in due {
+            self.say(&format!("carries out: {command}"));
+            self.carry_out(&command);
+        }
+    }
+
+    /// `on HOST: COMMAND && COMMAND; then …: COMMAND`, as the reports have it.
+    fn carry_out(&self, report: &str) {
+        let report = match report.split_once("; or, where it is somebody else's VM: ") {
+            // Whose it is can be seen: what an interrupted clone leaves is locked by it.
+            Some((half_made, foreign)) => {
+                let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
+                let Some(vmid) = vmid else { return };
+                let vm = self.world.pve.vm(vmid);
+                let lock = vm.and_then(|vm| vm.config.get("lock").cloned());
+                match lock.as_deref() {
+                    Some("clone") => half_made,
+                    _ if self.checker.foreigners().contains(&vmid) => foreign,
+                    // Nothing is left to mend: it has come to its end, or is gone.
+                    _ => return,
+                }
+            }
+            None => report,
+        };
+        let steps = report.split("; ").flat_map(|step| {
+            let commands = step.split_once(": ").map_or(step, |(_, commands)| commands);
+            commands.split(" && ")
+        });
+        for command in steps {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            match words.as_slice() {
+                ["qm", "unlock", vmid] => {
+                    if let Ok(vmid) = vmid.parse() {
+                        self.world.pve.set_config_by_hand(vmid, "lock", None);
+                    }
+                }
+                ["qm", "destroy", vmid, options @ ..] => {
+                    if let Ok(vmid) = vmid.parse() {
+                        self.checker.deleted_by_hand(vmid);
+                        self.world.pve.delete_by_hand(vmid);
+                        if options.contains(&"--destroy-unreferenced-disks") {
+                            for disk in self.world.pve.volumes_of(vmid) {
+                                self.world.pve.free_by_hand(&disk);
+                            }
+                        }
+                    }
+                }
+                ["pvesm", "free", volume] => self.world.pve.free_by_hand(volume),
+                ["kubectl", "-n", namespace, "delete", "configmap", name, ..] => {
+                    self.world.kube.remove("ConfigMap", namespace, name);
+                }
+                ["kubeadm", "token", "delete", id, ..] => {
+                    let name = format!("bootstrap-token-{}", id.trim_end_matches('`'));
+                    self.world.kube.remove("Secret", "kube-system", &name);
+                }
+                _ => self
+                    .checker
+                    .violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The promises, watched by somebody who reads the clusters for himself: at each call of the daemon, and all the time. What he
+//! knows of the daemon is what it writes into the clusters, not its code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use stage::{Call, Side};
+use tokio::time::Instant;
+use world::proxmox::VmView;
+
+use super::log::Log;
+use super::world::World;
+
+/// From a look at the quorum to the call that relies on it, at most.
+const JUST_LOOKED: Duration = Duration::from_secs(2);
+/// How long a call about a VM may still be on its way, or its worker at work.
+const ASKED: Duration = Duration::from_secs(90);
+/// A pool whose machines an administrator or a fault took away may be below its minimum for as long.
+const DISTURBED: Duration = Duration::from_mins(40);
+
+/// Watches. Clones share what is known.
+#[derive(Clone)]
+pub struct Checker {
+    pub(super) world: World,
+    log: Log,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// VMs that are not the daemon's, as they have to be.
+    foreign: BTreeMap<u32, VmView>,
+    violations: Vec<String>,
+    secrets: BTreeSet<String>,
+    no_quorum_since: Option<Instant>,
+    unready_since: BTreeMap<String, Instant>,
+    asked: BTreeMap<u32, Instant>,
+    disturbed: BTreeMap<&'static str, Instant>,
+    /// Clones asked for, VMs destroyed, pods evicted.
+    pub figures: Figures,
+}
+
+/// What was done in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Clones that were asked for.
+    pub clones: u64,
+    /// Destructions that were asked for.
+    pub destructions: u64,
+    /// Evictions that were asked for.
+    pub evictions: u64,
+}
+
+impl Checker {
+    /// Knows what is foreign from the start.
+    pub fn new(world: &World, log: &Log) -> Self {
+        let foreign = world.foreign.iter().filter_map(|vmid| Some((*vmid, world.pve.vm(*vmid)?))).collect();
+        let inner = Arc::new(Mutex::new(Inner { foreign, ..Inner::default() }));
+        Self { world: world.clone(), log: log.clone(), inner }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A promise was broken.
+    pub fn violated(&self, what: &str) {
+        self.log.say("VIOLATED", what);
+        self.inner().violations.push(what.to_owned());
+    }
+
+    /// Broken promises so far.
+    pub fn violations(&self) -> Vec<String> {
+        self.inner().violations.clone()
+    }
+
+    /// What was done so far.
+    pub fn figures(&self) -> Figures {
+        self.inner().figures
+    }
+
+    /// The daemon's VMs: all within the pools' VMIDs that nobody else has made.
+    pub fn ours(&self) -> Vec<u32> {
+        let foreign = self.foreigners();
+        let ours = |vmid: &u32| self.world.pool_of(*vmid).is_some() && !foreign.contains(vmid);
+        self.world.pve.vmids().into_iter().filter(ours).collect()
+    }
+
+    /// VMs that are not the daemon's.
+    pub fn foreigners(&self) -> BTreeSet<u32> {
+        self.inner().foreign.keys().copied().collect()
+    }
+
+    /// An administrator made this VM.
+    pub fn made_by_hand(&self, vmid: u32) {
+        if let Some(vm) = self.world.pve.vm(vmid) {
+            self.inner().foreign.insert(vmid, vm);
+        }
+    }
+
+    /// An administrator removes this VM.
+    pub fn deleted_by_hand(&self, vmid: u32) {
+        if self.inner().foreign.contains_key(&vmid) {
+            self.violated(&format!("a report asks an administrator to destroy the foreign VM {vmid}"));
+        }
+        self.disturb(vmid);
+    }
+
+    /// An administrator deletes this Node.
+    pub fn node_deleted_by_hand(&self, node: &str) {
+        if let Some(vmid) = self.ours().into_iter().find(|vmid| self.node_of(*vmid).as_deref() == Some(node))
+        {
+            self.disturb(vmid);
+        }
+    }
+
+    fn disturb(&self, vmid: u32) {
+        if let Some(pool) = self.world.pool_of(vmid) {
+            self.inner().disturbed.insert(pool.name, Instant::now());
+        }
+    }
+
+    /// Whether the daemon has lately asked for something to be done to this VM.
+    pub fn is_asked_about(&self, vmid: u32) -> bool {
+        self.inner().asked.get(&vmid).is_some_and(|asked| asked.elapsed() < ASKED)
+    }
+
+    /// The Node of a VM, by its SMBIOS uuid.
+    pub fn node_of(&self, vmid: u32) -> Option<String> {
+        let uuid = uuid(&self.world.pve.vm(vmid)?)?;
+        let nodes = self.world.kube.list("Node");
+        let node = nodes.iter().find(|node| node["status"]["nodeInfo"]["systemUUID"] == uuid.as_str())?;
+        Some(name(node).to_owned())
+    }
+
+    /// The record of a slot, as it is stored.
+    pub fn record(&self, vmid: u32) -> Option<Value> {
+        let pool = self.world.pool_of(vmid)?.name;
+        let map = self.world.kube.get("ConfigMap", "pve-autoscaler", &format!("machine-{pool}-{vmid}"))?;
+        serde_json::from_str(map["data"]["record"].as_str()?).ok()
+    }
+
+    /// A call of the daemon, at the moment at which it arrives.
+    pub fn sees(&self, call: Call<'_>) {
+        let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+        match (call.side, call.method, parts.as_slice()) {
+            (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
+            (Side::Proxmox, "POST" | "PUT" | "DELETE", ["nodes", host, "qemu", vmid, rest @ ..]) => {
+                if let Ok(vmid) = vmid.parse() {
+                    self.vm_asked(host, vmid, call.method, rest);
+                }
+            }
+            (Side::Kubernetes, "DELETE", ["api", "v1", "nodes", node]) => self.node_deletion(node),
+            (Side::Kubernetes, "DELETE", ["api", "v1", "namespaces", _, "pods", pod]) => {
+                self.violated(&format!("pod {pod} is deleted, not evicted"));
+            }
+            (Side::Kubernetes, "POST", ["api", "v1", "namespaces", _, "pods", _, "eviction"]) => {
+                self.inner().figures.evictions += 1;
+            }
+            (Side::Kubernetes, "DELETE", ["api", "v1", "namespaces", _, "configmaps", map]) => {
+                self.record_dropped(map);
+            }
+            _ => {}
+        }
+    }
+
+    fn clone_asked(&self, body: &[u8]) {
+        self.inner().figures.clones += 1;
+        let text = String::from_utf8_lossy(body);
+        let newid = text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse::<u32>().ok());
+        let Some(vmid) = newid else { return self.violated(&format!("a clone without an id: {text}")) };
+        self.inner().asked.insert(vmid, Instant::now());
+        let Some(record) = self.record(vmid) else {
+            return self.violated(&format!("VM {vmid} is cloned, and no record says so"));
+        };
+        let id = record["id"].as_str().unwrap_or("?");
+        if !text.contains(id) {
+            self.violated(&format!("VM {vmid} is cloned for another machine than its record's"));
+        }
+    }
+
+    fn vm_asked(&self, host: &str, vmid: u32, method: &str, rest: &[&str]) {
+        self.inner().asked.insert(vmid, Instant::now());
+        let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
+        if self.inner().foreign.contains_key(&vmid) {
+            return self.violated(&format!("{method} {} for the foreign VM {vmid}", rest.join("/")));
+        }
+        match (method, rest) {
+            ("DELETE", []) => {
+                self.inner().figures.destructions += 1;
+                let lost = self.inner().no_quorum_since.is_some_and(|since| since.elapsed() > JUST_LOOKED);
+                if lost {
+                    self.violated(&format!("VM {vmid} is destroyed without quorum"));
+                }
+                if vm.running && self.world.pve.is_online(host) {
+                    self.violated(&format!("VM {vmid} is destroyed while it runs"));
+                }
+            }
+            ("POST", ["status", "shutdown" | "stop"]) if vm.running => self.stop_asked(vmid),
+            _ => {}
+        }
+    }
+
+    /// A VM is about to lose its power: nobody may need it any more.
+    fn stop_asked(&self, vmid: u32) {
+        let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
+        let unready = self.inner().unready_since.get(&node).copied();
+        if unready
+            .is_some_and(|since| since.elapsed() + JUST_LOOKED >= self.world.config.scale_down.unready_time)
+        {
+            return;
+        }
+        let running = self.serving(&node);
+        if let Some(pod) = running.first() {
+            self.violated(&format!(
+                "VM {vmid} is stopped while {} pods run on {node}, such as {pod}",
+                running.len()
+            ));
+        }
+        let record = self.record(vmid).unwrap_or_default();
+        let disturbed =
+            self.inner().disturbed.get(pool.name).is_some_and(|since| since.elapsed() < DISTURBED);
+        if record["intent"]["kind"] == "retire" && !disturbed && unready.is_none() {
+            let stays = |other: &u32| {
+                *other != vmid
+                    && pool.vmids.contains(other)
+                    && self.record(*other).is_some_and(|record| record["intent"]["kind"] == "create")
+            };
+            let left = self.ours().into_iter().filter(stays).count();
+            if left < pool.min {
+                self.violated(&format!(
+                    "VM {vmid} is stopped and leaves {left} of pool {}, whose minimum is {}",
+                    pool.name, pool.min
+                ));
+            }
+        }
+    }
+
+    /// Pods on a node that somebody would miss.
+    pub fn serving(&self, node: &str) -> Vec<String> {
+        let pods = self.world.kube.list("Pod");
+        let missed = pods.iter().filter(|pod| {
+            pod["spec"]["nodeName"] == node
+                && matches!(pod["status"]["phase"].as_str(), Some("Running" | "Pending"))
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet"
+        });
+        missed.map(|pod| name(pod).to_owned()).collect()
+    }
+
+    fn node_deletion(&self, node: &str) {
+        let Some(object) = self.world.kube.get("Node", "", node) else { return };
+        let uuid = object["status"]["nodeInfo"]["systemUUID"].as_str().unwrap_or_default().to_owned();
+        if node == "cp1" || self.world.decoy.as_deref() == Some(node) {
+            return self.violated(&format!("Node {node} is deleted, which is nobody's machine"));
+        }
+        let vm = self.world.pve.vmids().into_iter().find_map(|vmid| {
+            let vm = self.world.pve.vm(vmid)?;
+            (self::uuid(&vm).as_deref() == Some(uuid.as_str())).then_some((vmid, vm))
+        });
+        if let Some((vmid, _)) = vm.filter(|(_, vm)| vm.running) {
+            self.violated(&format!("Node {node} is deleted while its VM {vmid} runs"));
+        }
+    }
+
+    fn record_dropped(&self, map: &str) {
+        let Some(vmid) = map.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()) else { return };
+        let ours = self.world.pve.vm(vmid).is_some() && !self.inner().foreign.contains_key(&vmid);
+        if map.starts_with("machine-") && ours {
+            self.violated(&format!("the record of VM {vmid} is dropped while the VM is there"));
+        }
+        let machine = self.record(vmid).unwrap_or_default()["name"].as_str().unwrap_or_default().to_owned();
+        if self.token_of(&machine) {
+            self.violated(&format!("the record of {machine} is dropped while its token is there"));
+        }
+    }
+
+    /// Whether there is a bootstrap token that was made for this machine.
+    fn token_of(&self, machine: &str) -> bool {
+        self.world.kube.list("Secret").iter().any(|secret| {
+            let encoded = secret["data"]["description"].as_str().unwrap_or_default();
+            let text = STANDARD.decode(encoded).unwrap_or_default();
+            !machine.is_empty() && String::from_utf8_lossy(&text).ends_with(&format!("machine {machine}"))
+        })
+    }
+
+    /// Tokens serve one join: none outlives it, whatever its time to live.
+    fn tokens(&self) {
+        for vmid in self.ours() {
+            let Some(record) = self.record(vmid) else { continue };
+            let machine = record["name"].as_str().unwrap_or_default();
+            if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
+                self.violated(&format!("{machine} is a node and its token is still there"));
+            }
+        }
+    }
+
+    /// Looks at everything.
+    pub fn tick(&self) {
+        self.quorum_and_readiness();
+        self.foreigners_are_as_they_were();
+        self.numbers();
+        self.tokens();
+        self.note_secrets();
+    }
+
+    fn quorum_and_readiness(&self) {
+        let quorate = self.world.pve.is_quorate();
+        let nodes = self.world.kube.list("Node");
+        let mut inner = self.inner();
+        match (quorate, inner.no_quorum_since) {
+            (true, _) => inner.no_quorum_since = None,
+            (false, None) => inner.no_quorum_since = Some(Instant::now()),
+            (false, Some(_)) => {}
+        }
+        let unready: BTreeSet<&str> =
+            nodes.iter().filter(|node| !is_ready(node)).map(|node| name(node)).collect();
+        inner.unready_since.retain(|node, _| unready.contains(node.as_str()));
+        for node in unready {
+            inner.unready_since.entry(node.to_owned()).or_insert_with(Instant::now);
+        }
+    }
+
+    fn foreigners_are_as_they_were(&self) {
+        let foreign = self.inner().foreign.clone();
+        for (vmid, wanted) in foreign {
+            let now = self.world.pve.vm(vmid);
+            let same = now.as_ref().is_some_and(|now| {
+                (&now.node, &now.config, &now.pool) == (&wanted.node, &wanted.config, &wanted.pool)
+            });
+            if !same {
+                self.violated(&format!("the foreign VM {vmid} was {wanted:?} and is {now:?}"));
+                self.inner().foreign.remove(&vmid);
+            }
+        }
+    }
+
+    fn numbers(&self) {
+        let ours = self.ours();
+        for pool in &self.world.pools {
+            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            if number > pool.max {
+                self.violated(&format!("pool {} has {number} VMs, {} are allowed", pool.name, pool.max));
+            }
+        }
+        let mut addresses: BTreeMap<String, u32> = BTreeMap::new();
+        for vmid in ours {
+            let Some(vm) = self.world.pve.vm(vmid) else { continue };
+            let config = vm.config.get("ipconfig0").cloned().unwrap_or_default();
+            let Some(address) = config.split(',').find_map(|part| part.strip_prefix("ip=")) else { continue };
+            if let Some(other) = addresses.insert(address.to_owned(), vmid) {
+                self.violated(&format!("VMs {other} and {vmid} both have {address}"));
+            }
+        }
+        let mut nodes: BTreeMap<String, String> = BTreeMap::new();
+        for node in self.world.kube.list("Node") {
+            let all = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+            let internal = all.iter().find(|one| one["type"] == "InternalIP");
+            let Some(address) = internal.and_then(|one| one["address"].as_str()) else { continue };
+            if let Some(other) = nodes.insert(address.to_owned(), name(&node).to_owned()) {
+                self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
+            }
+        }
+    }
+
+    fn note_secrets(&self) {
+        let secrets = self.world.kube.list("Secret").into_iter().filter_map(|secret| {
+            let encoded = secret["data"]["token-secret"].as_str()?;
+            String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+        });
+        let secrets: Vec<String> = secrets.collect();
+        let all = {
+            let mut inner = self.inner();
+            inner.secrets.extend(secrets);
+            inner.secrets.clone()
+        };
+        if let Some(line) = self.log.leaks(&all).first() {
+            self.violated(&format!("a secret is in the log line `{line}`"));
+        }
+    }
+}
+
+/// `metadata.name`.
+pub fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Whether a Node is Ready.
+pub fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// SMBIOS uuid of a VM, lower case.
+pub fn uuid(vm: &VmView) -> Option<String> {
+    let text = vm.config.get("smbios1")?;
+    Some(text.split(',').find_map(|part| part.strip_prefix("uuid="))?.to_lowercase())
+}

@@ -1,0 +1,225 @@
+//! Faults of machines and networks: each begins at some time, and ends.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::time::Instant;
+use world::guest::GuestFaults;
+use world::proxmox::TaskFault;
+
+use super::log::Log;
+use super::storm::Storm;
+use super::troupe::Troupe;
+use super::world::World;
+
+/// Something that ends again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ends {
+    ProxmoxAway,
+    KubernetesAway,
+    Quorum,
+    Host(String),
+    Maintenance(String),
+    Storage(String),
+    Kubelet(String),
+    Stall,
+    Guests(u32),
+    NeverReady,
+    Storm,
+    Rights,
+}
+
+/// The faults of one run.
+pub struct Faults {
+    world: World,
+    log: Log,
+    random: Rng,
+    going_on: Vec<(Instant, Ends)>,
+    /// Begun so far.
+    pub begun: u64,
+}
+
+impl Faults {
+    /// Nothing is wrong yet.
+    pub fn new(world: &World, log: &Log, random: Rng) -> Self {
+        Self { world: world.clone(), log: log.clone(), random, going_on: Vec::new(), begun: 0 }
+    }
+
+    /// Something begins to go wrong.
+    pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
+        self.begun += 1;
+        let World { pve, kube, .. } = self.world.clone();
+        match self.random.u8(..26) {
+            0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
+            1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
+            2 => {
+                pve.set_quorum(false);
+                self.begin("the quorum is lost", 20..300, Ends::Quorum, || {});
+            }
+            3 | 4 => {
+                // One at a time: with two of three gone the quorum is gone too, which is a fault of its own.
+                if let Some(host) = self.host()
+                    && !self.going_on.iter().any(|(_, ends)| matches!(ends, Ends::Host(_)))
+                {
+                    let what = format!("{host} loses its power");
+                    self.begin(&what, 20..900, Ends::Host(host.clone()), || pve.power_off_host(&host));
+                }
+            }
+            5 => {
+                if let Some(host) = self.host() {
+                    let what = format!("{host} is in maintenance");
+                    self.begin(&what, 60..900, Ends::Maintenance(host.clone()), || {
+                        pve.set_maintenance(&host, true);
+                    });
+                }
+            }
+            6 => {
+                let storage = if self.random.bool() { "shared" } else { "local-lvm" };
+                let what = format!("volumes of {storage} cannot be freed");
+                self.begin(&what, 30..400, Ends::Storage(storage.into()), || {
+                    pve.set_storage_busy(storage, true);
+                });
+            }
+            7 | 8 => {
+                if let Some(node) = self.node() {
+                    let what = format!("the kubelet of {node} is silent");
+                    self.begin(&what, 10..900, Ends::Kubelet(node.clone()), || {
+                        kube.set_kubelet_silent(&node, true);
+                    });
+                }
+            }
+            9 | 10 => self.begin("watches stand still", 1..40, Ends::Stall, || troupe.stall(true)),
+            11 => {
+                self.log.say("fault", "Kubernetes forgets the past of all objects");
+                kube.expire_resource_versions();
+            }
+            12 => self.guests(),
+            13 => self.begin("pods do not become ready", 20..200, Ends::NeverReady, || {
+                kube.set_pods_never_ready(true);
+            }),
+            14 | 15 => self.begin("calls meet a storm", 20..300, Ends::Storm, || storm.blow(true)),
+            16..=19 => self.worker(),
+            20 => self.agent(),
+            21 => self.begin("the token has no rights over machines", 10..120, Ends::Rights, || {
+                rights(&pve, false);
+            }),
+            22 => troupe.stop().await,
+            23 => troupe.kill(),
+            _ => troupe.kill_soon(),
+        }
+    }
+
+    fn begin(&mut self, what: &str, seconds: std::ops::Range<u64>, ends: Ends, begin: impl FnOnce()) {
+        if self.going_on.iter().any(|(_, going_on)| *going_on == ends) {
+            return;
+        }
+        let seconds = self.random.u64(seconds);
+        self.log.say("fault", &format!("{what}, for {seconds} s"));
+        begin();
+        self.going_on.push((Instant::now() + Duration::from_secs(seconds), ends));
+    }
+
+    fn host(&mut self) -> Option<String> {
+        self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned()
+    }
+
+    fn node(&mut self) -> Option<String> {
+        let nodes = self.world.kube.list("Node");
+        let of_pools =
+            nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"].is_string());
+        let names: Vec<String> =
+            of_pools.filter_map(|node| Some(node["metadata"]["name"].as_str()?.to_owned())).collect();
+        (!names.is_empty()).then(|| names.get(self.random.usize(..names.len())).cloned()).flatten()
+    }
+
+    /// The guests of a template, and with them those of its next clones, come up badly.
+    fn guests(&mut self) {
+        let template = self.random.u32(9000..=9003);
+        let faults = match self.random.u8(..8) {
+            0 => GuestFaults { agent_never: true, ..GuestFaults::default() },
+            1 => GuestFaults { agent_late: Duration::from_secs(90), ..GuestFaults::default() },
+            2 => GuestFaults { degraded: true, ..GuestFaults::default() },
+            3 => GuestFaults { starting_for: Duration::from_secs(200), ..GuestFaults::default() },
+            4 => {
+                GuestFaults { join_fails: Some("connection reset by peer".into()), ..GuestFaults::default() }
+            }
+            5 => GuestFaults { join_hangs: true, ..GuestFaults::default() },
+            6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
+            _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
+        };
+        let what = format!("clones of {template} come up with {faults:?}");
+        let pve = self.world.pve.clone();
+        self.begin(&what, 60..900, Ends::Guests(template), || pve.set_guest_faults(template, faults));
+    }
+
+    fn worker(&mut self) {
+        let kinds = ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy"];
+        let kind = kinds.get(self.random.usize(..kinds.len())).copied().unwrap_or("qmclone");
+        let fault = match self.random.u8(..6) {
+            0 => TaskFault::Fails("can't lock file '/var/lock/qemu-server/lock.conf' - got timeout".into()),
+            1 => TaskFault::Fails("cfs-lock 'storage-shared' error: got lock request timeout".into()),
+            2 => TaskFault::Fails("start failed: QEMU exited with code 1".into()),
+            3 => TaskFault::Warns("something is not as it should be".into()),
+            4 => TaskFault::Dies(Duration::from_millis(self.random.u64(0..500))),
+            _ => TaskFault::Forgotten,
+        };
+        self.log.say("fault", &format!("the next {kind} meets {fault:?}"));
+        self.world.pve.inject_task(kind, fault);
+    }
+
+    fn agent(&mut self) {
+        let running: Vec<u32> =
+            (self.world.pve.vmids().into_iter()).filter(|vmid| self.world.pool_of(*vmid).is_some()).collect();
+        if running.is_empty() {
+            return;
+        }
+        let (at, seconds) = (self.random.usize(..running.len()), self.random.u64(5..200));
+        if let Some(vmid) = running.get(at) {
+            self.log.say("fault", &format!("the agent of {vmid} is silent for {seconds} s"));
+            self.world.pve.silence_agent(*vmid, Duration::from_secs(seconds));
+        }
+    }
+
+    /// Ends what is over; everything, where it is time for that.
+    pub fn mend(&mut self, troupe: &Troupe, storm: &Storm, everything: bool) {
+        let now = Instant::now();
+        let (over, going_on) = std::mem::take(&mut self.going_on)
+            .into_iter()
+            .partition(|(until, _)| everything || *until <= now);
+        self.going_on = going_on;
+        let over: Vec<(Instant, Ends)> = over;
+        let World { pve, kube, .. } = &self.world;
+        for (_, ends) in over {
+            self.log.say("fault", &format!("{ends:?} is over"));
+            match ends {
+                Ends::ProxmoxAway => pve.set_away(false),
+                Ends::KubernetesAway => kube.set_away(false),
+                Ends::Quorum => pve.set_quorum(true),
+                Ends::Host(host) => pve.power_on_host(&host),
+                Ends::Maintenance(host) => pve.set_maintenance(&host, false),
+                Ends::Storage(storage) => pve.set_storage_busy(&storage, false),
+                Ends::Kubelet(node) => kube.set_kubelet_silent(&node, false),
+                Ends::Stall => troupe.stall(false),
+                Ends::Guests(template) => pve.set_guest_faults(template, GuestFaults::default()),
+                Ends::NeverReady => kube.set_pods_never_ready(false),
+                Ends::Storm => storm.blow(false),
+                Ends::Rights => rights(pve, true),
+            }
+        }
+        if everything {
+            pve.forget_faults();
+            storm.end();
+        }
+    }
+}
+
+/// Takes the token's rights over the pool of machines away, or gives them back.
+fn rights(pve: &world::proxmox::Pve, there: bool) {
+    const POOL: (&str, &str) = ("/pool/k8s-workers", "/pool/k8s-workers-not");
+    let (from, to) = if there { (POOL.1, POOL.0) } else { (POOL.0, POOL.1) };
+    pve.change_access(|access| {
+        for grant in access.grants.iter_mut().filter(|grant| grant.path == from) {
+            to.clone_into(&mut grant.path);
+        }
+    });
+}

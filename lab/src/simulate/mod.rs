@@ -1,0 +1,101 @@
+//! Hours of cluster life from one seed, in seconds: the real daemon between the embedded clusters under virtual time, a
+//! workload that grows and shrinks, faults at every call and instant, an administrator, and a checker that watches.
+//!
+//! ```text
+//!  workload ─┐                          ┌─> world::kubernetes ─┐
+//!  faults ───┼─> the clusters <── wire ─┤    ^ storm: a fault  ├─> checker: promises, all the time and at the end
+//!  admin ────┘        daemon (troupe) ──┘─> world::proxmox ────┘         └─> log: the same seed, the same lines
+//! ```
+//!
+//! Everything that is drawn is drawn from the seed; nothing comes from the machine's clock or randomness.
+
+mod admin;
+mod checker;
+mod faults;
+mod log;
+mod play;
+mod settled;
+mod storm;
+mod troupe;
+mod workload;
+mod world;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{bail, ensure};
+use clap::Args;
+
+pub use play::{Outcome, play};
+
+/// What is simulated.
+#[derive(Clone, Debug, Args)]
+pub struct Wanted {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Hours of cluster life with faults for each seed; then it has to settle without them
+    #[arg(long, default_value_t = 3)]
+    hours: u64,
+    /// How many seeds, one after the other from the first
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Seeds at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Print the log of every seed, not only of those that fail
+    #[arg(long)]
+    log: bool,
+    /// With the daemon's debug messages
+    #[arg(long)]
+    verbose: bool,
+    /// Go on after a seed that fails
+    #[arg(long)]
+    keep_going: bool,
+}
+
+/// Simulates all seeds.
+///
+/// # Errors
+/// A promise was broken; the seeds are named.
+pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
+    ensure!(wanted.seeds > 0 && wanted.jobs > 0, "at least one seed, and one at a time");
+    let next = AtomicU64::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..wanted.jobs.min(usize::try_from(wanted.seeds).unwrap_or(usize::MAX)) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    let over = number >= wanted.seeds
+                        || (!wanted.keep_going && failed.lock().is_ok_and(|failed| !failed.is_empty()));
+                    if over {
+                        return;
+                    }
+                    let seed = wanted.seed + number;
+                    let outcome = play(seed, wanted.hours, wanted.verbose);
+                    if !outcome.is_fine()
+                        && let Ok(mut failed) = failed.lock()
+                    {
+                        failed.push(seed);
+                    }
+                    show(seed, wanted, &outcome);
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap_or_default();
+    failed.sort_unstable();
+    if !failed.is_empty() {
+        bail!("{} of {} seeds failed: {failed:?}", failed.len(), wanted.seeds);
+    }
+    Ok(())
+}
+
+fn show(seed: u64, wanted: &Wanted, outcome: &Outcome) {
+    let mut text = String::new();
+    if wanted.log || (!outcome.is_fine() && wanted.seeds == 1) {
+        text.push_str(&outcome.log);
+    }
+    anstream::println!("{text}seed {seed}, {} h: {outcome}", wanted.hours);
+}

@@ -1,0 +1,223 @@
+//! One seed from its beginning to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::time::Instant;
+use tracing_subscriber::layer::SubscriberExt as _;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use super::admin::Admin;
+use super::checker::{Checker, Figures};
+use super::faults::Faults;
+use super::log::{Ear, Log};
+use super::storm::Storm;
+use super::troupe::Troupe;
+use super::workload::Workload;
+use super::world::World;
+
+/// How often everything is looked at.
+const TICK: Duration = Duration::from_millis(500);
+/// Once nothing goes wrong any more, everything has to be as it should within this time: back-offs, the time after which an
+/// unready node goes, and the time until an administrator reads a report are in it.
+const SETTLES: Duration = Duration::from_hours(3);
+/// What has settled stays so.
+const STAYS: Duration = Duration::from_mins(15);
+/// Between two faults, two acts of the administrator, two changes of the workload, in seconds.
+const FAULTS: std::ops::Range<u64> = 20..400;
+const ACTS: std::ops::Range<u64> = 100..1500;
+const CHANGES: std::ops::Range<u64> = 15..600;
+
+/// How a seed went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Promises that were broken.
+    pub violations: Vec<String>,
+    /// What happened.
+    pub log: String,
+    /// What the daemon did.
+    pub figures: Figures,
+    /// Calls, faults at calls, other faults, runs of the daemon.
+    pub counts: [u64; 4],
+    /// How long it took to settle without faults.
+    pub settled: Duration,
+}
+
+impl Outcome {
+    /// Whether no promise was broken.
+    pub fn is_fine(&self) -> bool {
+        self.violations.is_empty()
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [calls, met, faults, runs] = self.counts;
+        write!(
+            f,
+            "{} clones, {} destructions, {} evictions, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of the daemon, settled in {:.0} min: ",
+            self.figures.clones,
+            self.figures.destructions,
+            self.figures.evictions,
+            self.settled.as_secs_f64() / 60.0,
+        )?;
+        if self.is_fine() {
+            return f.write_str("fine");
+        }
+        write!(f, "FAILED: {}", self.violations.join("; "))
+    }
+}
+
+/// Plays one seed.
+pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let failed = |what: String| Outcome {
+        violations: vec![what],
+        log: String::new(),
+        figures: Figures::default(),
+        counts: [0; 4],
+        settled: Duration::ZERO,
+    };
+    match built {
+        Ok(runtime) => runtime.block_on(async {
+            let log = Log::new(verbose);
+            let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN];
+            let ear = Ear { log: log.clone(), always_secret };
+            let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
+            whole(seed, hours, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
+        }),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// Everybody who takes part.
+struct Play {
+    world: World,
+    log: Log,
+    checker: Checker,
+    storm: Arc<Storm>,
+    troupe: Troupe,
+    faults: Faults,
+    admin: Admin,
+    workload: Workload,
+    random: Rng,
+}
+
+async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
+    let mut random = Rng::with_seed(seed);
+    let world = World::of(seed)?;
+    log.say("world", &format!("{:?}", world.pools));
+    let checker = Checker::new(&world, &log);
+    let storm = Arc::new(Storm::new(&world, &log, &checker, random.fork()));
+    let mut play = Play {
+        troupe: Troupe::new(&world, &log, storm.clone(), random.fork()),
+        faults: Faults::new(&world, &log, random.fork()),
+        admin: Admin::new(&world, &log, &checker, random.fork()),
+        workload: Workload::begin(&world.kube, &world.pools, random.fork())?,
+        random,
+        world,
+        log,
+        checker,
+        storm,
+    };
+    play.troupe.start()?;
+    play.live(Duration::from_secs(hours * 3600)).await?;
+    let mut settled = Duration::ZERO;
+    if play.is_fine() {
+        play.log.say("world", "nothing goes wrong any more");
+        play.faults.mend(&play.troupe, &play.storm, true);
+        settled = play.settle(false).await?;
+    }
+    if play.is_fine() {
+        play.workload.end(&play.log);
+        settled = settled.max(play.settle(true).await?);
+    }
+    let counts = [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs];
+    let violations = play.checker.violations();
+    Ok(Outcome { violations, log: play.log.text(), figures: play.checker.figures(), counts, settled })
+}
+
+impl Play {
+    fn is_fine(&self) -> bool {
+        self.checker.violations().is_empty()
+    }
+
+    /// Hours in which things happen.
+    async fn live(&mut self, time: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let soon =
+            |random: &mut Rng, of: std::ops::Range<u64>| Instant::now() + Duration::from_secs(random.u64(of));
+        let (mut fault, mut act, mut change) =
+            (soon(&mut self.random, FAULTS), soon(&mut self.random, ACTS), soon(&mut self.random, CHANGES));
+        while begun.elapsed() < time && self.is_fine() {
+            self.tick(false).await?;
+            let now = Instant::now();
+            if now >= change {
+                self.workload.step(&self.world.pools, &self.log)?;
+                change = soon(&mut self.random, CHANGES);
+            }
+            if now >= fault {
+                self.faults.step(&mut self.troupe, &self.storm).await;
+                fault = soon(&mut self.random, FAULTS);
+            }
+            if now >= act {
+                self.admin.step();
+                act = soon(&mut self.random, ACTS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until everything is as it should be, and stays so. Says how long the first took.
+    async fn settle(&mut self, idle: bool) -> anyhow::Result<Duration> {
+        let begun = Instant::now();
+        let mut fine_since: Option<Instant> = None;
+        let mut ours = Vec::new();
+        loop {
+            self.tick(true).await?;
+            if !self.is_fine() {
+                break;
+            }
+            let wrong = self.checker.unsettled(idle);
+            let now_ours = self.checker.ours();
+            if !wrong.is_empty() || now_ours != ours {
+                fine_since = None;
+            }
+            ours = now_ours;
+            if wrong.is_empty() {
+                let since = *fine_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= STAYS {
+                    return Ok(since.duration_since(begun));
+                }
+            }
+            if begun.elapsed() > SETTLES {
+                let shown = self.troupe.status().map(|status| {
+                    let machines =
+                        status.machines.iter().map(|one| format!("{} {}: {}", one.name, one.phase, one.why));
+                    format!("{:?}; {:?}", machines.collect::<Vec<_>>(), status.problems)
+                });
+                self.checker.violated(&format!(
+                    "it has not settled: {}; the daemon shows {}",
+                    wrong.join("; "),
+                    shown.unwrap_or_default()
+                ));
+                break;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    async fn tick(&mut self, calm: bool) -> anyhow::Result<()> {
+        tokio::time::sleep(TICK).await;
+        self.troupe.tick()?;
+        if self.troupe.fell {
+            self.checker.violated("the daemon ended by itself, or did not end in time");
+        }
+        self.faults.mend(&self.troupe, &self.storm, false);
+        self.admin.tick(calm);
+        self.checker.tick();
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! What the world looks like once nothing goes wrong any more and the daemon has had its time.
+
+use serde_json::Value;
+
+use super::checker::{Checker, is_ready, name, uuid};
+use super::workload::FITS;
+use super::world::PoolShape;
+
+impl Checker {
+    /// What is not yet as it has to be at the end; nothing is wanted any more: `idle`.
+    pub fn unsettled(&self, idle: bool) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let ours = self.ours();
+        for vmid in &ours {
+            wrong.extend(self.machine(*vmid));
+        }
+        wrong.extend(self.records());
+        wrong.extend(self.nodes());
+        wrong.extend(self.waiting_pods());
+        let kube = &self.world.kube;
+        let tokens = kube.list("Secret").into_iter().map(|one| name(&one).to_owned());
+        wrong.extend(
+            tokens.filter(|name| name.starts_with("bootstrap-token-")).map(|name| format!("{name} is left")),
+        );
+        let foreign = self.foreigners();
+        for pool in &self.world.pools {
+            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            if number < pool.min || (idle && number > pool.min) {
+                wrong.push(format!("pool {} has {number} machines, its minimum is {}", pool.name, pool.min));
+            }
+            for vmid in pool.vmids.clone().filter(|vmid| !ours.contains(vmid) && !foreign.contains(vmid)) {
+                let left = self.world.pve.volumes_of(vmid);
+                if !left.is_empty() {
+                    wrong.push(format!("of VM {vmid} there is left {}", left.join(", ")));
+                }
+            }
+        }
+        wrong
+    }
+
+    fn machine(&self, vmid: u32) -> Option<String> {
+        let vm = self.world.pve.vm(vmid)?;
+        let Some(record) = self.record(vmid) else { return Some(format!("VM {vmid} is an orphan")) };
+        let id = record["id"].as_str().unwrap_or("?");
+        let marked = vm.config.get("description").is_some_and(|text| text.contains(id));
+        let same = record["smbiosUuid"].as_str() == uuid(&vm).as_deref();
+        if !marked && !same {
+            return Some(format!("VM {vmid} is not the machine of its record"));
+        }
+        if record["intent"]["kind"] != "create" {
+            return Some(format!("VM {vmid} is still on its way out: {}", record["intent"]));
+        }
+        if !vm.running {
+            return Some(format!("VM {vmid} does not run"));
+        }
+        if record["host"] != vm.node.as_str() {
+            return Some(format!("the record of VM {vmid} names {}, it is on {}", record["host"], vm.node));
+        }
+        match self.node_of(vmid) {
+            Some(_) => None,
+            None => Some(format!("VM {vmid} is no Node")),
+        }
+    }
+
+    fn records(&self) -> Vec<String> {
+        let ours = self.ours();
+        let maps = self.world.kube.list("ConfigMap");
+        let slots = maps.iter().map(|map| name(map)).filter(|name| name.starts_with("machine-"));
+        let vmids = slots.filter_map(|name| name.rsplit('-').next()?.parse::<u32>().ok());
+        vmids
+            .filter(|vmid| !ours.contains(vmid))
+            .map(|vmid| format!("a record of VM {vmid} is left"))
+            .collect()
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        let ours = self.ours();
+        let mut wrong = Vec::new();
+        let mut of_ours: Vec<(String, u32)> =
+            ours.iter().filter_map(|vmid| Some((self.node_of(*vmid)?, *vmid))).collect();
+        of_ours.sort();
+        for node in self.world.kube.list("Node") {
+            let who = name(&node);
+            if who == "cp1" || self.world.decoy.as_deref() == Some(who) {
+                continue;
+            }
+            let Some((_, vmid)) = of_ours.iter().find(|(node, _)| node == who) else {
+                wrong.push(format!("Node {who} has no VM"));
+                continue;
+            };
+            if !is_ready(&node) {
+                wrong.push(format!("Node {who} is not ready"));
+            }
+            if node["spec"]["unschedulable"] == true {
+                wrong.push(format!("Node {who} is cordoned"));
+            }
+            wrong.extend(taints(&node).map(|taint| format!("Node {who} has the taint {taint}")));
+            let Some(pool) = self.world.pool_of(*vmid) else { continue };
+            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            if number > pool.min && self.serving(who).is_empty() {
+                wrong.push(format!("nobody needs Node {who}"));
+            }
+        }
+        wrong
+    }
+
+    /// Pods that wait although a pool could take them.
+    fn waiting_pods(&self) -> Vec<String> {
+        let pods = self.world.kube.list("Pod");
+        let waiting = pods.iter().filter(|pod| {
+            pod["spec"]["nodeName"].is_null()
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["status"]["phase"] == "Pending"
+        });
+        let could = |pod: &Value, pool: &PoolShape| {
+            let fits = pod["metadata"]["labels"][FITS].as_str().unwrap_or_default();
+            let number = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            fits.split('.').any(|one| one == pool.name) && number < pool.max
+        };
+        let wrong = waiting.filter_map(|pod| {
+            let pool = self.world.pools.iter().find(|pool| could(pod, pool))?;
+            Some(format!("{} waits, and pool {} could take it", name(pod), pool.name))
+        });
+        wrong.collect()
+    }
+}
+
+/// Our own taints that must not stay.
+fn taints(node: &Value) -> impl Iterator<Item = String> {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let keys = taints.into_iter().filter_map(|taint| Some(taint["key"].as_str()?.to_owned()));
+    keys.filter(|key| key == "pve-autoscaler/starting" || key == "pve-autoscaler/being-deleted")
+}

@@ -1,0 +1,155 @@
+//! Faults at calls: at any of them, of every kind that the two APIs are known for.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::json;
+use stage::{Call, Observer, Side};
+use world::kubernetes;
+use world::proxmox;
+
+use super::checker::Checker;
+use super::log::Log;
+use super::world::World;
+
+/// Of so many calls, in quiet times and in a storm, one meets a fault.
+const RARE: (u32, u32) = (120, 8);
+
+/// Stands between the daemon and the clusters: the checker sees each call first, then a fault may meet it.
+pub struct Storm {
+    world: World,
+    log: Log,
+    checker: Checker,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    random: Rng,
+    over: bool,
+    storm: bool,
+    met: u64,
+}
+
+impl Storm {
+    /// Calm weather with a shower now and then.
+    pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
+        let inner = Mutex::new(Inner { random, over: false, storm: false, met: 0 });
+        Self { world: world.clone(), log: log.clone(), checker: checker.clone(), inner }
+    }
+
+    /// Makes a storm, or ends it.
+    pub fn blow(&self, storm: bool) {
+        self.inner().storm = storm;
+    }
+
+    /// No call meets a fault any more.
+    pub fn end(&self) {
+        self.inner().over = true;
+    }
+
+    /// Calls that met a fault so far.
+    pub fn met(&self) -> u64 {
+        self.inner().met
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Storm {
+    fn before(&self, call: Call<'_>) {
+        self.checker.sees(call);
+        let (met, mut random) = {
+            let mut inner = self.inner();
+            let odds = if inner.storm { RARE.1 } else { RARE.0 };
+            let met = !inner.over && inner.random.u32(..odds) == 0;
+            inner.met += u64::from(met);
+            (met, inner.random.fork())
+        };
+        if !met {
+            return;
+        }
+        let (method, path, times) = (call.method.to_owned(), call.path.to_owned(), 1);
+        let what = match call.side {
+            Side::Proxmox => {
+                let effect = at_proxmox(&call, &mut random);
+                let what = format!("{effect:?}");
+                self.world.pve.inject(proxmox::Fault { method, path, times, effect });
+                what
+            }
+            Side::Kubernetes => {
+                let effect = at_kubernetes(&call, &mut random);
+                let what = match &effect {
+                    kubernetes::Effect::Answer { status, .. } => format!("answer {status}"),
+                    other => format!("{other:?}"),
+                };
+                self.world.kube.inject(kubernetes::Fault { method, path, times, effect });
+                what
+            }
+        };
+        self.log.say("fault", &format!("{} {} meets {what}", call.method, call.path));
+    }
+}
+
+fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
+    use proxmox::Effect;
+    let answer = |status, reason: &str| {
+        let body = if status == 595 || status == 596 || status == 401 {
+            String::new()
+        } else {
+            json!({ "data": null, "message": format!("{reason}\n") }).to_string()
+        };
+        Effect::Answer { status, reason: reason.to_owned(), body }
+    };
+    let vmid = call.path.split('/').nth(4).unwrap_or("0");
+    let writes = call.method != "GET";
+    match random.u8(..14) {
+        0..=2 => Effect::Delay(Duration::from_millis(random.u64(50..20_000))),
+        3 => Effect::Lose,
+        4 => Effect::WorkThenLose,
+        5 | 6 => Effect::WorkThenTimeOut,
+        7 => answer(595, "No route to host"),
+        8 => answer(595, "Connection refused"),
+        9 => answer(596, "Connection timed out"),
+        10 if writes => {
+            answer(500, &format!("can't lock file '/var/lock/qemu-server/lock-{vmid}.conf' - got timeout"))
+        }
+        11 if writes => answer(500, "cfs-lock 'file-user_cfg' error: got lock request timeout"),
+        10 => answer(596, "Broken pipe"),
+        11 => answer(401, "authentication failure"),
+        12 => answer(500, "unable to read tail (got 0 bytes)"),
+        _ => answer(503, "Service Unavailable"),
+    }
+}
+
+fn at_kubernetes(call: &Call<'_>, random: &mut Rng) -> kubernetes::Effect {
+    use kubernetes::Effect;
+    let refusal = |code: u16, reason: &str, message: &str| Effect::Answer {
+        status: code,
+        body: json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code,
+        }),
+    };
+    match random.u8(..13) {
+        0..=2 => Effect::Delay(Duration::from_millis(random.u64(50..10_000))),
+        3 => Effect::Lose,
+        4 | 5 => Effect::WorkThenLose,
+        6 => refusal(403, "Forbidden", "the authorizer is not ready"),
+        7 if matches!(call.method, "PUT" | "PATCH") => refusal(
+            409,
+            "Conflict",
+            "the object has been modified; please apply your changes to the latest version",
+        ),
+        8 if call.query.contains("resourceVersion") || call.query.contains("continue") => {
+            refusal(410, "Expired", "too old resource version")
+        }
+        7 | 8 => refusal(429, "TooManyRequests", "too many requests, please try again later"),
+        9 => refusal(500, "InternalError", "etcdserver: request timed out"),
+        10 => refusal(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+        11 => refusal(504, "Timeout", "request did not complete within the allotted timeout"),
+        _ => refusal(401, "Unauthorized", "Unauthorized"),
+    }
+}

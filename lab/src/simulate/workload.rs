@@ -1,0 +1,178 @@
+//! What runs in the cluster: Deployments with and without budgets that grow and shrink, a DaemonSet, Jobs that come and go.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use world::kubernetes::Kube;
+
+use super::log::Log;
+use super::world::PoolShape;
+
+/// The label of a pod that names the pools whose machines can take it, joined by dots.
+pub const FITS: &str = "lab/fits";
+/// What a machine gives its pods less than it has, at most: the DaemonSet's pod and what the kubelet keeps.
+const KEPT: (u32, u32) = (200, 640);
+
+/// The workload of one run.
+pub struct Workload {
+    kube: Kube,
+    random: Rng,
+    deployments: Vec<Deployment>,
+    jobs: u32,
+}
+
+struct Deployment {
+    name: String,
+    most: u32,
+}
+
+impl Workload {
+    /// Puts the first of it there.
+    ///
+    /// # Errors
+    /// The cluster refuses an object, which is a mistake here.
+    pub fn begin(kube: &Kube, pools: &[PoolShape], mut random: Rng) -> anyhow::Result<Self> {
+        apply(kube, &daemon_set())?;
+        let mut deployments = Vec::new();
+        for number in 0..random.u32(3..7) {
+            let (name, most) = (format!("app-{number}"), random.u32(2..7));
+            apply(kube, &deployment(&name, pools, &mut random))?;
+            if random.u8(..10) < 6 {
+                apply(kube, &budget(&name, most, &mut random))?;
+            }
+            deployments.push(Deployment { name, most });
+        }
+        Ok(Self { kube: kube.clone(), random, deployments, jobs: 0 })
+    }
+
+    /// Something changes.
+    ///
+    /// # Errors
+    /// The cluster refuses an object, which is a mistake here.
+    pub fn step(&mut self, pools: &[PoolShape], log: &Log) -> anyhow::Result<()> {
+        if self.random.u8(..10) < 2 {
+            self.jobs += 1;
+            let name = format!("job-{}", self.jobs);
+            log.say("workload", &format!("{name} is made"));
+            return apply(&self.kube, &job(&name, pools, &mut self.random));
+        }
+        let at = self.random.usize(..self.deployments.len());
+        let Some(deployment) = self.deployments.get(at) else { return Ok(()) };
+        // Nothing at all is wanted often enough for nodes to go.
+        let replicas = if self.random.bool() { 0 } else { self.random.u32(1..=deployment.most) };
+        log.say("workload", &format!("{} has {replicas} replicas", deployment.name));
+        self.kube.scale("default", &deployment.name, replicas);
+        Ok(())
+    }
+
+    /// Nothing is wanted any more.
+    pub fn end(&mut self, log: &Log) {
+        log.say("workload", "nothing is wanted any more");
+        for deployment in &self.deployments {
+            self.kube.scale("default", &deployment.name, 0);
+        }
+        for number in 1..=self.jobs {
+            self.kube.remove("Job", "default", &format!("job-{number}"));
+        }
+    }
+}
+
+fn apply(kube: &Kube, object: &Value) -> anyhow::Result<()> {
+    kube.apply(object).map_err(anyhow::Error::msg)?;
+    Ok(())
+}
+
+/// Requests of a pod, and the pools that can take it, joined by dots.
+fn size(pools: &[PoolShape], random: &mut Rng) -> (u32, u32, String) {
+    let (cpu, memory) = match random.u8(..10) {
+        0..=4 => (random.u32(1..8) * 100, random.u32(1..8) * 128),
+        5..=7 => (random.u32(8..17) * 100, random.u32(4..12) * 256),
+        8 => (random.u32(18..60) * 100, random.u32(4..12) * 1024),
+        // No machine is as large as that.
+        _ => (64_000, 1024),
+    };
+    let fitting =
+        pools.iter().filter(|pool| cpu + KEPT.0 <= pool.cores * 1000 && memory + KEPT.1 <= pool.gib * 1024);
+    let names: Vec<&str> = fitting.map(|pool| pool.name).collect();
+    (cpu, memory, names.join("."))
+}
+
+fn template(name: &str, pools: &[PoolShape], random: &mut Rng) -> Value {
+    let (cpu, memory, mut fits) = size(pools, random);
+    let mut spec = json!({
+        "terminationGracePeriodSeconds": random.u32(0..40),
+        "containers": [{
+            "name": "main",
+            "image": "registry.k8s.io/pause",
+            "resources": { "requests": { "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") } },
+        }],
+    });
+    if random.u8(..10) < 3
+        && let Some(pool) = pools.get(random.usize(..pools.len()))
+    {
+        spec["nodeSelector"] = json!({ "pve-autoscaler/pool": pool.name });
+        fits = if fits.split('.').any(|one| one == pool.name) { pool.name.to_owned() } else { String::new() };
+    }
+    if random.u8(..10) < 2 {
+        spec["affinity"] = json!({ "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": { "matchLabels": { "app": name } },
+            }],
+        }});
+    }
+    json!({ "metadata": { "labels": { "app": name, FITS: fits } }, "spec": spec })
+}
+
+fn deployment(name: &str, pools: &[PoolShape], random: &mut Rng) -> Value {
+    json!({
+        "kind": "Deployment",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "replicas": 0,
+            "selector": { "matchLabels": { "app": name } },
+            "template": template(name, pools, random),
+        },
+    })
+}
+
+fn budget(name: &str, most: u32, random: &mut Rng) -> Value {
+    let (key, value) = match random.u8(..4) {
+        0 => ("minAvailable", json!(most.saturating_sub(1).max(1))),
+        1 => ("minAvailable", json!("50%")),
+        _ => ("maxUnavailable", json!(1)),
+    };
+    json!({
+        "kind": "PodDisruptionBudget",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { key: value, "selector": { "matchLabels": { "app": name } } },
+    })
+}
+
+fn job(name: &str, pools: &[PoolShape], random: &mut Rng) -> Value {
+    let mut template = template(name, pools, random);
+    template["spec"]["restartPolicy"] = json!("Never");
+    let pods = random.u32(1..4);
+    json!({
+        "kind": "Job",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "parallelism": pods, "completions": pods, "backoffLimit": 6, "template": template },
+    })
+}
+
+fn daemon_set() -> Value {
+    json!({
+        "kind": "DaemonSet",
+        "metadata": { "name": "agent", "namespace": "kube-system" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "agent" } },
+            "template": {
+                "metadata": { "labels": { "app": "agent" } },
+                "spec": { "containers": [{
+                    "name": "main",
+                    "image": "registry.k8s.io/pause",
+                    "resources": { "requests": { "cpu": "100m", "memory": "64Mi" } },
+                }]},
+            },
+        },
+    })
+}

@@ -1,0 +1,114 @@
+//! One run of the daemon, from its start to its end by whatever means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use pve_autoscaler::clock::TokioClock;
+use pve_autoscaler::config::Config;
+use pve_autoscaler::daemon::{self, Deps};
+use pve_autoscaler::kubernetes::{Cluster, Entropy};
+use pve_autoscaler::machines::{NoProbe, Probe};
+use pve_autoscaler::observability::Board;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use world::kubernetes::Kube;
+use world::proxmox::Pve;
+
+use crate::wire::Wire;
+
+/// How long a daemon that was asked to end may take.
+const FAREWELL: Duration = Duration::from_mins(1);
+
+/// What a daemon is started with.
+#[derive(Clone)]
+pub struct Cast {
+    /// Proxmox VE.
+    pub pve: Pve,
+    /// Kubernetes.
+    pub kube: Kube,
+    /// Wall-clock time.
+    pub clock: TokioClock,
+    /// The settings.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// Whether the daemon sees guests come up on the network.
+    pub probes: bool,
+    /// Seed of names, ids and jitter.
+    pub seed: u64,
+    /// The name of this instance.
+    pub instance: String,
+    /// Where tokens' bytes come from; `None`: from the operating system.
+    pub entropy: Option<Entropy>,
+}
+
+impl std::fmt::Debug for Cast {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cast").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// One run of the daemon.
+#[derive(Debug)]
+pub struct Actor {
+    /// What it shows.
+    pub board: Board,
+    /// Its wires.
+    pub wire: Wire,
+    cancel: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl Actor {
+    /// Starts the daemon. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The client of Proxmox VE refuses its settings.
+    pub fn start(cast: Cast, wire: Wire) -> Result<Self, http::Error> {
+        let (board, cancel) = (Board::default(), CancellationToken::new());
+        let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(Arc::new(cast.clock));
+        let deps = Deps {
+            config: cast.config,
+            proxmox: wire.proxmox(&cast.pve)?,
+            kubernetes: match cast.entropy {
+                Some(entropy) => kubernetes.with_entropy(entropy),
+                None => kubernetes,
+            },
+            clock: Arc::new(cast.clock),
+            probe: if cast.probes { Arc::new(Network(cast.pve)) } else { Arc::new(NoProbe) },
+            seed: cast.seed,
+            instance: cast.instance,
+            board: board.clone(),
+        };
+        let running = tokio::spawn(daemon::run(deps, cancel.clone()));
+        Ok(Self { board, wire, cancel, running })
+    }
+
+    /// Ends it as SIGTERM does; says whether it ended in time, and well.
+    pub async fn stop(self) -> bool {
+        self.cancel.cancel();
+        matches!(tokio::time::timeout(FAREWELL, self.running).await, Ok(Ok(())))
+    }
+
+    /// Ends it as SIGKILL does: whatever is under way is torn off.
+    pub fn kill(self) {
+        self.wire.cut();
+        self.running.abort();
+        self.cancel.cancel();
+    }
+
+    /// Whether it has ended, which it never should by itself.
+    pub fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+}
+
+/// Sees guests through the embedded network.
+struct Network(Pve);
+
+impl Probe for Network {
+    fn booted(&self, address: std::net::IpAddr) -> BoxFuture<'_, Option<bool>> {
+        let open = self.0.guest_tcp_open(&address.to_string());
+        Box::pin(async move { Some(open) })
+    }
+}

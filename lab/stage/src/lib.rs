@@ -1,0 +1,15 @@
+//! The real daemon between an embedded Proxmox VE and an embedded Kubernetes, in one process: scenarios, benches and the
+//! simulation play on it.
+//!
+//! ```text
+//!  Actor (daemon::run) ──> Wire ──> observer ──> world::proxmox, world::kubernetes
+//!                           └── cut: nothing of what the daemon still does reaches anybody
+//! ```
+//!
+//! Under paused tokio time hours pass in seconds. Nothing here draws from the machine's clock or randomness.
+
+mod actor;
+mod wire;
+
+pub use actor::{Actor, Cast};
+pub use wire::{Call, Observer, Side, Stall, Wire};

@@ -1,0 +1,205 @@
+//! The wires between one daemon and both clusters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use pve_autoscaler::kubernetes::Cluster;
+use pve_autoscaler::proxmox::{Client, Settings, Transport};
+use secrecy::SecretString;
+use tower::{BoxError, service_fn};
+use world::kubernetes::Kube;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::Pve;
+use world::proxmox::spec::ClusterSpec;
+use world::serve::Body;
+use world::signal::Signal;
+
+/// Which cluster is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Proxmox VE.
+    Proxmox,
+    /// Kubernetes.
+    Kubernetes,
+}
+
+/// A call on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Whom it is for.
+    pub side: Side,
+    /// HTTP method.
+    pub method: &'a str,
+    /// Path without query; that of Proxmox VE below `/api2/json`.
+    pub path: &'a str,
+    /// The query, empty without one.
+    pub query: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// Sees every call at the moment at which it is handed to its cluster, and may put a fault in its way there.
+pub trait Observer: Send + Sync {
+    /// A call is about to be handed over. Nothing else happens in the world between this and its arrival.
+    fn before(&self, call: Call<'_>);
+}
+
+/// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Stall(Arc<(AtomicBool, Signal)>);
+
+impl Stall {
+    /// Lets them stand still, or go on.
+    pub fn set(&self, still: bool) {
+        self.0.0.store(still, Ordering::SeqCst);
+        self.0.1.give();
+    }
+
+    async fn over(&self) {
+        let mut waiter = self.0.1.waiter();
+        while self.0.0.load(Ordering::SeqCst) {
+            waiter.wait().await;
+        }
+    }
+}
+
+/// The wires of one daemon. Clones share them.
+#[derive(Clone)]
+pub struct Wire {
+    cut: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
+    observer: Option<Arc<dyn Observer>>,
+    stall: Option<Stall>,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wire").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl Wire {
+    /// Wires that add to this count of calls.
+    pub fn counting(calls: Arc<AtomicU64>) -> Self {
+        let last = Arc::new(AtomicU64::new(u64::MAX));
+        Self { cut: Arc::default(), calls, last, observer: None, stall: None }
+    }
+
+    /// The same, observed.
+    pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The same, with watches that can stand still.
+    pub fn stalling(mut self, stall: Stall) -> Self {
+        self.stall = Some(stall);
+        self
+    }
+
+    /// Cuts the wires once the call with this number was carried out, its answer lost.
+    pub fn cut_after(&self, last: u64) {
+        self.last.store(last, Ordering::SeqCst);
+    }
+
+    /// Cuts the wires now: nothing more of what the daemon does reaches anybody.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether they are cut.
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst)
+    }
+
+    async fn pass<R>(&self, call: Call<'_>, answer: impl Future<Output = R>) -> R {
+        if self.is_cut() {
+            return std::future::pending().await;
+        }
+        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(observer) = &self.observer {
+            observer.before(call);
+        }
+        let answer = answer.await;
+        if number >= self.last.load(Ordering::SeqCst) {
+            self.cut();
+        }
+        if self.is_cut() { std::future::pending().await } else { answer }
+    }
+
+    /// A client of Proxmox VE over these wires.
+    ///
+    /// # Errors
+    /// The client refuses its settings.
+    pub fn proxmox(&self, pve: &Pve) -> Result<Client, http::Error> {
+        let (pve, wire) = (pve.clone(), self.clone());
+        let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
+            let (pve, wire) = (pve.clone(), wire.clone());
+            async move {
+                let (method, uri, body) =
+                    (request.method().clone(), request.uri().clone(), request.body().clone());
+                let path = uri.path().strip_prefix("/api2/json").unwrap_or(uri.path());
+                let query = uri.query().unwrap_or_default();
+                let call = Call { side: Side::Proxmox, method: method.as_str(), path, query, body: &body };
+                let answer = wire.pass(call, pve.handle(request)).await;
+                let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
+                let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
+                Ok::<_, BoxError>(Response::from_parts(parts, bytes))
+            }
+        }));
+        let settings = Settings {
+            endpoints: vec!["https://127.0.0.1:8006".to_owned()],
+            token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
+            agent_lane: 1,
+            lifecycle_lane: 2,
+            linked_clones: 4,
+            full_clones: 2,
+        };
+        Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET))
+    }
+
+    /// A client of Kubernetes over these wires, in the daemon's namespace `pve-autoscaler`.
+    pub fn kubernetes(&self, kube: &Kube) -> Cluster {
+        let (kube, wire) = (kube.clone(), self.clone());
+        let service = service_fn(move |mut request: Request<Bytes>| {
+            let (kube, wire) = (kube.clone(), wire.clone());
+            async move {
+                let token = format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN);
+                request.headers_mut().insert("authorization", token.parse()?);
+                let (method, uri, body) =
+                    (request.method().clone(), request.uri().clone(), request.body().clone());
+                let query = uri.query().unwrap_or_default();
+                let (side, method, path) = (Side::Kubernetes, method.as_str(), uri.path());
+                let call = Call { side, method, path, query, body: &body };
+                let answer: Response<Body> =
+                    wire.pass(call, kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
+                let is_watch = query.contains("watch=true");
+                let stall = wire.stall.clone().filter(|_| is_watch);
+                Ok::<_, BoxError>(answer.map(|body| halting(body, stall)))
+            }
+        });
+        Cluster::with_service(service, "pve-autoscaler")
+    }
+}
+
+type Halting = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// A body whose frames wait for as long as its wire stands still.
+fn halting(body: Body, stall: Option<Stall>) -> Halting {
+    let Some(stall) = stall else {
+        return body.map_err(|_| BoxError::from("cut off")).boxed_unsync();
+    };
+    let frames = BodyStream::new(body).then(move |frame| {
+        let stall = stall.clone();
+        async move {
+            stall.over().await;
+            frame.map_err(|_| BoxError::from("cut off"))
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
+}

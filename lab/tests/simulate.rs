@@ -1,0 +1,58 @@
+//! Hours of cluster life with faults, from seeds: the promises hold, and the same seed tells the same story.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test may stop at what it did not expect, and fresh seeds come from the clock"
+)]
+
+use std::time::{Duration, Instant, SystemTime};
+
+use lab::simulate::play;
+
+/// Seeds that are tried every time.
+const FIXED: std::ops::RangeInclusive<u64> = 1..=12;
+/// Hours of cluster life for each seed.
+const HOURS: u64 = 2;
+/// For so many seconds fresh seeds are begun, where this variable of the environment says so: what they find is kept as a
+/// fixed one.
+const FRESH: &str = "SIMULATE_FRESH_SECONDS";
+
+fn holds(seed: u64) {
+    let outcome = play(seed, HOURS, false);
+    assert!(
+        outcome.is_fine(),
+        "{outcome}\nits log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}`"
+    );
+}
+
+#[test]
+fn the_promises_hold_for_the_fixed_seeds() {
+    FIXED.for_each(holds);
+}
+
+#[test]
+fn the_promises_hold_for_fresh_seeds() {
+    let Some(seconds) = std::env::var(FRESH).ok().and_then(|text| text.parse().ok()) else {
+        println!("skipped: {FRESH} says for how many seconds fresh seeds are begun");
+        return;
+    };
+    let begun = Instant::now();
+    let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let mut seed = first;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        println!("fresh seed {seed}");
+        holds(seed);
+        seed += 1;
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story_twice() {
+    for seed in [2, 11] {
+        let (one, other) = (play(seed, 1, true), play(seed, 1, true));
+        assert!(one.log.lines().count() > 50, "{}", one.log);
+        let differ = one.log.lines().zip(other.log.lines()).find(|(one, other)| one != other);
+        assert_eq!(differ, None);
+        assert_eq!(one.log, other.log);
+    }
+}

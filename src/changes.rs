@@ -1,0 +1,102 @@
+//! A signal that many wait for, woken in the order in which they began to wait: with tokio's own `watch` that order is drawn
+//! at random, and a simulation would not be the same twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// Says that something has changed. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Changes(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    count: AtomicU64,
+    notify: Notify,
+}
+
+/// Waits for changes that it has not seen yet.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    shared: Changes,
+    seen: u64,
+}
+
+impl Changes {
+    /// Something has changed: all who wait go on.
+    pub fn announce(&self) {
+        self.0.count.fetch_add(1, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
+    }
+
+    /// Sees the changes from now on.
+    pub fn subscribe(&self) -> Changed {
+        Changed { shared: self.clone(), seen: self.count() }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.count.load(Ordering::SeqCst)
+    }
+}
+
+impl Changed {
+    /// Waits for a change that was not seen yet, and sees all that there are.
+    pub async fn changed(&mut self) {
+        loop {
+            // Enlisted before the look, so that nothing is missed in between.
+            let notified = self.shared.0.notify.notified();
+            let count = self.shared.count();
+            if count != self.seen {
+                self.seen = count;
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether there are changes that were not seen yet.
+    pub fn has_changed(&self) -> bool {
+        self.seen != self.shared.count()
+    }
+
+    /// Sees all changes that there are.
+    pub fn mark_unchanged(&mut self) {
+        self.seen = self.shared.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_longest_goes_on_first() {
+        let (changes, order) = (Changes::default(), Arc::new(Mutex::new(Vec::new())));
+        for number in 0..40 {
+            let (mut changed, order) = (changes.subscribe(), order.clone());
+            tokio::spawn(async move {
+                changed.changed().await;
+                order.lock().unwrap().push(number);
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        changes.announce();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_before_the_wait_is_seen_once() {
+        let changes = Changes::default();
+        let mut changed = changes.subscribe();
+        changes.announce();
+        changes.announce();
+        changed.changed().await;
+        let again = tokio::time::timeout(Duration::from_secs(1), changed.changed()).await;
+        assert!(again.is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! VMs that cannot be seen for a while, or are not where they were: what is not seen is not gone.
+
+use std::time::Duration;
+
+use world::proxmox::{Effect, Fault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(2);
+
+/// Takes the token's rights over the pool of machines away, or gives them back.
+fn rights(stage: &Stage, there: bool) {
+    let (from, to) = ("/pool/k8s-workers", "/pool/nothing");
+    let (from, to) = if there { (to, from) } else { (from, to) };
+    stage.pve.change_access(|access| {
+        for grant in access.grants.iter_mut().filter(|grant| grant.path == from) {
+            to.clone_into(&mut grant.path);
+        }
+    });
+}
+
+async fn with_one_node(text: &str) -> Stage {
+    let stage = Stage::running(text);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("the token is gone", SOON, |stage| stage.leftovers().len() == 1).await;
+    stage
+}
+
+/// One node, on its way out, whose destruction waits for the quorum.
+async fn waiting_for_the_quorum() -> Stage {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
+    stage.kube.scale("default", "web", 0);
+    stage.pve.set_quorum(false);
+    stage.until("the VM has stopped", SOON * 2, |stage| !stage.pve.vm(9100).unwrap().running).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    stage
+}
+
+fn all_gone(stage: &Stage) -> bool {
+    stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_loses_its_rights_for_minutes_costs_no_node() {
+    let stage = with_one_node(ONE_POOL).await;
+    let there = |stage: &Stage| {
+        stage.running_pods() == 1 && stage.ready_nodes("workers").len() == 1 && stage.leftovers().len() == 1
+    };
+    rights(&stage, false);
+    stage.throughout("the node serves", Duration::from_mins(5), there).await;
+    rights(&stage, true);
+    stage.throughout("the node serves on", Duration::from_mins(5), there).await;
+    assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_moved_while_its_destruction_waits_is_destroyed_where_it_is() {
+    let stage = waiting_for_the_quorum().await;
+    let host = stage.pve.vm(9100).unwrap().node;
+    stage.pve.migrate_by_hand(9100, if host == "pve1" { "pve2" } else { "pve1" });
+    stage.pve.set_quorum(true);
+    stage.until("nothing is left", Duration::from_mins(5), all_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_that_loses_sight_of_its_vm_goes_on_when_it_sees_it_again() {
+    let stage = waiting_for_the_quorum().await;
+    rights(&stage, false);
+    stage.pve.set_quorum(true);
+    stage
+        .throughout("VM and record stay", Duration::from_mins(2), |stage| {
+            stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1
+        })
+        .await;
+    rights(&stage, true);
+    stage.until("nothing is left", Duration::from_mins(15), all_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registered_unseen_goes_with_its_machine() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let joins = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Joining");
+    stage.until("it joins", SOON, joins).await;
+    stage.stall.set(true);
+    stage.pve.inject(Fault {
+        method: "GET".into(),
+        path: "/nodes/*/qemu/*/agent/exec-status".into(),
+        times: 1,
+        effect: Effect::Answer { status: 501, reason: "no such method".into(), body: String::new() },
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("the VM is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.stall.set(false);
+    stage.until("its Node is gone", SOON, |stage| stage.kube.list("Node").len() == 1).await;
+    stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_plug_was_pulled_is_started_again() {
+    let stage = with_one_node(&ONE_POOL.replace("max = 5", "min = 1\nmax = 5")).await;
+    stage.pve.stop_by_hand(9100);
+    stage.until("it runs again", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
+    stage.until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    stage.stall.set(true);
+    stage.kube.scale("default", "web", 1);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    // The daemon sees an empty node for a whole minute.
+    stage.throughout("the pod runs on", Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
+    stage.stall.set(false);
+    stage.throughout("the node serves", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
+    let cordoned = stage.kube.list("Node").iter().any(|node| node["spec"]["unschedulable"] == true);
+    assert!(!cordoned, "{}", stage.scene());
+}
