@@ -54,7 +54,7 @@ pub(super) struct Packer<'v, 'a> {
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
-    /// How large they are: CPU and memory in millionths of the largest, summed.
+    /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
     pub sizes: Vec<i64>,
     pub demands: Demands,
     /// Machines on their way: their nodes in the world.
@@ -67,13 +67,12 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let priorities = Priorities::new(view.snapshot, view.config);
     let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
-    let size = classes::largest_share(&prototypes);
     let mut packer = Packer {
         rooms: Rooms::new(view),
         spots: vec![Spot::None; pods.len()],
         pods,
         planned: Vec::new(),
-        sizes: prototypes.iter().map(|one| size(&one.node.allocatable)).collect(),
+        sizes: super::sizes::costs(view.offers),
         prototypes,
         demands: Demands::default(),
         upcoming: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the smallest that
 //! holds its pods.
 
+use super::classes::largest_share;
 use super::scale_up::Packer;
 use super::verdict::Spot;
 use crate::config::{Config, Pool};
@@ -15,6 +16,18 @@ pub(super) fn offers(config: &Config) -> Vec<Pool> {
         pool.sizes.iter().map(sized).collect()
     };
     config.pools.iter().flat_map(of_pool).collect()
+}
+
+/// What a machine of each offer takes from its host: cores and memory in millionths of the largest, summed. What its node
+/// offers would flatter small machines: each keeps something for itself.
+pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
+    let machine = |pool: &Pool| Resources {
+        cpu_milli: i64::from(pool.cores) * 1000,
+        memory: pool.memory,
+        ..Resources::default()
+    };
+    let machines: Vec<Resources> = offers.iter().map(machine).collect();
+    machines.iter().map(largest_share(machines.iter())).collect()
 }
 
 impl Packer<'_, '_> {
