@@ -64,7 +64,10 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     let mode = if status.mode == "observe" { "only observes (`mode = \"observe\"`)" } else { "active" };
     let _ = write!(out, "daemon on {}: {mode}", plain(&status.instance));
     let age = now.duration_since(status.time);
-    let _ = if status.ready {
+    let stands_by = !status.leads && !status.leader.is_empty();
+    let _ = if stands_by {
+        writeln!(out, ", stands by while the one on {} leads: ask that one for more", plain(&status.leader))
+    } else if status.ready {
         let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
         let age = span(age.max(SignedDuration::ZERO));
         writeln!(out, ", {} rounds, the last {age} ago{old}", status.rounds)
@@ -215,6 +218,20 @@ mod tests {
             text(&status),
             "daemon on pve1: active, waits for its first look at both clusters since 40 s\n\
              problem  kubernetes: no connection\n"
+        );
+    }
+
+    #[test]
+    fn a_standby_names_the_leader() {
+        let status = Status {
+            instance: "pve2".to_owned(),
+            leader: "pve1".to_owned(),
+            ready: true,
+            ..Status::default()
+        };
+        assert_eq!(
+            text(&status),
+            "daemon on pve2: active, stands by while the one on pve1 leads: ask that one for more\n"
         );
     }
 

@@ -14,10 +14,12 @@
 mod act;
 mod gather;
 mod inventory;
+mod leader;
 mod mend;
 mod remember;
 mod show;
 mod speak;
+mod standby;
 mod trigger;
 
 use std::sync::Arc;
@@ -29,17 +31,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::kubernetes::{Cluster, Recorder, Watches};
+use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::Board;
 use crate::proxmox::Client;
 
 use inventory::Inventory;
+use leader::{Standing, Term};
 use remember::Remembered;
+use standby::{Eyes, Warm};
 use trigger::Trigger;
 
 /// How long the first look at everything is waited for before a warning, and between two.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at whether views are fresh again.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What the daemon is given.
 pub struct Deps {
@@ -68,15 +74,25 @@ impl std::fmt::Debug for Deps {
 }
 
 /// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
+///
+/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is gone.
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => {}
-        () = serve(deps, &cancel, &tasks) => {}
-    }
+    // Whoever drops this future must not leave a candidate behind.
+    let candidate = cancel.child_token();
+    let _guard = candidate.clone().drop_guard();
+    let (standing, seen) = watch::channel(Standing::Unknown);
+    // Another seed in each run, so that it also tells runs apart.
+    let lease = Lease::new(deps.kubernetes.clone(), &deps.instance, &format!("{:016x}", deps.seed));
+    let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
+    let part = tokio::spawn(part);
+    standby::serve(&deps, &cancel, &tasks, seen).await;
+    candidate.cancel();
     tasks.close();
     tasks.wait().await;
+    if let Ok(lease) = part.await {
+        leader::give_up(lease).await;
+    }
 }
 
 /// The daemon's own state between rounds.
@@ -105,35 +121,44 @@ struct Daemon {
     said: speak::Said,
 }
 
-async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
+/// Acts until the term is over, and until everything that acted in it has ended.
+async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
+    let tasks = TaskTracker::new();
+    tokio::select! {
+        biased;
+        () = term.over.cancelled() => {}
+        () = rounds(deps, warm, &eyes, term, &tasks) => {}
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &TaskTracker) {
     let (reports, mut told) = mpsc::unbounded_channel();
     let config = deps.config.borrow().clone();
-    let watches = Watches::start(&deps.kubernetes, cancel);
-    let templates = Templates::default();
-    let inventory =
-        Inventory::start(&deps.proxmox, deps.config.clone(), &templates, deps.clock.clone(), cancel, tasks);
+    let kubernetes = deps.kubernetes.fenced(&term.fence);
     let mut daemon = Daemon {
         registry: Registry::default(),
-        recorder: Recorder::new(deps.kubernetes.clone(), &deps.instance),
+        recorder: Recorder::new(kubernetes.clone(), &deps.instance),
         creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
         facts: Arc::default(),
-        memory: Remembered::start(&deps.kubernetes, cancel, tasks),
-        random: fastrand::Rng::with_seed(deps.seed),
-        pace: Pace::default(),
-        config: deps.config,
-        proxmox: deps.proxmox,
-        kubernetes: deps.kubernetes,
-        clock: deps.clock,
-        probe: deps.probe,
-        board: deps.board,
+        memory: Remembered::start(&kubernetes, &term.over, tasks),
+        random: warm.random(),
+        pace: warm.pace.clone(),
+        config: deps.config.clone(),
+        proxmox: deps.proxmox.fenced(&term.fence),
+        kubernetes,
+        clock: deps.clock.clone(),
+        probe: deps.probe.clone(),
+        board: deps.board.clone(),
         tasks: tasks.clone(),
-        cancel: cancel.clone(),
+        cancel: term.over.clone(),
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
-        watches,
-        templates,
-        inventory,
+        watches: warm.watches.clone(),
+        templates: eyes.templates.clone(),
+        inventory: eyes.inventory.clone(),
         reports,
     };
     daemon.first_look().await;
@@ -205,6 +230,11 @@ impl Daemon {
                 tracing::warn!(kind = problem.kind, problem = problem.what, "waiting for the Kubernetes API");
             }
             self.board.problem("kubernetes", "not everything could be listed yet");
+        }
+        // After a time without the API, in which somebody else may have led, old views are worth nothing.
+        let waited = tokio::time::Instant::now();
+        while !self.watches.is_current() && waited.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
         self.read_records().await;

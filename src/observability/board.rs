@@ -58,7 +58,26 @@ impl Board {
     }
 
     pub(crate) fn ready(&self) {
-        self.inner().status.ready = true;
+        {
+            let status = &mut self.inner().status;
+            status.ready = true;
+            status.leads = true;
+            status.leader.clone_from(&status.instance);
+        }
+        self.rounds.send_modify(|_| {});
+    }
+
+    /// This instance waits while `leader` leads, or while nobody is known to. It says so regularly: that is its round.
+    pub(crate) fn stand_by(&self, leader: &str, now: Timestamp) {
+        {
+            let mut inner = self.inner();
+            let old = std::mem::take(&mut inner.status);
+            let Status { instance, mode, rounds, problems, .. } = old;
+            let (ready, leader) = (!leader.is_empty(), leader.to_owned());
+            inner.status =
+                Status { time: now, instance, mode, rounds, problems, leader, ready, ..Status::default() };
+            inner.next_due = None;
+        }
         self.rounds.send_modify(|_| {});
     }
 

@@ -82,6 +82,9 @@ fn line(status: &Status) -> String {
     if let Some((about, what)) = status.problems.iter().next() {
         return format!("{about}: {what}");
     }
+    if !status.leads && !status.leader.is_empty() {
+        return format!("stands by, {} leads", status.leader);
+    }
     if !status.ready {
         return "waiting for the first look at both clusters".to_owned();
     }
@@ -120,6 +123,8 @@ mod tests {
         assert_eq!(line(&status), "waiting for the first look at both clusters");
         status.ready = true;
         assert_eq!(line(&status), "0 nodes in 0 pools, 0 pods wait, observing only");
+        status.leader = "pve2".to_owned();
+        assert_eq!(line(&status), "stands by, pve2 leads");
         status.problems.insert("proxmox".to_owned(), "no answer".to_owned());
         assert_eq!(line(&status), "proxmox: no answer");
     }

@@ -15,6 +15,10 @@ pub struct Status {
     pub instance: String,
     /// `active` or `observe`.
     pub mode: String,
+    /// It is the instance that acts, of those that there are.
+    pub leads: bool,
+    /// The instance that leads, as far as it is known.
+    pub leader: String,
     /// Everything was seen once and rounds run.
     pub ready: bool,
     /// How many rounds there were.

@@ -8,6 +8,7 @@
 )]
 
 mod economy;
+mod leaders;
 mod outages;
 mod restarts;
 mod scale_down;

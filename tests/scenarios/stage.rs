@@ -1,7 +1,8 @@
 //! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under virtual time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,6 @@ use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
@@ -30,8 +30,15 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Body, tls::ServerTls};
 
+use instance::{Instance, Link, Side};
+
+#[path = "instance.rs"]
+pub mod instance;
+
 /// When the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
+/// The host of the instance that is meant where none is named.
+const FIRST: &str = "pve1";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -66,44 +73,14 @@ bridge = "vmbr0"
 pub struct Stage {
     pub pve: Pve,
     pub kube: Kube,
-    pub board: Board,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    instance: Option<Instance>,
+    instances: BTreeMap<String, Instance>,
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
-}
-
-struct Instance {
-    cancel: CancellationToken,
-    running: JoinHandle<()>,
-    link: Link,
-}
-
-/// The wires of one instance: once they are cut, nothing of what it still does reaches anybody.
-#[derive(Clone)]
-struct Link {
-    cut: Arc<AtomicBool>,
-    calls: Arc<AtomicU64>,
-    /// Cuts the wires after this call was carried out, its answer lost.
-    last: Arc<AtomicU64>,
-}
-
-impl Link {
-    async fn pass<R>(&self, call: impl Future<Output = R>) -> R {
-        if self.cut.load(Ordering::SeqCst) {
-            return std::future::pending().await;
-        }
-        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let answer = call.await;
-        if number >= self.last.load(Ordering::SeqCst) {
-            self.cut.store(true, Ordering::SeqCst);
-        }
-        if self.cut.load(Ordering::SeqCst) { std::future::pending().await } else { answer }
-    }
 }
 
 /// Sees guests through the embedded network.
@@ -136,10 +113,9 @@ impl Stage {
         Self {
             pve,
             kube,
-            board: Board::default(),
             config: watch::Sender::new(Arc::new(config)),
             clock: TokioClock::starting_at(base),
-            instance: None,
+            instances: BTreeMap::new(),
             started: 0,
             calls: Arc::default(),
             probes: true,
@@ -165,10 +141,19 @@ impl Stage {
 
     /// Starts the daemon; its wires are cut after so many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
+        self.launch(FIRST, last);
+    }
+
+    /// Starts a daemon on this host, beside those on others.
+    pub fn start_on(&mut self, host: &str) {
+        self.launch(host, u64::MAX);
+    }
+
+    fn launch(&mut self, host: &str, last: u64) {
         self.started += 1;
-        self.board = Board::default();
-        let link =
-            Link { cut: Arc::default(), calls: self.calls.clone(), last: Arc::new(AtomicU64::new(last)) };
+        let board = Board::default();
+        board.introduce(host, "active", self.now());
+        let link = Link::new(&self.calls, last, self.clock);
         let cancel = CancellationToken::new();
         let deps = Deps {
             config: self.config.subscribe(),
@@ -177,36 +162,56 @@ impl Stage {
             clock: Arc::new(self.clock),
             probe: if self.probes { Arc::new(Network(self.pve.clone())) } else { Arc::new(NoProbe) },
             seed: self.started,
-            instance: format!("pve{}", self.started),
-            board: self.board.clone(),
+            instance: host.to_owned(),
+            board: board.clone(),
         };
         let running = tokio::spawn(daemon::run(deps, cancel.clone()));
-        self.instance = Some(Instance { cancel, running, link });
+        self.instances.insert(host.to_owned(), Instance { cancel, running, link, board });
     }
 
-    /// Whether the wires of the daemon that was started last are cut.
+    /// Whether the wires of the daemon are cut.
     pub fn is_cut(&self) -> bool {
-        self.instance.as_ref().is_none_or(|instance| instance.link.cut.load(Ordering::SeqCst))
+        self.instances.get(FIRST).is_none_or(|instance| instance.link.is_cut())
+    }
+
+    /// The wires of the daemon on this host.
+    pub fn link(&self, host: &str) -> &Link {
+        &self.instances[host].link
     }
 
     /// Ends the daemon as SIGTERM does.
     pub async fn stop(&mut self) {
-        if let Some(instance) = self.instance.take() {
-            instance.cancel.cancel();
-            tokio::time::timeout(Duration::from_mins(1), instance.running)
-                .await
-                .expect("the daemon ends soon")
-                .unwrap();
+        self.stop_on(FIRST).await;
+    }
+
+    /// The same, of the one on this host.
+    pub async fn stop_on(&mut self, host: &str) {
+        if let Some(instance) = self.instances.remove(host) {
+            instance.stop().await;
         }
     }
 
     /// Ends the daemon as SIGKILL does: whatever is under way is torn off.
     pub fn kill(&mut self) {
-        if let Some(instance) = self.instance.take() {
-            instance.link.cut.store(true, Ordering::SeqCst);
-            instance.running.abort();
-            instance.cancel.cancel();
+        self.kill_on(FIRST);
+    }
+
+    /// The same, of the one on this host.
+    pub fn kill_on(&mut self, host: &str) {
+        if let Some(instance) = self.instances.remove(host) {
+            instance.kill();
         }
+    }
+
+    /// The hosts whose daemon says that it leads.
+    pub fn leaders(&self) -> Vec<&str> {
+        let leading = self.instances.iter().filter(|(_, instance)| instance.board.status().leads);
+        leading.map(|(host, _)| host.as_str()).collect()
+    }
+
+    /// What the daemon on this host shows.
+    pub fn status_of(&self, host: &str) -> Status {
+        self.instances.get(host).map(|instance| instance.board.status()).unwrap_or_default()
     }
 
     /// Gives the daemon another configuration, as SIGHUP does.
@@ -220,7 +225,7 @@ impl Stage {
         let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
             let (pve, link) = (pve.clone(), link.clone());
             async move {
-                let answer = link.pass(pve.handle(request)).await;
+                let answer = link.pass(Side::Proxmox, &said(&request), pve.handle(request)).await;
                 let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
                 let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
                 Ok::<_, BoxError>(Response::from_parts(parts, bytes))
@@ -244,8 +249,10 @@ impl Stage {
             async move {
                 let token = format!("Bearer {}", KubeSpec::DEMO_ADMIN_TOKEN);
                 request.headers_mut().insert("authorization", token.parse()?);
-                let answer: Response<Body> =
-                    link.pass(kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
+                let answer: Response<Body> = link
+                    .pass(Side::Kubernetes, &said(&request), kube.handle(request))
+                    .await
+                    .map_err(|_| BoxError::from("no answer"))?;
                 Ok::<_, BoxError>(
                     answer.map(|body| body.map_err(|_| BoxError::from("cut off")).boxed_unsync()),
                 )
@@ -254,9 +261,10 @@ impl Stage {
         Cluster::with_service(service, "pve-autoscaler").with_clock(Arc::new(self.clock))
     }
 
-    /// What the daemon shows.
+    /// What the daemon shows: with several, the one that leads.
     pub fn status(&self) -> Status {
-        self.board.status()
+        let leader = self.leaders().first().map_or(FIRST, |host| *host).to_owned();
+        self.status_of(&leader)
     }
 
     /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes longer.
@@ -353,6 +361,11 @@ impl Stage {
         let tokens = secrets.iter().map(|one| name(one)).filter(|name| name.starts_with("bootstrap-token-"));
         records.chain(tokens).collect()
     }
+}
+
+/// A request in words.
+fn said(request: &Request<Bytes>) -> String {
+    format!("{} {}", request.method(), request.uri().path())
 }
 
 /// `metadata.name`.
