@@ -74,6 +74,18 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     } else {
         writeln!(out, ", waits for its first look at both clusters since {}", span(age))
     };
+    if let Some(pause) = &status.paused {
+        let since = pause
+            .since
+            .map(|since| format!(" for {}", span(now.duration_since(since).max(SignedDuration::ZERO))));
+        let by = if pause.by.is_empty() { String::new() } else { format!(" from {}", plain(&pause.by)) };
+        let since = since.unwrap_or_default();
+        let why = plain(pause.words());
+        let _ = writeln!(
+            out,
+            "{PROBLEM}paused{PROBLEM:#}{since}{by}: {why}; nothing new is begun until `pve-autoscaler resume`"
+        );
+    }
     for (about, what) in &status.problems {
         let _ = writeln!(out, "{PROBLEM}problem{PROBLEM:#}  {}: {}", plain(about), plain(what));
     }

@@ -103,7 +103,7 @@ impl Daemon {
                 Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
             }
         }
-        if config.mode == Mode::Active && self.watches.is_current() {
+        if config.mode == Mode::Active && self.watches.is_current() && self.switch.paused().is_none() {
             self.hold_against_vms(config);
             self.hold_against_nodes(config, now);
         }

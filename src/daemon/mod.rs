@@ -20,6 +20,7 @@ mod remember;
 mod show;
 mod speak;
 mod standby;
+mod switch;
 mod trigger;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use inventory::Inventory;
 use leader::{Standing, Term};
 use remember::Remembered;
 use standby::{Eyes, Warm};
+pub use switch::Switch;
 use trigger::Trigger;
 
 /// How long the first look at everything is waited for before a warning, and between two.
@@ -119,6 +121,7 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    switch: switch::Seen,
 }
 
 /// Acts until the term is over, and until everything that acted in it has ended.
@@ -156,13 +159,15 @@ async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &Task
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        switch: switch::Seen::new(&deps.board),
         watches: warm.watches.clone(),
         templates: eyes.templates.clone(),
         inventory: eyes.inventory.clone(),
         reports,
     };
     daemon.first_look().await;
-    let mut trigger = Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config);
+    let mut trigger =
+        Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config, &daemon.board);
     loop {
         daemon.round().await;
         let interval = daemon.config.borrow().scan_interval;
@@ -204,6 +209,7 @@ impl Daemon {
             recorder: self.recorder.clone(),
             creating: self.creating.clone(),
             cluster_facts: self.facts.clone(),
+            pause: self.switch.watch(),
         }
     }
 
@@ -237,6 +243,8 @@ impl Daemon {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
+        // Before anything goes on that a pause holds up.
+        self.look_at_switch().await;
         self.read_records().await;
         self.inventory.first(PATIENCE).await;
         tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
@@ -245,6 +253,7 @@ impl Daemon {
 
     async fn round(&mut self) {
         let config = self.config.borrow().clone();
+        self.look_at_switch().await;
         self.mend(&config).await;
         let now = self.clock.now();
         if !self.watches.is_current() {
@@ -260,7 +269,7 @@ impl Daemon {
         self.board.clear("kubernetes");
         let (snapshot, effective) = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &effective);
-        self.memory.seen(now, &snapshot, &config);
+        self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
         self.act(&config, &snapshot, &plan).await;
         self.publish(&config, Some((&snapshot, plan)));
     }

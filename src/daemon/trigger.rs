@@ -10,6 +10,7 @@ use super::inventory::Inventory;
 use crate::config::Config;
 use crate::kubernetes::Watches;
 use crate::machines::Registry;
+use crate::observability::Board;
 
 /// Everything whose change is worth a round.
 pub(super) struct Trigger {
@@ -17,6 +18,7 @@ pub(super) struct Trigger {
     machines: watch::Receiver<u64>,
     inventory: watch::Receiver<u64>,
     config: watch::Receiver<Arc<Config>>,
+    pokes: watch::Receiver<u64>,
 }
 
 impl Trigger {
@@ -25,12 +27,14 @@ impl Trigger {
         registry: &Registry,
         inventory: &Inventory,
         config: &watch::Receiver<Arc<Config>>,
+        board: &Board,
     ) -> Self {
         Self {
             cluster: watches.changed(),
             machines: registry.changed(),
             inventory: inventory.changed(),
             config: config.clone(),
+            pokes: board.pokes(),
         }
     }
 
@@ -42,6 +46,7 @@ impl Trigger {
             _ = self.machines.changed() => {}
             _ = self.inventory.changed() => {}
             _ = self.config.changed() => {}
+            _ = self.pokes.changed() => {}
             () = tokio::time::sleep(longest) => {}
         }
     }
@@ -74,7 +79,8 @@ mod tests {
         let idle = watch::channel(0).1;
         let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
         let config = watch::channel(Arc::new(config)).1;
-        (Trigger { cluster: receiver, machines: idle.clone(), inventory: idle, config }, cluster)
+        let pokes = idle.clone();
+        (Trigger { cluster: receiver, machines: idle.clone(), inventory: idle, config, pokes }, cluster)
     }
 
     #[tokio::test(start_paused = true)]

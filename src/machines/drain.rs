@@ -46,7 +46,8 @@ pub(super) async fn run(
     let end = Instant::now() + limit;
     let mut refused: BTreeMap<String, Refused> = BTreeMap::new();
     let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut changed = ctx.watches.changed();
+    let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
+    pause.mark_unchanged();
     loop {
         changed.mark_unchanged();
         let mut snapshot = ctx.watches.snapshot();
@@ -57,6 +58,9 @@ pub(super) async fn run(
                 return Ok(Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")));
             }
         };
+        if let Some(why) = ctx.paused() {
+            return Ok(Drained::GivenUp(why));
+        }
         if left.evict.is_empty() && left.leaving.is_empty() {
             return Ok(Drained::Empty);
         }
@@ -102,6 +106,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             _ = changed.changed() => {}
+            Ok(()) = pause.changed() => {}
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
     }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::status::{Decision, Status};
 use crate::machines::{Ending, Told};
+use crate::model::Pause;
 
 /// Decisions that are kept.
 const DECISIONS: usize = 100;
@@ -24,11 +25,12 @@ struct Inner {
 pub struct Board {
     inner: Arc<Mutex<Inner>>,
     rounds: watch::Sender<u64>,
+    pokes: watch::Sender<u64>,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { inner: Arc::default(), rounds: watch::Sender::new(0) }
+        Self { inner: Arc::default(), rounds: watch::Sender::new(0), pokes: watch::Sender::new(0) }
     }
 }
 
@@ -50,6 +52,19 @@ impl Board {
     /// A number that grows with every round: what the watchdog is fed by.
     pub fn rounds(&self) -> watch::Receiver<u64> {
         self.rounds.subscribe()
+    }
+
+    /// A number that grows when a round should come soon: an operator has changed something.
+    pub(crate) fn pokes(&self) -> watch::Receiver<u64> {
+        self.pokes.subscribe()
+    }
+
+    pub(crate) fn poke(&self) {
+        self.pokes.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn paused(&self, pause: Option<&Pause>) {
+        self.inner().status.paused = pause.cloned();
     }
 
     /// Whether everything was seen once and rounds run.

@@ -2,10 +2,12 @@
 
 mod board;
 mod notify;
+mod orders;
 mod socket;
 mod status;
 
 pub use board::Board;
 pub use notify::Supervisor;
-pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask};
+pub use orders::{Order, Orders};
+pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

@@ -146,6 +146,7 @@ impl World {
             templates,
             creating: Arc::new(Semaphore::new(10)),
             cluster_facts: Arc::new(OnceCell::new()),
+            pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use pve_autoscaler::clock::{Clock, TokioClock};
+use pve_autoscaler::daemon::Switch;
 use pve_autoscaler::observability::Board;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,6 +17,8 @@ pub struct Instance {
     pub running: JoinHandle<()>,
     pub link: Link,
     pub board: Board,
+    /// The operator's hand on it.
+    pub switch: Switch,
 }
 
 impl Instance {

@@ -11,10 +11,10 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::daemon::{self, Deps};
+use pve_autoscaler::daemon::{self, Deps, Switch};
 use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::machines::{NoProbe, Probe};
-use pve_autoscaler::observability::{Board, Status};
+use pve_autoscaler::observability::{Board, Order, Orders, Status};
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -165,8 +165,9 @@ impl Stage {
             instance: host.to_owned(),
             board: board.clone(),
         };
+        let switch = Switch::new(deps.kubernetes.clone(), deps.clock.clone(), host, board.clone());
         let running = tokio::spawn(daemon::run(deps, cancel.clone()));
-        self.instances.insert(host.to_owned(), Instance { cancel, running, link, board });
+        self.instances.insert(host.to_owned(), Instance { cancel, running, link, board, switch });
     }
 
     /// Whether the wires of the daemon are cut.
@@ -177,6 +178,11 @@ impl Stage {
     /// The wires of the daemon on this host.
     pub fn link(&self, host: &str) -> &Link {
         &self.instances[host].link
+    }
+
+    /// Gives the daemon on this host an order, as an operator does.
+    pub async fn order(&self, host: &str, order: Order) {
+        self.instances[host].switch.follow(order).await.unwrap();
     }
 
     /// Ends the daemon as SIGTERM does.
