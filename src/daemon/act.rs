@@ -26,7 +26,7 @@ impl Daemon {
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
             // A node that is needed is: what was counted before counts for nothing then.
-            return self.annotate(snapshot, plan, |since| since.is_none()).await;
+            return self.annotate(snapshot, plan, Option::is_none).await;
         }
         self.speak(snapshot, plan);
         if config.mode == Mode::Observe {

@@ -118,11 +118,10 @@ impl Daemon {
             if *before == pause {
                 return false;
             }
-            match &pause {
-                Some(pause) => {
-                    tracing::warn!(by = pause.by, reason = pause.words(), "paused: nothing new is begun")
-                }
-                None => tracing::info!("resumed"),
+            if let Some(pause) = &pause {
+                tracing::warn!(by = pause.by, reason = pause.words(), "paused: nothing new is begun");
+            } else {
+                tracing::info!("resumed");
             }
             *before = pause;
             true
