@@ -2,17 +2,21 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
 
+use std::fmt::Write;
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
-use pve_autoscaler::model::pod::{Owner, Pod, PodPhase};
+use pve_autoscaler::model::plan::PodOutcome;
+use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, SpreadConstraint};
+use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::Controller;
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
 use pve_autoscaler::planning::plan;
+use pve_autoscaler::scheduling::World;
 
 fn config(max: u32, cpu: &str, memory: &str, pods: u32) -> Config {
     let text = format!(
@@ -106,31 +110,203 @@ fn nodes_at_two_fifths(count: usize, pods: usize, cpu: i64, idle: bool) -> Snaps
     snapshot(nodes, pods)
 }
 
-fn benches(criterion: &mut Criterion) {
+/// SplitMix64: the same workload on every machine.
+struct Random(u64);
+
+impl Random {
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let at = (mixed ^ (mixed >> 31)) % choices.len() as u64;
+        choices[usize::try_from(at).unwrap()]
+    }
+}
+
+fn selector(key: &str, value: &str) -> LabelSelector {
+    let one = Requirement { key: key.to_owned(), operator: Operator::In, values: vec![value.to_owned()] };
+    LabelSelector { requirements: vec![one] }
+}
+
+fn term(key: &str, value: &str, topology: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        selector: Some(selector(key, value)),
+        namespaces: Vec::new(),
+        namespace_selector: None,
+        topology_key: topology.to_owned(),
+        match_label_keys: Vec::new(),
+        mismatch_label_keys: Vec::new(),
+    }
+}
+
+fn spread(value: &str, topology: &str) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew: 1,
+        min_domains: 1,
+        topology_key: topology.to_owned(),
+        hard: true,
+        selector: Some(selector("my-label", value)),
+        match_label_keys: Vec::new(),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }
+}
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// Karpenter's "diverse" pods: a fifth each generic, spread over zones, spread over hosts, attracted within a zone, and
+/// repelled by each other on a host. Labels and selectors of those that are spread are drawn independently.
+fn diverse_pods(count: usize) -> Snapshot {
+    let mut random = Random(42);
+    let letters = ["a", "b", "c", "d", "e", "f", "g"];
+    let make = |number: usize| {
+        let cpu = random.of(&[100, 250, 500, 1000, 1500]);
+        let memory = random.of(&[100_i64, 256, 512, 1024, 2048, 4096]) << 20;
+        let mut one = pod(format!("p-{number:05}"), cpu, memory, None, false).as_ref().clone();
+        let (key, value) = match number * 5 / count {
+            3 => ("my-affinity", random.of(&letters)),
+            4 => ("app", "nginx"),
+            _ => ("my-label", random.of(&letters)),
+        };
+        one.labels.insert(key.to_owned(), value.to_owned());
+        match number * 5 / count {
+            1 => one.spread = vec![spread(random.of(&letters), ZONE)],
+            2 => one.spread = vec![spread(random.of(&letters), HOST)],
+            3 => one.affinity.pods = vec![term(key, value, ZONE)],
+            4 => one.affinity.anti = vec![term(key, value, HOST)],
+            _ => {}
+        }
+        Arc::new(one)
+    };
+    snapshot(Vec::new(), (0..count).map(make).collect())
+}
+
+/// 400 sizes in three zones: size i has i CPUs, 2i GiB and room for 10i pods, less 100m and 10 MiB.
+fn sizes() -> Config {
+    let mut text = String::new();
+    for size in 1..=400 {
+        for zone in 1..=3 {
+            let (cpu, memory, pods) = (1000 * size - 100, 2048 * size - 10, 10 * size);
+            let _ = write!(
+                text,
+                "[[pool]]\nname = \"s{size}-{zone}\"\nmax = 5000\ncores = {size}\nmemory = \"{}GiB\"\n\
+                 labels = {{ \"{ZONE}\" = \"test-zone-{zone}\" }}\n\
+                 allocatable = {{ cpu = \"{cpu}m\", memory = \"{memory}Mi\", pods = {pods} }}\n",
+                2 * size
+            );
+        }
+    }
+    config::parse("bench", &text, Needs::Plan).unwrap()
+}
+
+fn repelled(name: String, app: &str, node: Option<String>) -> Arc<Pod> {
+    let mut one = pod(name, 10, 10, node, true).as_ref().clone();
+    one.labels.insert("app".to_owned(), app.to_owned());
+    one.affinity.anti = vec![term("app", app, HOST)];
+    Arc::new(one)
+}
+
+/// 5001 nodes with ten labelled pods each, but for the last; one pod keeps away from such pods.
+fn only_the_last_is_free() -> (Snapshot, Arc<Pod>) {
+    let nodes: Vec<_> = (0..5001).map(|number| node(number, 10_000, 10_000, false)).collect();
+    let labelled = |name: String, node: &Node| {
+        let mut one = pod(name, 10, 10, Some(node.name.clone()), true).as_ref().clone();
+        one.labels.insert("app".to_owned(), "a".to_owned());
+        Arc::new(one)
+    };
+    let pods = nodes[..5000].iter().flat_map(|node| {
+        (0..10).map(|number| labelled(format!("{}-{number}", node.name), node)).collect::<Vec<_>>()
+    });
+    let mut world = snapshot(nodes.clone(), pods.collect());
+    let waits = repelled("waits".to_owned(), "a", None);
+    world.pods.push(waits.clone());
+    (world, waits)
+}
+
+/// 1000 nodes with 30 pods each; 50 apps of 100 pods come that keep away from their like.
+fn surge() -> Snapshot {
+    let mut world = nodes_at_two_fifths(1000, 30, 100, false);
+    let apps = (0..50).map(|app| format!("app-{app:02}"));
+    world.pods.extend(apps.flat_map(|app| {
+        (0..100).map(|number| repelled(format!("{app}-{number}"), &app, None)).collect::<Vec<_>>()
+    }));
+    world
+}
+
+/// The same on an empty cluster, with one app of 5000.
+fn surge_of_one() -> Snapshot {
+    snapshot(Vec::new(), (0..5000).map(|number| repelled(format!("p-{number:04}"), "a", None)).collect())
+}
+
+fn new_nodes(plan: &Plan) -> usize {
+    plan.pods.iter().filter(|pod| pod.verdict == PodOutcome::NewNode).count()
+}
+
+fn social(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("social");
+    group.sample_size(10);
+    let settings = sizes();
+    for count in [1000, 20_000] {
+        let world = diverse_pods(count);
+        let answer = plan(&world, &settings);
+        let made = machines(&answer);
+        assert_eq!(new_nodes(&answer), count);
+        assert!(made <= count / 5, "{made} machines for {count} pods");
+        group.bench_function(format!("{count} diverse pods, 400 sizes in 3 zones, {made} new nodes"), |b| {
+            b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+        });
+    }
+    let (snapshot, waits) = only_the_last_is_free();
+    let world = World::new(&snapshot);
+    let find = |world: &World| {
+        let prepared = world.prepare(&waits);
+        (0..world.nodes().len()).find(|&at| world.takes(&prepared, at))
+    };
+    assert_eq!(find(&world), Some(5000));
+    group.bench_function("one pod with host anti-affinity, 5001 nodes, the last takes it", |b| {
+        b.iter(|| find(black_box(&world)));
+    });
+    let (world, settings) = (surge(), config(5000, "10000m", "10000", 110));
+    let answer = plan(&world, &settings);
+    assert!(answer.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
+    group.bench_function("50 apps of 100 pods with host anti-affinity onto 1000 nodes", |b| {
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+    });
+    let world = surge_of_one();
+    assert_eq!(machines(&plan(&world, &settings)), 5000);
+    group.bench_function("5000 pods with host anti-affinity onto 5000 new nodes", |b| {
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+    });
+    group.finish();
+}
+
+fn plain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan");
     group.sample_size(10);
     let (world, settings) = (two_kinds_of_pods(), config(3000, "1000m", "5000Mi", 100));
     assert_eq!(machines(&plan(&world, &settings)), 2595);
     group.bench_function("51000 pods of two kinds onto 2595 new nodes", |b| {
-        b.iter(|| plan(black_box(&world), &settings));
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
     });
     let (world, settings) = (identical_pods(), config(10_000, "10000m", "10000", 100));
     assert_eq!(machines(&plan(&world, &settings)), 1000);
     group.bench_function("50000 identical pods onto 1000 new nodes", |b| {
-        b.iter(|| plan(black_box(&world), &settings));
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
     });
     let (world, settings) = (nodes_at_two_fifths(2000, 40, 100, true), config(5000, "10000m", "10000", 110));
     assert_eq!(plan(&world, &settings).scale_down.len(), 1200);
     group.bench_function("1200 of 2000 nodes with 40 pods each can go", |b| {
-        b.iter(|| plan(black_box(&world), &settings));
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
     });
     let (world, settings) = (nodes_at_two_fifths(1000, 30, 250, false), config(5000, "10000m", "10000", 110));
     assert!(plan(&world, &settings).scale_down.is_empty());
     group.bench_function("nothing to do at 1000 nodes and 30000 pods", |b| {
-        b.iter(|| plan(black_box(&world), &settings));
+        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
     });
     group.finish();
 }
 
-criterion_group!(planner, benches);
+criterion_group!(planner, plain, social);
 criterion_main!(planner);

@@ -12,6 +12,7 @@
 //! * [`cli`] is what an operator types.
 
 pub mod bootstrap;
+mod causes;
 pub mod cli;
 pub mod clock;
 pub mod config;

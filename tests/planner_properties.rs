@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
-use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling};
+use pve_autoscaler::model::pod::{
+    HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
+};
 use pve_autoscaler::model::selector::{LabelSelector, Labels, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
@@ -156,10 +158,10 @@ proptest! {
         let requests = requests(&snapshot);
         for machine in plan.scale_up.iter().flat_map(|pool| &pool.machines) {
             prop_assert!(!machine.pods.is_empty(), "a machine for nobody");
-            prop_assert!(fits(&requests, machine.pods.iter().cloned()), "{machine:?}");
+            prop_assert!(fits(&requests, machine.pods.iter().map(ToString::to_string)), "{machine:?}");
         }
         for verdict in &plan.pods {
-            let small = requests[&verdict.pod].cpu_milli <= OFFERED;
+            let small = requests[&*verdict.pod].cpu_milli <= OFFERED;
             prop_assert_eq!(verdict.verdict != PodOutcome::NoPoolFits, small, "{:?}", verdict);
         }
     }
@@ -171,7 +173,7 @@ proptest! {
         for node in &snapshot.nodes {
             let running = snapshot.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.id());
             let coming =
-                plan.pods.iter().filter(|pod| pod.node.as_ref() == Some(&node.name)).map(|pod| pod.pod.clone());
+                plan.pods.iter().filter(|pod| pod.node.as_deref() == Some(&node.name)).map(|pod| pod.pod.to_string());
             prop_assert!(fits(&requests, running.chain(coming)), "{}", node.name);
         }
     }
@@ -249,9 +251,9 @@ proptest! {
         let mut place: BTreeMap<String, String> = BTreeMap::new();
         for (made, machine) in (100..).zip(first.scale_up.iter().flat_map(|pool| &pool.machines)) {
             after.nodes.push(Arc::new(node(made, false)));
-            place.extend(machine.pods.iter().map(|pod| (pod.clone(), format!("n{made}"))));
+            place.extend(machine.pods.iter().map(|pod| (pod.to_string(), format!("n{made}"))));
         }
-        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.clone(), pod.node.clone()?))));
+        place.extend(first.pods.iter().filter_map(|pod| Some((pod.pod.to_string(), pod.node.as_ref()?.to_string()))));
         for pod in &mut after.pods {
             if let Some(node) = place.get(&pod.id()) {
                 let bound = Pod { node: Some(node.clone()), phase: PodPhase::Running, ..pod.as_ref().clone() };
@@ -263,6 +265,131 @@ proptest! {
         prop_assert!(second.pods.iter().all(|pod| pod.verdict == PodOutcome::NoPoolFits));
         let fresh_goes = second.nodes.iter().any(|node| node.node.len() == 4 && node.verdict == NodeOutcome::Remove);
         prop_assert!(!fresh_goes, "a node that was just made goes again");
+    }
+}
+
+/// What a pending pod of [`social_world`] asks of its node besides room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Manner {
+    /// Nothing.
+    Plain,
+    /// No other pod of its app on the same host.
+    Shy,
+    /// A host port that its app shares.
+    Port,
+    /// As many of its app in this zone as in the other, give or take one.
+    Spread,
+    /// A node of the second pool.
+    Picky,
+}
+
+fn select(app: u8) -> LabelSelector {
+    let values = vec![app.to_string()];
+    LabelSelector {
+        requirements: vec![Requirement { key: "app".to_owned(), operator: Operator::In, values }],
+    }
+}
+
+/// Pending pods of eight apps, each with its manner.
+fn social_world() -> impl Strategy<Value = (Snapshot, Vec<Manner>)> {
+    let manner =
+        prop::sample::select(vec![Manner::Plain, Manner::Shy, Manner::Port, Manner::Spread, Manner::Picky]);
+    let pods = prop::collection::vec((0_u8..8, 0_usize..3), 1..40);
+    (prop::collection::vec(manner, 8), pods).prop_map(|(manners, pods)| {
+        let sizes = [(300, 500), (900, 400), (2000, 5000)];
+        let make = |(number, (app, size)): (usize, (u8, usize))| {
+            let mut one = pod(number, app, sizes[size].0, sizes[size].1, None);
+            match manners[usize::from(app)] {
+                Manner::Plain => {}
+                Manner::Shy => {
+                    one.affinity.anti.push(PodAffinityTerm {
+                        selector: Some(select(app)),
+                        namespaces: Vec::new(),
+                        namespace_selector: None,
+                        topology_key: "kubernetes.io/hostname".to_owned(),
+                        match_label_keys: Vec::new(),
+                        mismatch_label_keys: Vec::new(),
+                    });
+                }
+                Manner::Port => one.host_ports.push(HostPort {
+                    ip: "0.0.0.0".to_owned(),
+                    protocol: "TCP".to_owned(),
+                    port: 8000 + i32::from(app),
+                }),
+                Manner::Spread => one.spread.push(SpreadConstraint {
+                    max_skew: 1,
+                    min_domains: 2,
+                    topology_key: "zone".to_owned(),
+                    hard: true,
+                    selector: Some(select(app)),
+                    match_label_keys: Vec::new(),
+                    honor_node_affinity: true,
+                    honor_node_taints: false,
+                }),
+                Manner::Picky => {
+                    one.node_selector.insert("zone".to_owned(), "z2".to_owned());
+                }
+            }
+            Arc::new(one)
+        };
+        let pods = pods.into_iter().enumerate().map(make).collect();
+        (Snapshot { time: NOW.parse().unwrap(), pods, ..Snapshot::default() }, manners)
+    })
+}
+
+fn two_zones() -> Config {
+    let pool = |name: &str, zone: &str| {
+        format!(
+            "[[pool]]\nname = \"{name}\"\nmax = 100\ncores = 4\nmemory = \"8GiB\"\nlabels = {{ zone = \"{zone}\" }}\n\
+             allocatable = {{ cpu = \"{OFFERED}m\", memory = \"8Gi\", pods = 10 }}\n"
+        )
+    };
+    config::parse("test", &(pool("one", "z1") + &pool("two", "z2")), Needs::Plan).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 5_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_pods_ask_of_their_nodes_holds_on_new_machines(world in social_world()) {
+        let (snapshot, manners) = world;
+        let plan = plan(&snapshot, &two_zones());
+        let requests = requests(&snapshot);
+        let app: BTreeMap<String, u8> =
+            snapshot.pods.iter().map(|pod| (pod.id(), pod.labels["app"].parse().unwrap())).collect();
+        let mut in_zone: BTreeMap<(u8, &str), i64> = BTreeMap::new();
+        let mut placed = 0;
+        for pool in &plan.scale_up {
+            for machine in &pool.machines {
+                prop_assert!(fits(&requests, machine.pods.iter().map(ToString::to_string)), "{machine:?}");
+                placed += machine.pods.len();
+                let mut on: BTreeMap<u8, i64> = BTreeMap::new();
+                for pod in &machine.pods {
+                    *on.entry(app[&**pod]).or_default() += 1;
+                    *in_zone.entry((app[&**pod], pool.pool.as_str())).or_default() += 1;
+                }
+                for (app, count) in on {
+                    let manner = manners[usize::from(app)];
+                    let alone = matches!(manner, Manner::Shy | Manner::Port);
+                    prop_assert!(!alone || count == 1, "{count} pods of {manner:?} app {app} on one machine");
+                    prop_assert!(manner != Manner::Picky || pool.pool == "two", "app {app} in the wrong zone");
+                }
+            }
+        }
+        prop_assert_eq!(placed, snapshot.pods.len(), "every pod has a machine: {:?}", plan.pods);
+        for (app, manner) in (0_u8..).zip(&manners) {
+            let count = |pool: &'static str| in_zone.get(&(app, pool)).copied().unwrap_or(0);
+            let skew = (count("one") - count("two")).abs();
+            prop_assert!(*manner != Manner::Spread || skew <= 1, "app {app}: {skew}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_arrival_changes_nothing_for_social_pods(world in social_world()) {
+        let (snapshot, _) = world;
+        let mut reversed = snapshot.clone();
+        reversed.pods.reverse();
+        prop_assert_eq!(plan(&snapshot, &two_zones()), plan(&reversed, &two_zones()));
     }
 }
 

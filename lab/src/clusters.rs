@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use serde_json::json;
 use tokio::task::JoinHandle;
 use world::clock::WorldClock;
 use world::kubernetes::Kube;
@@ -17,7 +18,7 @@ use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
 use world::serve::{Serving, serve_https};
 
-use crate::{configuration, network};
+use crate::network;
 
 /// Both clusters, up for as long as this lives.
 pub struct Clusters {
@@ -29,12 +30,14 @@ pub struct Clusters {
     pub pve_url: String,
     /// URL of the Kubernetes API.
     pub kube_url: String,
+    /// Whether guests can be seen to come up on the network.
+    pub probing: bool,
     serving: [Serving; 2],
     network: JoinHandle<()>,
 }
 
 impl Clusters {
-    /// Starts both on free ports, and writes `config.toml`, `kubeconfig`, `pve-token`, `pve-ca.pem` into the directory.
+    /// Starts both on free ports, and writes `kubeconfig`, `pve-token` and `pve-ca.pem` into the directory.
     ///
     /// # Errors
     /// A port cannot be bound, or a file cannot be written.
@@ -76,9 +79,8 @@ impl Clusters {
         kube.set_endpoint(&kube_serving.address().to_string());
         let (pve_url, kube_url) =
             (format!("https://{}", pve_serving.address()), format!("https://{}", kube_serving.address()));
-        let probing = network::is_there(configuration::FIRST_ADDRESS).await;
-        let network =
-            network::keep(pve.clone(), if probing { configuration::addresses() } else { Vec::new() });
+        let probing = network::is_there(network::SOME).await;
+        let network = network::keep(pve.clone());
 
         fs::DirBuilder::new()
             .recursive(true)
@@ -89,8 +91,10 @@ impl Clusters {
         write(directory, "pve-ca.pem", &pve_tls.ca_pem)?;
         write(directory, "pve-token", ClusterSpec::DEMO_SECRET)?;
         write(directory, "kubeconfig", &kube.kubeconfig(&kube_url))?;
-        write(directory, "config.toml", &configuration::text(directory, &pve_url, probing))?;
-        Ok(Self { pve, kube, pve_url, kube_url, serving: [kube_serving, pve_serving], network })
+        // The daemon keeps its records in this namespace, which its package's manifest makes on a real cluster.
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
+        kube.apply(&namespace).map_err(anyhow::Error::msg)?;
+        Ok(Self { pve, kube, pve_url, kube_url, probing, serving: [kube_serving, pve_serving], network })
     }
 }
 
@@ -101,8 +105,8 @@ impl Drop for Clusters {
     }
 }
 
-/// Only its owner may read it: the daemon refuses secrets that others can read.
-fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+/// Writes a file that only its owner may read: the daemon refuses secrets that others can read.
+pub(crate) fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = directory.join(name);
     // One that is there already may have other rights.
     let _ = fs::remove_file(&path);

@@ -1,35 +1,23 @@
-//! What the demo tells the daemon.
+//! What the daemon is told.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 
+use crate::clusters::{self, Clusters};
 use crate::network;
 
-/// The first guest's address.
-pub const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
-/// VMIDs and addresses of each pool.
-const SLOTS: u8 = 20;
-
-/// The addresses of all pools.
-pub fn addresses() -> Vec<Ipv4Addr> {
-    (0..2 * SLOTS).map(|at| Ipv4Addr::from(u32::from(FIRST_ADDRESS) + u32::from(at))).collect()
-}
-
-/// The configuration file.
-pub fn text(directory: &Path, pve_url: &str, probing: bool) -> String {
+/// Writes `config.toml` into the directory: how both clusters are reached, and the rest as given.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(directory: &Path, clusters: &Clusters, rest: &str) -> anyhow::Result<()> {
+    let directory = &directory.canonicalize()?;
     let at = |name: &str| directory.join(name).display().to_string();
-    let probe = if probing { format!("probe_port = {}", network::PORT) } else { String::new() };
-    let address = |at: u8| Ipv4Addr::from(u32::from(FIRST_ADDRESS) + u32::from(at));
-    let (first, second) = (
-        format!("{}-{}", address(0), address(SLOTS - 1)),
-        format!("{}-{}", address(SLOTS), address(2 * SLOTS - 1)),
-    );
-    format!(
-        r#"# The demo's configuration. Removals come after seconds instead of minutes; all else is as in a real one.
-cluster = "demo"
+    let probe = if clusters.probing { format!("probe_port = {}", network::PORT) } else { String::new() };
+    let text = format!(
+        r#"cluster = "lab"
 
 [proxmox]
-endpoints = ["{pve_url}"]
+endpoints = ["{url}"]
 token_id = "autoscaler@pve!agent"
 token_file = "{token}"
 ca_file = "{ca}"
@@ -41,7 +29,17 @@ kubeconfig_file = "{kubeconfig}"
 [bootstrap]
 method = "kubeadm"
 {probe}
+{rest}"#,
+        url = clusters.pve_url,
+        token = at("pve-token"),
+        ca = at("pve-ca.pem"),
+        kubeconfig = at("kubeconfig"),
+    );
+    clusters::write(directory, "config.toml", &text)
+}
 
+/// The demo's pools; removals come after seconds instead of minutes.
+pub const DEMO: &str = r#"
 [scale_down]
 unneeded_time = "3s"
 delay_after_add = "1s"
@@ -53,10 +51,10 @@ cores = 2
 memory = "4GiB"
 template = "k8s-worker"
 vmids = "9100-9119"
-addresses = "{first}"
+addresses = "127.10.10.11-127.10.10.30"
 prefix = 8
 bridge = "vmbr0"
-labels = {{ "topology.kubernetes.io/zone" = "{{{{ host }}}}" }}
+labels = { "topology.kubernetes.io/zone" = "{{ host }}" }
 
 [[pool]]
 name = "large"
@@ -65,12 +63,7 @@ cores = 8
 memory = "32GiB"
 template = "k8s-worker-local"
 vmids = "9200-9219"
-addresses = "{second}"
+addresses = "127.10.10.31-127.10.10.50"
 prefix = 8
 bridge = "vmbr0"
-"#,
-        token = at("pve-token"),
-        ca = at("pve-ca.pem"),
-        kubeconfig = at("kubeconfig"),
-    )
-}
+"#;

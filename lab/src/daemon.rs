@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -19,43 +19,55 @@ pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
     pve_autoscaler::cli::Arguments::parse_from(std::iter::once(name).chain(arguments)).execute()
 }
 
-/// Starts it on the files of a directory; what it logs goes to `daemon.log` there.
+/// Starts it on the files of a directory, by this program's command `daemon`; what it logs goes to `daemon.log` there.
 ///
 /// # Errors
-/// It cannot be started, or ends at once: with what it said.
-pub async fn start(directory: &Path) -> anyhow::Result<Child> {
-    let log = directory.join("daemon.log");
-    let file = File::create(&log).with_context(|| format!("cannot write `{}`", log.display()))?;
-    let socket = directory.join("control.sock");
-    let mut child = Command::new(std::env::current_exe().context("cannot find this program")?)
+/// It cannot be started.
+pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
+    let log = log(directory);
+    let file = File::options().create(true).append(true).open(&log);
+    let file = file.with_context(|| format!("cannot write `{}`", log.display()))?;
+    Command::new(program)
         .args(["daemon", "--", "run", "--log-level", "debug", "--config"])
         .arg(directory.join("config.toml"))
         .arg("--socket")
-        .arg(&socket)
+        .arg(directory.join("control.sock"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(file)
         .kill_on_drop(true)
         .spawn()
-        .context("cannot start the daemon")?;
+        .context("cannot start the daemon")
+}
+
+/// Waits until its rounds run.
+///
+/// # Errors
+/// It ends instead, with what it said, or takes too long.
+pub async fn ready(child: &mut Child, directory: &Path) -> anyhow::Result<()> {
+    let socket = directory.join("control.sock");
     let shown = async {
         loop {
             if let Ok(status) = pve_autoscaler::observability::ask(&socket).await
                 && status.ready
             {
-                return anyhow::Ok(());
+                return Ok(());
             }
             if let Some(ended) = child.try_wait()? {
-                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                let said = std::fs::read_to_string(log(directory)).unwrap_or_default();
                 bail!("the daemon has ended with {ended}:\n{said}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     match tokio::time::timeout(LIMIT, shown).await {
-        Ok(shown) => shown.map(|()| child),
-        Err(_) => bail!("the daemon was not ready within {LIMIT:?}: see `{}`", log.display()),
+        Ok(shown) => shown,
+        Err(_) => bail!("the daemon was not ready within {LIMIT:?}: see `{}`", log(directory).display()),
     }
+}
+
+fn log(directory: &Path) -> PathBuf {
+    directory.join("daemon.log")
 }
 
 /// Ends it as systemd does.

@@ -1,25 +1,12 @@
 //! The embedded Proxmox VE and Kubernetes as a program: served over TLS for real clients, and the demo that plays the real
 //! daemon between them.
-//!
-//! ```text
-//!  demo ── starts ──> clusters (two TLS servers, guests' ports) <── HTTPS ── the daemon, a process of its own
-//!    └── story: applies Deployments ──> measures ──> summary        └── control socket ──> screen
-//! ```
-
-mod clusters;
-mod configuration;
-mod daemon;
-mod measure;
-mod network;
-mod screen;
-mod story;
-mod summary;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lab::{daemon, story};
 
 /// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
 #[derive(Debug, Parser)]

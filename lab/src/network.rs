@@ -1,7 +1,7 @@
 //! The guests' network: addresses of the loopback device that accept connections while a guest has booted, so that the
 //! daemon can try a guest's port as it does on real machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use world::proxmox::Pve;
 
 /// The port that guests listen on, as `sshd` does on 22.
 pub const PORT: u16 = 2222;
+/// One of the addresses that only some systems give to the loopback device.
+pub const SOME: Ipv4Addr = Ipv4Addr::new(127, 10, 10, 11);
 /// How often it is looked whether a guest came up or went down.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -19,18 +21,21 @@ pub async fn is_there(address: Ipv4Addr) -> bool {
     TcpListener::bind((address, 0)).await.is_ok()
 }
 
-/// Keeps the ports of these addresses as open as their guests are, for as long as the task lives.
-pub fn keep(pve: Pve, addresses: Vec<Ipv4Addr>) -> JoinHandle<()> {
+/// Keeps the port of each guest as open as the guest is, for as long as the task lives.
+pub fn keep(pve: Pve) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut open: BTreeMap<Ipv4Addr, JoinHandle<()>> = BTreeMap::new();
         loop {
-            for &address in &addresses {
-                let up = pve.guest_tcp_open(&address.to_string());
-                if !up {
-                    if let Some(closed) = open.remove(&address) {
-                        closed.abort();
-                    }
-                } else if !open.contains_key(&address)
+            let up: BTreeSet<Ipv4Addr> =
+                pve.open_guests().iter().filter_map(|address| address.parse().ok()).collect();
+            open.retain(|address, port| {
+                if !up.contains(address) {
+                    port.abort();
+                }
+                up.contains(address)
+            });
+            for &address in up.iter().filter(|address| address.is_loopback()) {
+                if !open.contains_key(&address)
                     && let Ok(listener) = TcpListener::bind((address, PORT)).await
                 {
                     open.insert(address, tokio::spawn(accept(listener)));

@@ -12,10 +12,10 @@ use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, VmSpec};
 
 use crate::clusters::Clusters;
-use crate::daemon;
 use crate::measure::{self, Measures};
 use crate::screen::{Pods, Screen};
 use crate::summary::Summary;
+use crate::{configuration, daemon};
 
 /// Between two pictures.
 const FRAME: Duration = Duration::from_millis(100);
@@ -38,8 +38,11 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
     let directory = directory.unwrap_or_else(|| temporary.iter().map(|one| one.path().to_owned()).collect());
     let mut screen = Screen::new();
     let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
+    configuration::write(&directory, &clusters, configuration::DEMO)?;
     introduce(&mut screen, &clusters, &directory);
-    let mut child = daemon::start(&directory).await?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut child = daemon::launch(&program, &directory)?;
+    daemon::ready(&mut child, &directory).await?;
     let played = {
         let mut play = Play {
             measures: Measures::of(clusters.kube.events()),
@@ -84,7 +87,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
 /// They cannot be served.
 pub async fn serve(directory: PathBuf) -> anyhow::Result<()> {
     let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
-    namespace(&clusters)?;
+    configuration::write(&directory, &clusters, configuration::DEMO)?;
     let mut screen = Screen::new();
     introduce(&mut screen, &clusters, &directory);
     screen.say("Ctrl-C ends it.");
@@ -103,15 +106,7 @@ fn cluster() -> ClusterSpec {
     cluster
 }
 
-fn namespace(clusters: &Clusters) -> anyhow::Result<()> {
-    let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
-    clusters.kube.apply(&namespace).map_err(anyhow::Error::msg)?;
-    Ok(())
-}
-
 fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) {
-    // The daemon keeps its records in this namespace, which its package's manifest makes on a real cluster.
-    let _ = namespace(clusters);
     screen.say(&format!(
         "Proxmox VE with 3 hosts at {}, Kubernetes at {}\nconfiguration, credentials and log in {}",
         clusters.pve_url,

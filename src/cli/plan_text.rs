@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
@@ -82,7 +83,7 @@ fn growth(plan: &Plan, out: &mut String) {
     }
 }
 
-fn pods(pods: &[String]) -> String {
+fn pods(pods: &[Arc<str>]) -> String {
     match pods.len() {
         0 => "to reach the pool's minimum".to_owned(),
         more if more > NAMED => format!("for {} and {} more", pods[..NAMED].join(", "), more - NAMED),

@@ -73,8 +73,9 @@ impl Daemon {
             token_id: None,
             node_uid: None,
             cordoned: false,
+            clone_in_doubt: false,
             entered: BTreeMap::from([(Phase::Requested, now)]),
-            pods: machine.pods.iter().take(PODS_NAMED).cloned().collect(),
+            pods: machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect(),
         };
         let pods = machine.pods.join(", ");
         tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
@@ -186,7 +187,7 @@ fn most_at_once(nodes: usize, percentage: f64) -> usize {
     ((nodes as f64 * percentage / 100.0) as usize).max(1)
 }
 
-fn made_for(pods: &[String]) -> String {
+fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
         [] => "the pool's minimum".to_owned(),
         [one] => format!("for {one}"),

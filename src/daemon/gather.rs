@@ -6,15 +6,28 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
+use super::inventory::Look;
 use crate::config::{Config, Mode};
 use crate::machines::{self, Taken};
 use crate::model::Snapshot;
+use crate::model::machine::{Machine, Phase};
 use crate::model::node::Node;
 use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::workload::Backoff;
 
 /// A look at Proxmox that is older than so many scan intervals is not acted on.
 const STALE_LOOKS: u32 = 6;
+
+/// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
+/// until the host is back and it can be seen what is there.
+fn seen_with(view: &machines::View, look: Option<&Look>) -> Machine {
+    let mut machine = view.machine();
+    let offline = |look: &Look| look.seen.hosts.get(&machine.host).is_some_and(|host| !host.online);
+    if machine.phase < Phase::Ready && look.is_some_and(offline) {
+        machine.phase = Phase::Failed;
+    }
+    machine
+}
 
 /// Timers of nodes in a mode that writes nothing: node → since when unneeded.
 pub(super) type Overlay = BTreeMap<String, Timestamp>;
@@ -37,7 +50,7 @@ impl Daemon {
         snapshot.proxmox = Inventory {
             // Hosts that nobody has seen for long take no machines.
             hosts: Some(fresh.map(|look| look.seen.hosts()).unwrap_or_default()),
-            machines: Some(views.iter().map(machines::View::machine).collect()),
+            machines: Some(views.iter().map(|view| seen_with(view, fresh)).collect()),
             templates: self.templates.seen(),
         };
         let mut taken = self.taken(&views, &snapshot);

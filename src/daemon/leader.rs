@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::causes::chain;
 use crate::config::{Config, Leader};
 use crate::fence::Fence;
 use crate::kubernetes::{Claim, Lease};
@@ -152,10 +153,7 @@ async fn hold(
 /// One try, which must not use up the time for another.
 async fn ask(lease: &mut Lease, settings: &Leader) -> Result<Claim, String> {
     match tokio::time::timeout(settings.renew_deadline / 3, lease.claim(settings.lease_duration)).await {
-        Ok(outcome) => outcome.map_err(|error| {
-            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-        }),
+        Ok(outcome) => outcome.map_err(|error| chain(&error)),
         Err(_) => Err("the Kubernetes API does not answer".to_owned()),
     }
 }

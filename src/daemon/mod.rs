@@ -23,6 +23,7 @@ mod standby;
 mod switch;
 mod trigger;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,10 +233,15 @@ impl Daemon {
             if looked.is_ok() {
                 break;
             }
+            let mut kinds: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for problem in self.watches.problems() {
-                tracing::warn!(kind = problem.kind, problem = problem.what, "waiting for the Kubernetes API");
+                kinds.entry(problem.what).or_default().push(problem.kind);
             }
-            self.board.problem("kubernetes", "not everything could be listed yet");
+            for (problem, kinds) in &kinds {
+                tracing::warn!(problem, kinds = kinds.join(", "), "waiting for the Kubernetes API");
+            }
+            let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
+            self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
         }
         // After a time without the API, in which somebody else may have led, old views are worth nothing.
         let waited = tokio::time::Instant::now();

@@ -83,9 +83,9 @@ fn pod(verdict: &PodVerdict) -> PodStatus {
     let reasons: Vec<_> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
     PodStatus {
-        pod: verdict.pod.clone(),
+        pod: verdict.pod.to_string(),
         verdict: format!("{:?}", verdict.verdict),
-        why: place.cloned().unwrap_or_else(|| reasons.join("; ")),
+        why: place.map_or_else(|| reasons.join("; "), ToString::to_string),
     }
 }
 

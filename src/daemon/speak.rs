@@ -46,7 +46,7 @@ impl Daemon {
             .iter()
             .filter_map(|verdict| {
                 let (kind, reason, note) = words(verdict)?;
-                Some(((*pods.get(&verdict.pod)?).clone(), kind, reason, note))
+                Some(((*pods.get(&*verdict.pod)?).clone(), kind, reason, note))
             })
             .take(EVENTS_A_ROUND)
             .collect();

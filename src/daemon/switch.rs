@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Daemon;
+use crate::causes::chain;
 use crate::clock::SharedClock;
 use crate::kubernetes::Cluster;
 use crate::model::Pause;
@@ -48,10 +49,11 @@ impl Switch {
         };
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         turned.map_err(|error| {
-            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
             // Nobody acts without the API for longer than a term.
-            format!("{why}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes")
+            format!(
+                "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
+                chain(&error)
+            )
         })?;
         self.board.poke();
         Ok(())

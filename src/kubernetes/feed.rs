@@ -18,6 +18,7 @@ use super::board::Board;
 use super::convert::ConvertError;
 use super::error::{ErrorKind, kind_of, kind_of_status};
 use super::store::Store;
+use crate::causes::chain;
 
 /// How long one watch lasts before it is asked for anew from where it ended. Bounds how long a dead connection goes
 /// unnoticed.
@@ -178,7 +179,7 @@ fn summary(error: &watcher::Error) -> (Option<ErrorKind>, String) {
         | watcher::Error::WatchStartFailed(inner)
         | watcher::Error::WatchFailed(inner) => match inner {
             kube::Error::Api(status) => (Some(kind_of(inner)), status.message.clone()),
-            _ => (Some(kind_of(inner)), inner.to_string()),
+            _ => (Some(kind_of(inner)), chain(inner)),
         },
         watcher::Error::WatchError(status) => (Some(kind_of_status(status)), status.message.clone()),
         watcher::Error::NoResourceVersion => (None, "a list came without a version".to_owned()),

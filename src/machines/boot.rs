@@ -9,11 +9,15 @@ use crate::model::Record;
 
 /// Between two probes.
 const PROBE: Duration = Duration::from_millis(200);
-/// What a guest takes to its agent's first answer, until it was seen.
-const BOOT: Duration = Duration::from_secs(12);
+/// When a guest's agent is asked first, until it was seen how long the pool's guests take: most take a little longer.
+const BOOT: Duration = Duration::from_secs(6);
+/// The part of the limit after which the agent is asked in any case.
+const PART: u32 = 3;
 /// What a guest takes from its first open port to its agent's first answer, until it was seen.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
+/// So many times the first guess is waited for a port where nobody knows yet how long the pool's guests take.
+const UNKNOWN: u32 = 3;
 /// Questions that follow each other sooner than `agent_poll`.
 const NEAR: u32 = 4;
 
@@ -49,6 +53,10 @@ impl Boot {
     }
 
     async fn probe(&mut self, ctx: &Context, address: std::net::IpAddr) {
+        let patience = match ctx.pace.known(&self.what) {
+            Some(_) => self.expected(ctx),
+            None => self.expected(ctx) * UNKNOWN,
+        };
         loop {
             match ctx.probe.booted(address).await {
                 None => return self.usual(ctx).await,
@@ -56,15 +64,19 @@ impl Boot {
                     self.opened = Some(Instant::now());
                     return tokio::time::sleep(ctx.pace.usual(&self.after_probe(), AFTER_PROBE)).await;
                 }
-                // A guest whose port stays closed for twice the usual time is asked all the same.
-                Some(false) if self.started.elapsed() > ctx.pace.usual(&self.what, BOOT) * 2 => return,
+                // A port that stays closed (a firewall, no route) makes nothing slower than it is without probes.
+                Some(false) if self.started.elapsed() >= patience => return,
                 Some(false) => tokio::time::sleep(PROBE).await,
             }
         }
     }
 
     async fn usual(&self, ctx: &Context) {
-        tokio::time::sleep_until(self.started + ctx.pace.usual(&self.what, BOOT)).await;
+        tokio::time::sleep_until(self.started + self.expected(ctx)).await;
+    }
+
+    fn expected(&self, ctx: &Context) -> Duration {
+        ctx.pace.usual(&self.what, BOOT).min(ctx.config.limits.agent / PART)
     }
 
     fn after_probe(&self) -> String {

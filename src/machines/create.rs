@@ -8,7 +8,7 @@ use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, join, node, shape};
+use super::{Context, destroy, join, node, shape};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::Phase;
 use crate::proxmox::marker::Marker;
@@ -114,8 +114,13 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Exit::Failed(_) if exit.problem() == Some(Kind::Exists) => {
                     return Err(taken(ctx, machine).await);
                 }
-                Exit::Failed(_) => return Err(jobs::failed(CLONE, &upid, &exit)),
+                Exit::Failed(_) => {
+                    // It may have left its VM behind, locked.
+                    machine.stored.record.clone_in_doubt = true;
+                    return Err(jobs::failed(CLONE, &upid, &exit));
+                }
             }
+            machine.stored.record.clone_in_doubt |= exit == Exit::Unknown;
             look_first = true;
         }
         if look_first {
@@ -141,9 +146,22 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Sight::Absent => {}
             }
         }
-        match insist!(ctx.config.limits.clone, machine.seed(), send_clone(ctx, machine, pool).await).await? {
+        // Whoever goes on with a machine does not know what the one before has asked for.
+        let mut doubt = !fresh;
+        let sent = insist!(ctx.config.limits.clone, machine.seed(), {
+            let sent = send_clone(ctx, machine, pool).await;
+            // A host that dies while it works answers nothing any more.
+            doubt |= sent.as_ref().is_err_and(Trouble::leaves_doubt);
+            sent
+        })
+        .await;
+        machine.stored.record.clone_in_doubt |= doubt && !matches!(sent, Ok(Sent::Started(_)));
+        match sent? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
-            Sent::Unknown => maybe_sent = Some(Instant::now()),
+            Sent::Unknown => {
+                machine.stored.record.clone_in_doubt = true;
+                maybe_sent = Some(Instant::now());
+            }
             Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
                 Sight::Ours(_) | Sight::BeingCloned => {}
                 Sight::Foreign(_) | Sight::Absent => return Err(taken(ctx, machine).await),
@@ -197,6 +215,7 @@ async fn taken(ctx: &Context, machine: &Tracked) -> Trouble {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
         Ok(Sight::Foreign(what)) => Trouble::Foreign { vmid, what },
+        _ if machine.record().clone_in_doubt => destroy::in_doubt(ctx, machine),
         _ => Trouble::Foreign { vmid, what: "it was there before ours".to_owned() },
     }
 }

@@ -64,14 +64,15 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
                 tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
                 return Ok(None);
             }
-            Sight::Absent => match elsewhere(ctx, machine).await? {
-                Some(host) => {
-                    tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
-                    machine.change(ctx, |record| record.host = host).await?;
-                    continue;
-                }
-                None => return Ok(None),
-            },
+            Sight::Absent => {
+                let Some(host) = elsewhere(ctx, machine).await? else {
+                    not_hidden(ctx, machine).await?;
+                    return Ok(None);
+                };
+                tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
+                machine.change(ctx, |record| record.host = host).await?;
+                continue;
+            }
         }
         machine.say(ctx, "the VM is locked by another operation");
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
@@ -99,6 +100,36 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
         });
     }
     Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
+}
+
+/// A clone that was interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on
+/// the pool cannot see it, and nobody can prove whose it is.
+async fn not_hidden(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    if !record.clone_in_doubt || record.smbios_uuid.is_some() {
+        return Ok(());
+    }
+    let limit = ctx.config.limits.destroy;
+    let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
+    if taken { Err(in_doubt(ctx, machine)) } else { Ok(()) }
+}
+
+/// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
+pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone`, it is what is left of it",
+            record.host
+        ),
+        command: format!(
+            "on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1; or, where it is somebody else's VM: kubectl -n {} delete configmap {}",
+            record.host,
+            ctx.kubernetes.namespace(),
+            crate::kubernetes::record_name(record),
+        ),
+    }
 }
 
 fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {

@@ -17,7 +17,12 @@ pub struct Pace {
 impl Pace {
     /// What something usually takes; `guess` until it was seen.
     pub fn usual(&self, what: &str, guess: Duration) -> Duration {
-        self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied().unwrap_or(guess)
+        self.known(what).unwrap_or(guess)
+    }
+
+    /// What something usually takes, where it was seen.
+    pub fn known(&self, what: &str) -> Option<Duration> {
+        self.usual.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied()
     }
 
     /// Remembers how long something took; the last times weigh most.

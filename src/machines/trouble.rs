@@ -7,6 +7,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::bootstrap::SshError;
+use crate::causes::chain;
 use crate::kubernetes::{self, ErrorKind, RecordError};
 use crate::proxmox::{self, Kind};
 
@@ -97,6 +98,13 @@ impl Trouble {
         }
     }
 
+    /// Whether a call failed and may have been carried out all the same, in part or in whole.
+    pub(super) fn leaves_doubt(&self) -> bool {
+        let Self::Proxmox(error) = self else { return false };
+        // Without a status there was no connection: nothing was sent.
+        error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status != 0)
+    }
+
     /// Whether it may pass by itself.
     fn passes(&self) -> bool {
         match self {
@@ -154,12 +162,6 @@ impl From<RecordError> for Trouble {
             RecordError::Kubernetes { source, .. } => Self::Kubernetes(source),
         }
     }
-}
-
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// A time in words: `90 s`, `5 min`.

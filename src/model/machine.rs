@@ -180,6 +180,9 @@ pub struct Record {
     /// We cordoned the Node (so we may uncordon it).
     #[serde(default)]
     pub cordoned: bool,
+    /// A clone was asked for and nobody knows what came of it: a VM with this VMID that cannot be seen may be ours.
+    #[serde(default)]
+    pub clone_in_doubt: bool,
     /// When each phase was entered: the machine's own timeline.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,

@@ -3,6 +3,7 @@
 //! Serialises to the format of `plan --output json`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -56,7 +57,7 @@ pub struct NewMachine {
     #[serde(skip)]
     pub memory_bytes: i64,
     /// Pods planned on it, `namespace/name`.
-    pub pods: Vec<String>,
+    pub pods: Vec<Arc<str>>,
 }
 
 /// What happens to a pending pod.
@@ -102,18 +103,18 @@ pub struct PoolReason {
 #[serde(rename_all = "camelCase")]
 pub struct PodVerdict {
     /// `namespace/name`.
-    pub pod: String,
+    pub pod: Arc<str>,
     /// What happens to it.
     pub verdict: PodOutcome,
     /// The pool of its new machine.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
+    pub pool: Option<Arc<str>>,
     /// The existing node it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// The machine on its way that it fits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
+    pub machine: Option<Arc<str>>,
     /// Why the pools do not take it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,

@@ -259,6 +259,11 @@ pub struct Pod {
 impl Pod {
     /// `namespace/name`, the pod's name in plans and messages.
     pub fn id(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
+        [self.namespace.as_str(), self.name.as_str()].join("/")
+    }
+
+    /// Whether all its containers ended for good: it holds no room any more.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 }

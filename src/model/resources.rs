@@ -33,6 +33,33 @@ impl Resources {
         }
     }
 
+    /// Adds `times` times `more` to every amount, saturating.
+    pub fn add_times(&mut self, more: &Self, times: i64) {
+        let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount.saturating_mul(times));
+        add(&mut self.cpu_milli, more.cpu_milli);
+        add(&mut self.memory, more.memory);
+        add(&mut self.ephemeral_storage, more.ephemeral_storage);
+        add(&mut self.pods, more.pods);
+        for (name, amount) in &more.other {
+            add(self.other.entry(name.clone()).or_default(), *amount);
+        }
+    }
+
+    /// How many pods with these requests fit into what is free (`self`); an amount that is not asked for does not count
+    /// (kube-scheduler's `fitsRequest`).
+    pub fn copies(&self, wanted: &Self) -> i64 {
+        let times = |wanted: i64, free: i64| if wanted > 0 { (free / wanted).max(0) } else { i64::MAX };
+        let other = wanted.other.iter().map(|(name, amount)| {
+            let free = self.other.get(name).copied().unwrap_or(0);
+            times(*amount, free)
+        });
+        times(wanted.cpu_milli, self.cpu_milli)
+            .min(times(wanted.memory, self.memory))
+            .min(times(wanted.ephemeral_storage, self.ephemeral_storage))
+            .min(self.pods.max(0))
+            .min(other.min().unwrap_or(i64::MAX))
+    }
+
     /// Takes `less` from every amount, saturating; the result may be negative.
     pub fn subtract(&mut self, less: &Self) {
         self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);

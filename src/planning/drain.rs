@@ -65,16 +65,16 @@ impl<'a> Rules<'a> {
     }
 
     /// What draining a node with these pods means.
-    pub(super) fn drain(&self, pods: &[Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
+    pub(super) fn drain(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Drain, Blocker> {
         let mut drain = Drain::default();
         for pod in pods {
             match self.judge(pod, budgets) {
                 Outcome::Skip => {}
-                Outcome::Finished => drain.evicted.push(pod.clone()),
+                Outcome::Finished => drain.evicted.push((*pod).clone()),
                 Outcome::Await => {
                     drain.awaited.get_or_insert_with(|| pod.id());
                 }
-                Outcome::Move => drain.moves.push(pod.clone()),
+                Outcome::Move => drain.moves.push((*pod).clone()),
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }
         }
@@ -82,17 +82,17 @@ impl<'a> Rules<'a> {
     }
 
     /// The pods of a node that is being drained. A budget without room blocks nothing any more: it is asked again.
-    pub(super) fn evictions(&self, pods: &[Arc<Pod>], budgets: &Budgets) -> Result<Evictions, Blocker> {
+    pub(super) fn evictions(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Evictions, Blocker> {
         let mut evictions = Evictions::default();
         for pod in pods {
             match self.judge(pod, budgets) {
                 Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
-                    evictions.leaving.push(pod.clone());
+                    evictions.leaving.push((*pod).clone());
                 }
                 Outcome::Skip => {}
-                Outcome::Await => evictions.leaving.push(pod.clone()),
+                Outcome::Await => evictions.leaving.push((*pod).clone()),
                 Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
-                    evictions.evict.push(pod.clone());
+                    evictions.evict.push((*pod).clone());
                 }
                 Outcome::Block(reason) => return Err(Blocker { reason, pod: pod.id() }),
             }

@@ -6,15 +6,22 @@
 //! ```
 
 mod budgets;
+mod choosing;
+mod classes;
+mod draft;
 mod drain;
+mod filling;
 mod fresh;
 mod health;
+mod ids;
 mod names;
+mod packing;
 mod pending;
 mod removal;
 mod rooms;
 mod scale_down;
 mod scale_up;
+mod search;
 mod utilization;
 mod verdict;
 
@@ -22,6 +29,10 @@ pub use drain::Evictions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use classes::Groups;
+use ids::{Id, Ids};
+use pending::Waiting;
 
 use crate::config::Config;
 use crate::model::node::Node;
@@ -32,8 +43,9 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let pods = &snapshot.pods;
     let snapshot = &sorted(snapshot);
-    let mut view = View::new(snapshot, config);
+    let mut view = View::new(snapshot, pods, config);
     let growth = scale_up::decide(&mut view);
     let shrinkage = scale_down::decide(&mut view, &growth);
     Plan {
@@ -50,8 +62,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 /// # Errors
 /// A pod has come that must not be evicted: it, and why.
 pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evictions, String> {
-    let mut pods: Vec<_> =
-        snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).cloned().collect();
+    let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     rules
@@ -59,11 +70,26 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
-/// The snapshot with everything in order of its names, so that the order of arrival decides nothing.
+/// The snapshot without its pods, with everything else in order of its names, so that the order of arrival decides nothing.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
-    let mut sorted = snapshot.clone();
+    let mut sorted = Snapshot {
+        time: snapshot.time,
+        nodes: snapshot.nodes.clone(),
+        pods: Vec::new(),
+        namespaces: snapshot.namespaces.clone(),
+        controllers: snapshot.controllers.clone(),
+        daemon_sets: snapshot.daemon_sets.clone(),
+        budgets: snapshot.budgets.clone(),
+        volumes: snapshot.volumes.clone(),
+        claims: snapshot.claims.clone(),
+        storage_classes: snapshot.storage_classes.clone(),
+        csi_nodes: snapshot.csi_nodes.clone(),
+        attachments: snapshot.attachments.clone(),
+        priority_classes: snapshot.priority_classes.clone(),
+        proxmox: snapshot.proxmox.clone(),
+        memory: snapshot.memory.clone(),
+    };
     sorted.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    sorted.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.daemon_sets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     sorted.budgets.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     if let Some(machines) = &mut sorted.proxmox.machines {
@@ -74,37 +100,66 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 
 /// What both halves of a decision work on.
 struct View<'a> {
+    /// Without its pods.
     snapshot: &'a Snapshot,
     config: &'a Config,
+    ids: Ids,
+    /// Pods without a node, in order of their names.
+    waiting: Vec<Waiting<'a>>,
+    groups: Groups<'a>,
     /// The cluster; pending pods are placed into it by scaling up.
     world: World,
     /// The snapshot's nodes come first in the world, in this order.
     existing: usize,
     /// Pods with a node that count, by their node's index.
-    bound: Vec<Vec<Arc<Pod>>>,
+    bound: Vec<Vec<&'a Arc<Pod>>>,
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, config: &'a Config) -> Self {
+    fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config) -> Self {
         let priorities = pending::Priorities::new(snapshot, config);
-        // Expendable pods hold no room: whoever needs it may have it.
-        let kept: Vec<_> = snapshot.pods.iter().filter(|pod| !priorities.expendable(pod)).cloned().collect();
-        let trimmed = Snapshot { pods: kept, ..snapshot.clone() };
-        let mut world = World::new(&trimmed);
+        let mut world = World::without_pods(snapshot);
+        for set in &snapshot.daemon_sets {
+            world.announce(&set.pod);
+        }
         let index: BTreeMap<&str, NodeIndex> =
             snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-        let mut bound = vec![Vec::new(); snapshot.nodes.len()];
-        for pod in &trimmed.pods {
-            if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                bound[at].push(pod.clone());
+        let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
+        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
+        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
+        let mut ids = Ids::default();
+        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
+        for (pod, id) in pods.iter().zip(named) {
+            if pending::waits(pod) {
+                let settled = pending::settled(pod, &priorities, config, snapshot.time);
+                let group = groups.number(pod);
+                waiting.push(Waiting { pod, id, group, settled, listed: true });
+            } else if !priorities.expendable(pod) {
+                // Expendable pods hold no room: whoever needs it may have it.
+                world.announce(pod);
+                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                    found[at].push((id, pod));
+                }
             }
+        }
+        waiting.sort_by(|a, b| ids.compare(a.id, b.id));
+        let mut bound = Vec::with_capacity(found.len());
+        for (at, mut pods) in found.into_iter().enumerate() {
+            pods.sort_by(|a, b| ids.compare(a.0, b.0));
+            for (_, pod) in pods.iter().filter(|(_, pod)| !pod.is_finished()) {
+                world.place(pod, at);
+            }
+            bound.push(pods.into_iter().map(|(_, pod)| pod).collect());
+        }
+        for sample in groups.samples() {
+            world.announce(sample);
         }
         for (at, node) in snapshot.nodes.iter().enumerate() {
             if being_deleted(node) {
                 world.close(at);
             }
         }
-        Self { snapshot, config, world, existing: snapshot.nodes.len(), bound }
+        Self { snapshot, config, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
     }
 }
 

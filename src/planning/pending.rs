@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::View;
+use super::classes::Groups;
+use super::ids::Id;
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::plan::PodOutcome;
-use crate::model::pod::{Pod, PodPhase, Scheduling};
+use crate::model::pod::{Pod, Scheduling};
 use crate::model::workload::PriorityClass;
 
 /// Priorities of pods, by themselves or by their class.
@@ -44,55 +46,47 @@ impl<'a> Priorities<'a> {
 }
 
 /// A pod that waits.
-pub(super) struct Waiting {
-    pub pod: Arc<Pod>,
-    pub priority: i32,
+pub(super) struct Waiting<'a> {
+    pub pod: &'a Arc<Pod>,
+    pub id: Id,
+    /// Which pods it is equal to but for its name: its place in [`Groups`].
+    pub group: usize,
     /// Decided already, without looking for room.
     pub settled: Option<PodOutcome>,
     /// It gets a verdict. Pods that will have to leave a node on its way out are placed too, but not listed.
     pub listed: bool,
 }
 
-/// The pods that wait for a node, in the snapshot's order, then those that will lose theirs.
-pub(super) fn waiting(view: &View) -> Vec<Waiting> {
-    let priorities = Priorities::new(view.snapshot, view.config);
-    let mut all: Vec<_> = view
-        .snapshot
-        .pods
-        .iter()
-        .filter(|pod| waits(pod))
-        .map(|pod| Waiting {
-            pod: pod.clone(),
-            priority: priorities.of(pod),
-            settled: settled(pod, &priorities, view),
-            listed: true,
-        })
-        .collect();
+/// Adds pods that will lose their node to those that wait for one.
+pub(super) fn add_leaving<'a>(view: &mut View<'a>, waiting: &mut Vec<Waiting<'a>>, groups: &mut Groups<'a>) {
     for (at, pods) in view.bound.iter().enumerate() {
         if view.world.node(at).open {
             continue;
         }
         for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
-            let priority = priorities.of(pod);
-            all.push(Waiting { pod: pod.clone(), priority, settled: None, listed: false });
+            let (id, group) = (view.ids.add(pod), groups.number(pod));
+            waiting.push(Waiting { pod, id, group, settled: None, listed: false });
         }
     }
-    all
 }
 
-fn waits(pod: &Pod) -> bool {
-    pod.node.is_none()
-        && pod.deletion.is_none()
-        && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
+/// Whether the pod waits for a node.
+pub(super) fn waits(pod: &Pod) -> bool {
+    pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished()
 }
 
 /// A pod of a node on its way out needs a place when its controller makes another one.
 fn will_be_made_again(pod: &Pod) -> bool {
-    let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
-    pod.owner.is_some() && !finished && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
+    pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-fn settled(pod: &Pod, priorities: &Priorities, view: &View) -> Option<PodOutcome> {
+/// What is decided of a pod that waits without looking for room.
+pub(super) fn settled(
+    pod: &Pod,
+    priorities: &Priorities,
+    config: &Config,
+    now: Timestamp,
+) -> Option<PodOutcome> {
     if pod.scheduling == Scheduling::Gated {
         return Some(PodOutcome::Gated);
     }
@@ -102,14 +96,13 @@ fn settled(pod: &Pod, priorities: &Priorities, view: &View) -> Option<PodOutcome
     if priorities.expendable(pod) {
         return Some(PodOutcome::Expendable);
     }
-    let configured =
-        SignedDuration::try_from(view.config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
+    let configured = SignedDuration::try_from(config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
     let own = pod
         .annotations
         .get("cluster-autoscaler.kubernetes.io/pod-scale-up-delay")
         .and_then(|text| text.parse::<SignedDuration>().ok());
     let delay = own.map_or(configured, |own| own.max(configured));
-    let young = pod.created.is_some_and(|created| view.snapshot.time.duration_since(created) < delay);
+    let young = pod.created.is_some_and(|created| now.duration_since(created) < delay);
     young.then_some(PodOutcome::TooYoung)
 }
 

@@ -1,6 +1,6 @@
 //! Which nodes can go together: their pods find places on nodes that stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::pod::{Pod, Toleration};
@@ -13,8 +13,12 @@ pub(super) struct Candidate {
     pub node: NodeIndex,
     /// Pods that need another place, pending ones that were placed on it included.
     pub pods: Vec<Arc<Pod>>,
-    /// Its time has come: it is looked at before those that still wait.
+    /// Its pool: a place in the list of what pools can spare.
+    pub pool: usize,
+    /// Its time has come and its pool may lose nodes: it is looked at before those that still wait.
     pub due: bool,
+    /// It takes pods as long as it stays.
+    pub ready: bool,
     /// Nothing on it needs another place.
     pub empty: bool,
     /// How much of CPU and memory it offers, in parts of the largest node, summed.
@@ -31,8 +35,23 @@ pub(super) type Moves = Vec<(Arc<Pod>, NodeIndex)>;
 pub(super) struct Together {
     /// By node, in the order in which they were found to be able to go.
     pub nodes: Vec<(NodeIndex, Moves)>,
-    freed: f64,
+    /// Candidates that cannot go and have taken pods of those that can.
+    pub hosts: BTreeSet<NodeIndex>,
     due: usize,
+    /// How much the due ones free.
+    freed_now: f64,
+    freed: f64,
+}
+
+impl Together {
+    fn better_than(&self, other: &Self) -> bool {
+        let more = |a: f64, b: f64| (a - b).abs() > 1e-9 && a > b;
+        let less = |a: f64, b: f64| more(b, a);
+        self.due > other.due
+            || self.due == other.due
+                && (more(self.freed_now, other.freed_now)
+                    || !less(self.freed_now, other.freed_now) && more(self.freed, other.freed))
+    }
 }
 
 /// What sorts candidates, smallest first.
@@ -49,8 +68,14 @@ const ORDERS: [Order; 3] = [
 const MANY: usize = 200;
 
 /// The set of candidates that frees the most when it goes together. Due candidates come before others, empty ones before
-/// those with pods.
-pub(super) fn choose(world: &World, candidates: &[Candidate], destinations: &[NodeIndex]) -> Together {
+/// those with pods. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
+/// time has not come, are looked at last: until then they take the pods of others.
+pub(super) fn choose(
+    world: &World,
+    candidates: &[Candidate],
+    spare: &[u32],
+    destinations: &[NodeIndex],
+) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
     for order in orders {
@@ -60,36 +85,55 @@ pub(super) fn choose(world: &World, candidates: &[Candidate], destinations: &[No
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });
-        let found = try_in_order(world.clone(), &sorted, destinations);
-        let better = best.as_ref().is_none_or(|best| {
-            (found.due, found.freed) > (best.due, best.freed) && found.freed > best.freed + 1e-9
-                || found.due > best.due
-        });
-        if better {
+        let found = try_in_order(world.clone(), &sorted, spare.to_vec(), destinations);
+        if best.as_ref().is_none_or(|best| found.better_than(best)) {
             best = Some(found);
         }
     }
     best.unwrap_or_default()
 }
 
-fn try_in_order(mut world: World, sorted: &[&Candidate], destinations: &[NodeIndex]) -> Together {
+fn try_in_order(
+    mut world: World,
+    sorted: &[&Candidate],
+    mut spare: Vec<u32>,
+    destinations: &[NodeIndex],
+) -> Together {
     let mut found = Together::default();
     // Nodes that stay anyway take pods first, then the candidates that will be tried last.
-    let order: Vec<NodeIndex> =
-        destinations.iter().copied().chain(sorted.iter().rev().map(|candidate| candidate.node)).collect();
+    let ready = sorted.iter().rev().filter(|candidate| candidate.ready).map(|candidate| candidate.node);
+    let order: Vec<NodeIndex> = destinations.iter().copied().chain(ready).collect();
     let mut hints = Hints::default();
     let mut arrived: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
-    for candidate in sorted {
+    let mut go = |candidate: &Candidate, found: &mut Together| {
         let mut pods = candidate.pods.clone();
         pods.extend(arrived.get(&candidate.node).into_iter().flatten().cloned());
-        let Some(moves) = replace(&mut world, candidate.node, &pods, &order, &mut hints) else { continue };
+        let Some(moves) = replace(&mut world, candidate.node, &pods, &order, &mut hints) else {
+            if arrived.contains_key(&candidate.node) {
+                found.hosts.insert(candidate.node);
+            }
+            return false;
+        };
         arrived.remove(&candidate.node);
         for (pod, to) in &moves {
             arrived.entry(*to).or_default().push(pod.clone());
         }
         found.freed += candidate.size;
-        found.due += usize::from(candidate.due);
         found.nodes.push((candidate.node, moves));
+        true
+    };
+    let mut later = Vec::new();
+    for candidate in sorted {
+        if !candidate.due || spare[candidate.pool] == 0 {
+            later.push(candidate);
+        } else if go(candidate, &mut found) {
+            spare[candidate.pool] -= 1;
+            found.due += 1;
+            found.freed_now += candidate.size;
+        }
+    }
+    for candidate in later {
+        go(candidate, &mut found);
     }
     settle(&mut found);
     found

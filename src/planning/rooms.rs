@@ -1,10 +1,10 @@
 //! Room for new machines: the pools' maxima, free slots, and the hosts' memory and cores.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{View, pool_of};
+use super::{View, being_deleted, pool_of};
 use crate::config::Pool;
-use crate::model::machine::{Phase, Slot};
+use crate::model::machine::{Host, Machine, Phase, Slot};
 
 /// Why a pool gets no further machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +57,13 @@ struct HostRoom {
 }
 
 /// What is left, counted down while machines are planned.
+#[derive(Clone)]
 pub(super) struct Rooms {
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
     counts: BTreeMap<String, u32>,
+    /// How many of them are on their way out.
+    leaving: BTreeMap<String, u32>,
     total: u32,
     most_in_all: Option<u32>,
     backoffs: BTreeMap<String, String>,
@@ -80,7 +83,8 @@ impl Rooms {
                 all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
             }),
             counts: BTreeMap::new(),
-            total: u32::try_from(snapshot.nodes.len()).unwrap_or(u32::MAX),
+            leaving: BTreeMap::new(),
+            total: 0,
             most_in_all: view.config.scale_up.max_nodes_total,
             backoffs: memory
                 .pools
@@ -88,20 +92,43 @@ impl Rooms {
                 .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
                 .collect(),
         };
-        for node in &snapshot.nodes {
-            if let Some(pool) = pool_of(node) {
-                *rooms.counts.entry(pool.to_owned()).or_default() += 1;
-            }
-        }
-        for machine in snapshot.proxmox.machines.iter().flatten() {
-            let name = machine.node.as_ref().unwrap_or(&machine.name);
-            let counted = snapshot.nodes.iter().any(|node| node.name == *name);
-            if !counted && machine.phase != Phase::Gone {
-                *rooms.counts.entry(machine.pool.clone()).or_default() += 1;
-                rooms.total += 1;
-            }
-        }
+        rooms.count_present(view);
         rooms
+    }
+
+    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where VMs are known.
+    fn count_present(&mut self, view: &View) {
+        let machines = view.snapshot.proxmox.machines.as_deref();
+        let present = || machines.into_iter().flatten().filter(|machine| machine.phase != Phase::Gone);
+        let vms: BTreeSet<&str> =
+            present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        for node in &view.snapshot.nodes {
+            let leaves = being_deleted(node);
+            nodes.insert(&node.name);
+            if leaves && machines.is_some() && pool_of(node).is_some() && !vms.contains(node.name.as_str()) {
+                continue;
+            }
+            self.total += 1;
+            if let Some(pool) = pool_of(node) {
+                *self.counts.entry(pool.to_owned()).or_default() += 1;
+                *self.leaving.entry(pool.to_owned()).or_default() += u32::from(leaves);
+            }
+        }
+        for machine in present() {
+            let name = machine.node.as_ref().unwrap_or(&machine.name);
+            if !nodes.contains(name.as_str()) {
+                self.total += 1;
+                *self.counts.entry(machine.pool.clone()).or_default() += 1;
+                let leaves = machine.phase >= Phase::Draining;
+                *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
+            }
+        }
+    }
+
+    /// Machines of the pool that are not on their way out, those that are planned included.
+    pub(super) fn staying(&self, pool: &str) -> u32 {
+        self.count(pool).saturating_sub(self.leaving.get(pool).copied().unwrap_or(0))
     }
 
     /// Machines of the pool, those that are planned included.
@@ -177,38 +204,71 @@ impl HostRoom {
     }
 }
 
-/// The hosts' room. Memory that is in use, or was promised to running guests if that is more, is gone; so is that of
-/// machines which do not run yet.
+/// The hosts' room.
 fn hosts(
     view: &View,
     holds: &impl Fn(Option<&crate::model::workload::Backoff>) -> Option<String>,
 ) -> Option<BTreeMap<String, HostRoom>> {
     let snapshot = view.snapshot;
-    let mut rooms: BTreeMap<String, HostRoom> = snapshot
-        .proxmox
-        .hosts
-        .as_ref()?
-        .iter()
-        .map(|host| {
-            let memory = &snapshot.memory.hosts.get(&host.name);
-            let room = HostRoom {
-                memory: host.memory - host.memory_used.max(host.memory_assigned),
-                threads: host.cores,
-                vcpus: host.cores_assigned,
-                usable: host.online && !host.maintenance,
-                backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
-                by_pool: BTreeMap::new(),
-            };
-            (host.name.clone(), room)
-        })
-        .collect();
+    let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
-        let Some(room) = rooms.get_mut(&machine.host) else { continue };
-        *room.by_pool.entry(machine.pool.clone()).or_default() += 1;
-        if machine.phase <= Phase::Starting {
-            room.memory -= machine.memory;
-            room.vcpus += machine.cores;
+        ours.entry(&machine.host).or_default().count(machine);
+    }
+    let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
+        let ours = ours.remove(host.name.as_str()).unwrap_or_default();
+        let memory = &snapshot.memory.hosts.get(&host.name);
+        let room = HostRoom {
+            memory: host.memory - ours.memory_gone(host),
+            threads: host.cores,
+            vcpus: host.cores_assigned.max(ours.running_cores) + ours.coming_cores,
+            usable: host.online && !host.maintenance,
+            backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
+            by_pool: ours.by_pool,
+        };
+        (host.name.clone(), room)
+    });
+    Some(rooms.collect())
+}
+
+/// What our machines hold of a host.
+#[derive(Default)]
+struct Ours {
+    /// Memory of those that do not run yet: nothing that the host reports contains it.
+    coming: i64,
+    coming_cores: u32,
+    /// Memory of those that run and have not used it yet.
+    booting: i64,
+    /// Memory of all that run.
+    running: i64,
+    running_cores: u32,
+    by_pool: BTreeMap<String, u32>,
+}
+
+impl Ours {
+    fn count(&mut self, machine: &Machine) {
+        *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        match machine.phase {
+            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
+                self.coming += machine.memory;
+                self.coming_cores += machine.cores;
+            }
+            Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
+                self.running += machine.memory;
+                self.running_cores += machine.cores;
+                if machine.phase < Phase::Ready {
+                    self.booting += machine.memory;
+                }
+            }
+            // Whether these still run, only the host knows.
+            Phase::Stopping | Phase::Deleting | Phase::Gone | Phase::Failed => {}
         }
     }
-    Some(rooms)
+
+    /// Memory that is in use, or was promised to running guests if that is more, is gone; so is that of machines which do
+    /// not run yet. A host that does not say what it promised uses little for a machine that boots: all of it counts.
+    fn memory_gone(&self, host: &Host) -> i64 {
+        let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
+        let used = host.memory_used + unsaid;
+        used.max(host.memory_assigned).max(self.running) + self.coming
+    }
 }

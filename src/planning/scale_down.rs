@@ -50,7 +50,7 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
-    let together = simulate(view, &drainable, growth);
+    let together = simulate(view, &drainable, growth, &round);
     let mut removals = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
@@ -63,8 +63,12 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
     }
     let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();
     for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
-        let pool_is_at_minimum = round.size(&node.pool.name) <= node.pool.min;
         let verdict = &mut verdicts[*at];
+        if let Some(why) = round.closed(&node.pool.name).filter(|_| together.hosts.contains(at)) {
+            why.apply(verdict);
+            continue;
+        }
+        let pool_is_at_minimum = round.size(&node.pool.name) <= node.pool.min;
         verdict.verdict =
             if pool_is_at_minimum { NodeOutcome::AtMinimum } else { NodeOutcome::NoPlaceToMovePods };
         verdict.since = None;
@@ -183,10 +187,18 @@ fn after(time: Timestamp, wait: Duration) -> Timestamp {
 }
 
 /// Finds the nodes whose pods fit elsewhere, all together.
-fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Growth) -> Together {
+fn simulate(
+    view: &View,
+    drainable: &BTreeMap<NodeIndex, Drainable>,
+    growth: &Growth,
+    round: &Round,
+) -> Together {
+    if drainable.is_empty() {
+        return Together::default();
+    }
     let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     for (pod, at) in &growth.placed {
-        waiting.entry(*at).or_default().push(pod.clone());
+        waiting.entry(*at).or_default().push((*pod).clone());
     }
     let offered = |at: NodeIndex| &view.snapshot.nodes[at].allocatable;
     let most_cpu = (0..view.existing).map(|at| offered(at).cpu_milli).max().unwrap_or(0).max(1);
@@ -203,7 +215,11 @@ fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Gr
                 node: at,
                 empty: pods.is_empty(),
                 pods,
-                due: node.removable_at <= now && node.drain.awaited.is_none(),
+                pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
+                due: node.removable_at <= now
+                    && node.drain.awaited.is_none()
+                    && round.closed(&node.pool.name).is_none(),
+                ready: node.ready,
                 size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
                 utilization: node.utilization,
             }
@@ -218,7 +234,9 @@ fn simulate(view: &View, drainable: &BTreeMap<NodeIndex, Drainable>, growth: &Gr
         let free = (offered(at).cpu_milli - used.cpu_milli, offered(at).memory - used.memory);
         (free, at)
     });
-    removal::choose(&view.world, &candidates, &stay)
+    let spare: Vec<u32> =
+        view.config.pools.iter().map(|pool| round.size(&pool.name).saturating_sub(pool.min)).collect();
+    removal::choose(&view.world, &candidates, &spare, &stay)
 }
 
 /// Why a node that could go does not go now.
@@ -286,6 +304,16 @@ impl Round {
         self.sizes.get(pool).copied().unwrap_or(0)
     }
 
+    /// Why the pool loses no node now, if so.
+    fn closed(&self, pool: &str) -> Option<NotNow> {
+        if self.unhealthy.contains(pool) {
+            let message = "too many nodes of the pool are not ready".to_owned();
+            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+        }
+        let why = self.cooling.get(pool)?;
+        Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
+    }
+
     /// Lets a node go now, or says why not.
     fn admit(
         &mut self,
@@ -304,12 +332,8 @@ impl Round {
         if node.removable_at > view.snapshot.time {
             return Err(NotNow::waits(None));
         }
-        if self.unhealthy.contains(pool) {
-            let message = "too many nodes of the pool are not ready".to_owned();
-            return Err(NotNow::because(NodeOutcome::PoolUnhealthy, message));
-        }
-        if let Some(why) = self.cooling.get(pool) {
-            return Err(NotNow::because(NodeOutcome::CoolingDown, why.clone()));
+        if let Some(why) = self.closed(pool) {
+            return Err(why);
         }
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;

@@ -1,31 +1,33 @@
 //! Scaling up: room for every pending pod, on existing nodes, on machines on their way, else on new machines.
 //!
-//! Equal pods form a class and are handled together. Pods that other pods can attract or repel are placed one by one;
-//! the others fill what is there and then whole nodes, largest first: one node is filled with what is left (first-fit
-//! decreasing), and the same filling is repeated as long as the pods for it last.
+//! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how new machines
+//! are planned is in [`super::packing`], which pool grows in [`super::choosing`].
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::pending::{Waiting, waiting};
+use super::classes::{self, Class, Demands};
+use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
+use super::search::Search;
 use super::verdict::{self, Spot};
 use super::{View, fresh, pool_of, ready};
-use crate::config::{Expander, Pool};
+use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::model::plan::{NewMachine, PodVerdict, PoolGrowth};
 use crate::model::pod::Pod;
 use crate::model::quantity;
 use crate::model::snapshot::STARTING_TAINT;
-use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode, World};
+use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 
 /// What scaling up decided.
-pub(super) struct Growth {
+pub(super) struct Growth<'a> {
     pub pools: Vec<PoolGrowth>,
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on a node that exists, with their nodes.
-    pub placed: Vec<(Arc<Pod>, NodeIndex)>,
+    pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
 }
 
 /// Whether a node carries a taint that goes by itself once it is set up.
@@ -42,48 +44,47 @@ pub(super) struct Planned {
     pub place: Place,
 }
 
-/// Pods that are equal but for their names.
-struct Class {
-    pods: Vec<usize>,
-    priority: i32,
-    /// How many are placed: the first ones.
-    done: usize,
-}
-
-impl Class {
-    fn left(&self) -> usize {
-        self.pods.len() - self.done
-    }
-}
-
 /// State of one decision.
 pub(super) struct Packer<'v, 'a> {
     pub view: &'v mut View<'a>,
     pub rooms: Rooms,
-    pub pods: Vec<Waiting>,
+    pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<Spot>,
+    /// New nodes stand next to each other in the world, in this order.
     pub planned: Vec<Planned>,
+    /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
+    /// How large they are: CPU and memory in millionths of the largest, summed.
+    pub sizes: Vec<i64>,
+    pub demands: Demands,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
 }
 
-pub(super) fn decide(view: &mut View) -> Growth {
-    let pods = waiting(view);
+pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
+    let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
+    add_leaving(view, &mut pods, &mut groups);
+    let priorities = Priorities::new(view.snapshot, view.config);
     let prototypes =
         view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
+    let prototypes: Vec<SimNode> = prototypes.collect();
+    let size = classes::largest_share(&prototypes);
     let mut packer = Packer {
         rooms: Rooms::new(view),
         spots: vec![Spot::None; pods.len()],
         pods,
         planned: Vec::new(),
-        prototypes: prototypes.collect(),
+        sizes: prototypes.iter().map(|one| size(&one.node.allocatable)).collect(),
+        prototypes,
+        demands: Demands::default(),
         upcoming: BTreeMap::new(),
         view,
     };
     packer.add_upcoming();
     packer.place_nominated();
-    let mut classes = packer.classes();
+    let (mut classes, demands) =
+        classes::of(&packer.pods, &packer.spots, groups.samples(), &priorities, &packer.prototypes);
+    packer.demands = demands;
     packer.fill_known(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
@@ -91,58 +92,69 @@ pub(super) fn decide(view: &mut View) -> Growth {
     packer.into_growth(verdicts)
 }
 
-impl Packer<'_, '_> {
-    fn pools(&self) -> &[Pool] {
+impl<'a> Packer<'_, 'a> {
+    fn pools(&self) -> &'a [Pool] {
         &self.view.config.pools
     }
 
-    fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth {
+    fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
         let existing = self.view.existing;
         let placed = self
             .pods
             .iter()
             .zip(&self.spots)
             .filter_map(|(waiting, spot)| match spot {
-                Spot::Node(node) if *node < existing => Some((waiting.pod.clone(), *node)),
+                Spot::Node(node) if *node < existing => Some((waiting.pod, *node)),
                 _ => None,
             })
             .collect();
-        Growth { pools: self.growth(), verdicts, placed }
+        Growth { pools: self.growth(&verdicts), verdicts, placed }
     }
 
-    fn growth(&self) -> Vec<PoolGrowth> {
-        let mut on: BTreeMap<NodeIndex, Vec<String>> = BTreeMap::new();
-        for (waiting, spot) in self.pods.iter().zip(&self.spots) {
-            if let (Spot::Node(node), true) = (spot, waiting.listed) {
-                on.entry(*node).or_default().push(waiting.pod.id());
+    /// The new machine that a node of the world stands for.
+    pub(super) fn machine_at(&self, node: NodeIndex) -> Option<usize> {
+        let first = self.planned.first()?.node;
+        node.checked_sub(first).filter(|number| *number < self.planned.len())
+    }
+
+    fn growth(&self, verdicts: &[PodVerdict]) -> Vec<PoolGrowth> {
+        let machine_of = |spot: &Spot| match spot {
+            Spot::Node(node) => self.machine_at(*node),
+            Spot::None => None,
+        };
+        // Listed pods come first, and have a verdict each.
+        let listed = &self.spots[..verdicts.len()];
+        let mut counts = vec![0; self.planned.len()];
+        for machine in listed.iter().filter_map(machine_of) {
+            counts[machine] += 1;
+        }
+        let mut on: Vec<Vec<Arc<str>>> = counts.into_iter().map(Vec::with_capacity).collect();
+        for (verdict, spot) in verdicts.iter().zip(listed) {
+            if let Some(machine) = machine_of(spot) {
+                on[machine].push(verdict.pod.clone());
             }
         }
-        let mut pools = Vec::new();
-        for (index, pool) in self.pools().iter().enumerate() {
-            let seed = self.view.snapshot.memory.name_seed;
-            let machines: Vec<_> = self
-                .planned
-                .iter()
-                .filter(|planned| planned.pool == index)
-                .map(|planned| NewMachine {
-                    name: planned
-                        .place
-                        .slot
-                        .as_ref()
-                        .map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
-                    vmid: planned.place.slot.as_ref().map(|slot| slot.vmid),
-                    address: planned.place.slot.as_ref().and_then(|slot| slot.address),
-                    host: planned.place.host.clone(),
-                    cores: pool.cores,
-                    memory: quantity::binary(pool.memory),
-                    memory_bytes: pool.memory,
-                    pods: on.get(&planned.node).cloned().unwrap_or_default(),
-                })
-                .collect();
-            if !machines.is_empty() {
-                pools.push(PoolGrowth { pool: pool.name.clone(), machines });
-            }
+        let seed = self.view.snapshot.memory.name_seed;
+        let mut pools: Vec<PoolGrowth> = self
+            .pools()
+            .iter()
+            .map(|pool| PoolGrowth { pool: pool.name.clone(), machines: Vec::new() })
+            .collect();
+        for (planned, pods) in self.planned.iter().zip(on) {
+            let pool = &self.pools()[planned.pool];
+            let slot = planned.place.slot.as_ref();
+            pools[planned.pool].machines.push(NewMachine {
+                name: slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
+                vmid: slot.map(|slot| slot.vmid),
+                address: slot.and_then(|slot| slot.address),
+                host: planned.place.host.clone(),
+                cores: pool.cores,
+                memory: quantity::binary(pool.memory),
+                memory_bytes: pool.memory,
+                pods,
+            });
         }
+        pools.retain(|pool| !pool.machines.is_empty());
         pools
     }
 
@@ -170,7 +182,7 @@ impl Packer<'_, '_> {
                 let mut replacement = self.prototypes[pool].clone();
                 replacement.node = Arc::new(relabelled(&self.prototypes[pool].node, &node.name));
                 self.view.world.forget(at);
-                let index = self.adopt(replacement);
+                let index = self.adopt(&replacement, None);
                 self.upcoming.insert(index, node.name.clone());
             }
         }
@@ -183,7 +195,7 @@ impl Packer<'_, '_> {
             }
             let mut node = self.prototypes[pool].clone();
             node.node = Arc::new(relabelled(&self.prototypes[pool].node, &machine.name));
-            let index = self.adopt(node);
+            let index = self.adopt(&node, None);
             self.upcoming.insert(index, machine.name.clone());
         }
     }
@@ -198,10 +210,17 @@ impl Packer<'_, '_> {
     }
 
     /// Takes a node with the pods that it holds into the world.
-    fn adopt(&mut self, node: SimNode) -> NodeIndex {
-        let index = self.view.world.add_node(node.node);
+    fn adopt(&mut self, node: &SimNode, mut prepared: Option<&mut Prepared>) -> NodeIndex {
+        let world = &mut self.view.world;
+        let index = match &mut prepared {
+            Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
+            None => world.add_node(node.node.clone()),
+        };
         for pod in &node.pods {
-            self.view.world.place(pod, index);
+            match &mut prepared {
+                Some(prepared) => world.place_prepared(prepared, pod, index),
+                None => world.place(pod, index),
+            }
         }
         index
     }
@@ -216,89 +235,78 @@ impl Packer<'_, '_> {
                 (0..self.view.existing).find(|&at| world.node(at).open && world.node(at).node.name == name)
             });
             if let Some(at) = at {
-                self.view.world.place(&waiting.pod, at);
+                self.view.world.place(waiting.pod, at);
                 self.spots[index] = Spot::Node(at);
             }
         }
     }
 
-    /// Classes of what is still waiting: by priority, largest first, then in the snapshot's order.
-    fn classes(&self) -> Vec<Class> {
-        let mut by_key: BTreeMap<ClassKey, usize> = BTreeMap::new();
-        let mut classes: Vec<Class> = Vec::new();
-        for (index, waiting) in self.pods.iter().enumerate() {
-            if waiting.settled.is_some() || self.spots[index] != Spot::None {
-                continue;
-            }
-            let next = classes.len();
-            let class = *by_key.entry(ClassKey::new(&waiting.pod)).or_insert(next);
-            if class == next {
-                classes.push(Class { pods: Vec::new(), priority: waiting.priority, done: 0 });
-            }
-            classes[class].pods.push(index);
-        }
-        drop(by_key);
-        let most_cpu =
-            self.prototypes.iter().map(|one| one.node.allocatable.cpu_milli).max().unwrap_or(0).max(1);
-        let most_memory =
-            self.prototypes.iter().map(|one| one.node.allocatable.memory).max().unwrap_or(0).max(1);
-        let size = |class: &Class| {
-            let requests = &self.pods[class.pods[0]].pod.requests;
-            let part = |amount: i64, most: i64| i128::from(amount) * 1_000_000 / i128::from(most);
-            part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
-        };
-        classes.sort_by_cached_key(|class| {
-            (std::cmp::Reverse(class.priority), std::cmp::Reverse(size(class)), class.pods[0])
-        });
-        classes
-    }
-
     /// Existing nodes and machines on their way first.
-    fn fill_known(&mut self, classes: &mut [Class]) {
-        let nodes: Vec<NodeIndex> = (0..self.view.world.nodes().len()).collect();
-        self.until_no_progress(classes, |packer, class| packer.fill(class, &nodes));
-    }
-
-    /// Repeats passes over the classes as long as one places a pod: pods can wait for each other's affinity.
-    fn until_no_progress(&mut self, classes: &mut [Class], mut step: impl FnMut(&mut Self, &mut Class)) {
-        let waiting = |classes: &[Class]| classes.iter().map(Class::left).sum::<usize>();
-        let attracted = classes.iter().any(|class| !self.pods[class.pods[0]].pod.affinity.pods.is_empty());
+    fn fill_known(&mut self, classes: &mut [Class<'a>]) {
+        let nodes = 0..self.view.world.nodes().len();
+        // Pods can wait for each other's affinity: passes are repeated as long as one places a pod.
+        let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
         loop {
-            let before = waiting(classes);
+            let before: usize = classes.iter().map(Class::left).sum();
             for class in classes.iter_mut().filter(|class| class.left() > 0) {
-                step(self, class);
+                self.fill(class, nodes.clone());
             }
-            if !attracted || waiting(classes) == before {
+            if !attracted || classes.iter().map(Class::left).sum::<usize>() == before {
                 return;
             }
         }
     }
 
-    /// Places as many pods of a class as fit on these nodes, first fit.
-    fn fill(&mut self, class: &mut Class, nodes: &[NodeIndex]) {
-        let sample = self.pods[class.pods[class.done]].pod.clone();
-        let mut prepared = self.view.world.prepare(&sample);
-        let lasting = prepared.refusals_last();
-        let mut from = 0;
-        while class.left() > 0 {
-            let fits = |at: &&NodeIndex| {
-                self.view.world.node(**at).open && self.view.world.check(&prepared, **at).is_ok()
-            };
-            let Some(found) = nodes[from..].iter().position(|at| fits(&at)) else { return };
-            let at = nodes[from + found];
-            if lasting {
-                from += found;
+    /// Places as many pods of a class as fit on these nodes.
+    pub(super) fn fill(&mut self, class: &mut Class<'a>, nodes: Range<NodeIndex>) {
+        if nodes.is_empty() {
+            return;
+        }
+        let mut prepared = self.view.world.prepare(class.sample);
+        if self.view.world.is_plain(class.sample) {
+            for at in nodes {
+                if class.left() == 0 {
+                    return;
+                }
+                if self.view.world.takes(&prepared, at) {
+                    let room = self.view.world.room_for(&class.sample.requests, at);
+                    let count = usize::try_from(room).unwrap_or(usize::MAX).min(class.left());
+                    self.put_copies(class, at, count);
+                }
             }
+            return;
+        }
+        let mut search = Search::new(&self.view.world, &prepared, nodes);
+        while class.left() > 0 {
+            let Some(at) = search.next(&self.view.world, &prepared) else { return };
             self.put(class, &mut prepared, at);
         }
     }
 
-    fn put(&mut self, class: &mut Class, prepared: &mut Prepared, at: NodeIndex) {
+    /// Places the next pod of a class.
+    pub(super) fn put(&mut self, class: &mut Class<'a>, prepared: &mut Prepared, at: NodeIndex) {
         let index = class.pods[class.done];
-        let pod = self.pods[index].pod.clone();
-        self.view.world.place_prepared(prepared, &pod, at);
+        self.view.world.place_prepared(prepared, self.pods[index].pod, at);
         self.spots[index] = Spot::Node(at);
         class.done += 1;
+    }
+
+    /// Places the next pods of a plain class.
+    pub(super) fn put_copies(&mut self, class: &mut Class<'a>, at: NodeIndex, count: usize) {
+        let taken = &class.pods[class.done..class.done + count];
+        for &index in taken {
+            self.spots[index] = Spot::Node(at);
+        }
+        if at < self.view.existing {
+            // Scaling down may have to take them off again.
+            for &index in taken {
+                self.view.world.place(self.pods[index].pod, at);
+            }
+        } else {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.view.world.place_copies(class.sample, count, at);
+        }
+        class.done += count;
     }
 
     /// Pools below their minimum grow whether pods wait or not.
@@ -306,165 +314,25 @@ impl Packer<'_, '_> {
         for index in 0..self.pools().len() {
             let pool = &self.pools()[index];
             let (name, min) = (pool.name.clone(), pool.min);
-            let leaving = (0..self.view.existing)
-                .filter(|&at| pool_of(&self.view.snapshot.nodes[at]) == Some(&name))
-                .filter(|&at| super::being_deleted(&self.view.snapshot.nodes[at]))
-                .count();
-            let leaving = u32::try_from(leaving).unwrap_or(u32::MAX);
-            while self.rooms.count(&name).saturating_sub(leaving) < min {
+            while self.rooms.staying(&name) < min {
                 let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
-                self.open(index, place);
+                self.open(index, place, None);
             }
         }
     }
 
     /// Plans a node of the pool there, and takes it into the world.
-    fn open(&mut self, pool: usize, place: Place) -> NodeIndex {
-        let name = format!("{}-new-{}", self.pools()[pool].name, self.planned.len());
+    pub(super) fn open(&mut self, pool: usize, place: Place, prepared: Option<&mut Prepared>) -> NodeIndex {
+        let settings = &self.pools()[pool];
         let mut node = self.prototypes[pool].clone();
-        node.node = Arc::new(relabelled(&self.prototypes[pool].node, &name));
-        let index = self.adopt(node);
-        let pool_settings = &self.view.config.pools[pool];
-        self.rooms.take(pool_settings, &place);
+        if self.view.world.tells_hosts_apart() {
+            let name = format!("{}-new-{}", settings.name, self.planned.len());
+            node.node = Arc::new(relabelled(&node.node, &name));
+        }
+        let index = self.adopt(&node, prepared);
+        self.rooms.take(settings, &place);
         self.planned.push(Planned { pool, node: index, place });
         index
-    }
-
-    /// New machines: first for pods that other pods attract or repel, then for all the others.
-    fn pack(&mut self, classes: &mut [Class]) {
-        let (mut social, mut plain): (Vec<Class>, Vec<Class>) = (Vec::new(), Vec::new());
-        for class in classes.iter_mut() {
-            let taken =
-                Class { pods: std::mem::take(&mut class.pods), priority: class.priority, done: class.done };
-            if taken.left() == 0 {
-                continue;
-            }
-            let sample = &self.pods[taken.pods[taken.done]].pod;
-            let list = if self.view.world.prepare(sample).is_plain() { &mut plain } else { &mut social };
-            list.push(taken);
-        }
-        loop {
-            let before: usize = social.iter().chain(&plain).map(Class::left).sum();
-            for class in social.iter_mut().filter(|class| class.left() > 0) {
-                self.pack_one_by_one(class);
-            }
-            self.pack_plain(&mut plain);
-            let after: usize = social.iter().chain(&plain).map(Class::left).sum();
-            if after == 0 || after == before {
-                return;
-            }
-        }
-    }
-
-    fn pack_one_by_one(&mut self, class: &mut Class) {
-        let sample = self.pods[class.pods[class.done]].pod.clone();
-        let mut prepared = self.view.world.prepare(&sample);
-        let lasting = prepared.refusals_last();
-        let mut from = self.view.existing;
-        while class.left() > 0 {
-            let world = &self.view.world;
-            let fits = |at: &NodeIndex| world.node(*at).open && world.check(&prepared, *at).is_ok();
-            if let Some(at) = (from..world.nodes().len()).find(fits) {
-                if lasting {
-                    from = at;
-                }
-                self.put(class, &mut prepared, at);
-                continue;
-            }
-            if lasting {
-                from = world.nodes().len();
-            }
-            let Some((pool, place)) = self.choose(&prepared, &[(class.left(), sample.clone())]) else {
-                return;
-            };
-            let name = format!("{}-new-{}", self.pools()[pool].name, self.planned.len());
-            let mut node = self.prototypes[pool].clone();
-            node.node = Arc::new(relabelled(&self.prototypes[pool].node, &name));
-            let at = self.view.world.add_node_prepared(&mut prepared, node.node);
-            for pod in &node.pods {
-                self.view.world.place_prepared(&mut prepared, pod, at);
-            }
-            self.rooms.take(&self.view.config.pools[pool], &place);
-            self.planned.push(Planned { pool, node: at, place });
-            self.put(class, &mut prepared, at);
-        }
-    }
-
-    fn pack_plain(&mut self, classes: &mut [Class]) {
-        let opened: Vec<NodeIndex> = (self.view.existing..self.view.world.nodes().len()).collect();
-        for class in classes.iter_mut().filter(|class| class.left() > 0) {
-            self.fill(class, &opened);
-        }
-        for first in 0..classes.len() {
-            while classes[first].left() > 0 {
-                let sample = self.pods[classes[first].pods[classes[first].done]].pod.clone();
-                let prepared = self.view.world.prepare(&sample);
-                let rest: Vec<_> = classes[first..]
-                    .iter()
-                    .filter(|class| class.left() > 0)
-                    .map(|class| (class.left(), self.pods[class.pods[class.done]].pod.clone()))
-                    .collect();
-                let Some((pool, place)) = self.choose(&prepared, &rest) else { break };
-                self.fill_new(pool, place, &mut classes[first..]);
-            }
-        }
-    }
-
-    /// Opens a node, fills it with what is left, and repeats the same filling while its pods and the room last.
-    fn fill_new(&mut self, pool: usize, place: Place, classes: &mut [Class]) {
-        let at = self.open(pool, place);
-        let mut filling = Vec::new();
-        for (number, class) in classes.iter_mut().enumerate().filter(|(_, class)| class.left() > 0) {
-            let before = class.done;
-            self.fill(class, &[at]);
-            if class.done > before {
-                filling.push((number, class.done - before));
-            }
-        }
-        if filling.is_empty() {
-            return;
-        }
-        while filling.iter().all(|&(number, count)| classes[number].left() >= count) {
-            let Ok(place) = self.rooms.next(&self.view.config.pools[pool]) else { return };
-            let at = self.open(pool, place);
-            for &(number, count) in &filling {
-                let class = &mut classes[number];
-                for _ in 0..count {
-                    let index = class.pods[class.done];
-                    self.view.world.place(&self.pods[index].pod, at);
-                    self.spots[index] = Spot::Node(at);
-                    class.done += 1;
-                }
-            }
-        }
-    }
-
-    /// The pool whose next node suits best, among those with room for a node that takes the pod.
-    fn choose(&self, prepared: &Prepared, rest: &[(usize, Arc<Pod>)]) -> Option<(usize, Place)> {
-        let world = &self.view.world;
-        let mut best: Option<(Score, usize, Place)> = None;
-        for (index, pool) in self.pools().iter().enumerate() {
-            let node = &self.prototypes[index];
-            if world.check_fresh(prepared, node).is_err() {
-                continue;
-            }
-            let Ok(place) = self.rooms.next(pool) else { continue };
-            let (pods, waste) = trial(world, node, rest);
-            let score = Score {
-                rank: match self.view.config.scale_up.expander {
-                    Expander::LeastWaste => (0, 0),
-                    Expander::MostPods => (0, -i64::try_from(pods).unwrap_or(i64::MAX)),
-                    Expander::Priority => (-i64::from(pool.priority), 0),
-                },
-                waste,
-                count: self.rooms.count(&pool.name),
-                name: pool.name.clone(),
-            };
-            if best.as_ref().is_none_or(|(least, ..)| score < *least) {
-                best = Some((score, index, place));
-            }
-        }
-        best.map(|(_, index, place)| (index, place))
     }
 
     /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node.
@@ -482,80 +350,10 @@ impl Packer<'_, '_> {
     }
 }
 
-/// What makes one pool better than another, best first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Score {
-    rank: (i64, i64),
-    waste: i64,
-    count: u32,
-    name: String,
-}
-
-/// How many of the waiting pods a fresh node would take, and what it would leave idle: the sum of the idle parts of CPU
-/// and memory, in millionths.
-fn trial(world: &World, node: &SimNode, rest: &[(usize, Arc<Pod>)]) -> (usize, i64) {
-    let mut node = node.clone();
-    let mut taken = 0;
-    for (count, pod) in rest {
-        let prepared = world.prepare(pod);
-        for _ in 0..*count {
-            if world.check_fresh(&prepared, &node).is_err() {
-                break;
-            }
-            node.hold(pod);
-            taken += 1;
-            if !pod.affinity.anti.is_empty() || !pod.spread.is_empty() {
-                break;
-            }
-        }
-    }
-    let offered = &node.node.allocatable;
-    let idle = |offered: i64, used: i64| {
-        let part = i128::from((offered - used).max(0)) * 1_000_000 / i128::from(offered.max(1));
-        i64::try_from(part).unwrap_or(i64::MAX)
-    };
-    let waste = idle(offered.cpu_milli, node.used.cpu_milli) + idle(offered.memory, node.used.memory);
-    (taken, waste)
-}
-
 /// The same node under another name.
 fn relabelled(node: &Node, name: &str) -> Node {
     let mut node = node.clone();
     name.clone_into(&mut node.name);
     node.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
     node
-}
-
-/// Everything of a pod that scheduling looks at.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct ClassKey<'p> {
-    namespace: &'p str,
-    labels: &'p crate::model::selector::Labels,
-    requests: &'p crate::model::Resources,
-    selector: &'p crate::model::selector::Labels,
-    affinity: &'p crate::model::pod::Affinity,
-    tolerations: &'p [crate::model::pod::Toleration],
-    spread: &'p [crate::model::pod::SpreadConstraint],
-    ports: &'p [crate::model::pod::HostPort],
-    volumes: &'p [crate::model::pod::Volume],
-    priority: (Option<i32>, &'p str),
-    devices: bool,
-}
-
-impl<'p> ClassKey<'p> {
-    fn new(pod: &'p Pod) -> Self {
-        Self {
-            namespace: &pod.namespace,
-            labels: &pod.labels,
-            requests: &pod.requests,
-            selector: &pod.node_selector,
-            affinity: &pod.affinity,
-            tolerations: &pod.tolerations,
-            spread: &pod.spread,
-            ports: &pod.host_ports,
-            volumes: &pod.volumes,
-            priority: (pod.priority, &pod.priority_class),
-            devices: pod.resource_claims,
-        }
-    }
 }

@@ -9,7 +9,7 @@ use crate::model::node::Node;
 use crate::model::pod::{Pod, PodPhase};
 
 /// A node's utilization; `None` where it says nothing of what it offers.
-pub(super) fn of(node: &Node, pods: &[Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
+pub(super) fn of(node: &Node, pods: &[&Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
     let counted = || {
         pods.iter()
             .filter(|pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) && !overdue(pod, now))

@@ -1,5 +1,6 @@
 //! The verdict of each pending pod.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rooms::Full;
@@ -18,12 +19,14 @@ pub(super) enum Spot {
 }
 
 pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
-    // Equal pods that wait next to each other have equal reasons.
-    let mut last: Option<(Arc<Pod>, PodOutcome, Vec<PoolReason>)> = None;
-    let mut verdicts = Vec::new();
+    // Equal pods have equal reasons.
+    let mut known: BTreeMap<usize, (PodOutcome, Vec<PoolReason>)> = BTreeMap::new();
+    let mut verdicts = Vec::with_capacity(packer.pods.len());
+    let names: Vec<Arc<str>> =
+        packer.view.config.pools.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
     for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
         let mut verdict = PodVerdict {
-            pod: waiting.pod.id(),
+            pod: Arc::from(packer.view.ids.get(waiting.id)),
             verdict: PodOutcome::NoPoolFits,
             pool: None,
             node: None,
@@ -32,16 +35,11 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
         };
         match (waiting.settled, *spot) {
             (Some(settled), _) => verdict.verdict = settled,
-            (None, Spot::Node(node)) => place(packer, node, &mut verdict),
+            (None, Spot::Node(node)) => place(packer, node, &names, &mut verdict),
             (None, Spot::None) => {
-                let known = last.take().filter(|(pod, ..)| alike(pod, &waiting.pod));
-                let (outcome, reasons) = match known {
-                    Some((_, outcome, reasons)) => (outcome, reasons),
-                    None => why_nowhere(packer, &waiting.pod),
-                };
-                verdict.verdict = outcome;
-                verdict.reasons.clone_from(&reasons);
-                last = Some((waiting.pod.clone(), outcome, reasons));
+                let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting.pod));
+                verdict.verdict = why.0;
+                verdict.reasons.clone_from(&why.1);
             }
         }
         verdicts.push(verdict);
@@ -49,31 +47,17 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
     verdicts
 }
 
-fn alike(a: &Pod, b: &Pod) -> bool {
-    a.namespace == b.namespace
-        && a.labels == b.labels
-        && a.requests == b.requests
-        && a.node_selector == b.node_selector
-        && a.affinity == b.affinity
-        && a.tolerations == b.tolerations
-        && a.spread == b.spread
-        && a.host_ports == b.host_ports
-        && a.volumes == b.volumes
-}
-
-fn place(packer: &Packer, node: NodeIndex, verdict: &mut PodVerdict) {
+fn place(packer: &Packer, node: NodeIndex, names: &[Arc<str>], verdict: &mut PodVerdict) {
     if let Some(machine) = packer.upcoming.get(&node) {
         verdict.verdict = PodOutcome::UpcomingNode;
-        verdict.machine = Some(machine.clone());
+        verdict.machine = Some(Arc::from(machine.as_str()));
     } else if node < packer.view.existing {
         verdict.verdict = PodOutcome::ExistingNode;
-        verdict.node = Some(packer.view.world.node(node).node.name.clone());
+        verdict.node = Some(Arc::from(packer.view.world.node(node).node.name.as_str()));
     } else {
         verdict.verdict = PodOutcome::NewNode;
-        // New nodes are planned in the order in which they come into the world.
-        let planned = packer.planned.binary_search_by_key(&node, |planned| planned.node);
-        let pool = planned.ok().map(|at| packer.planned[at].pool);
-        verdict.pool = pool.map(|pool| packer.view.config.pools[pool].name.clone());
+        let pool = packer.machine_at(node).map(|machine| packer.planned[machine].pool);
+        verdict.pool = pool.map(|pool| names[pool].clone());
     }
 }
 

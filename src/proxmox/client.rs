@@ -17,6 +17,7 @@ use super::error::{Error, Kind};
 pub(super) use super::lanes::Lane;
 use super::lanes::{Lanes, Sizes};
 use super::transport::{NotSent, Transport};
+use crate::causes::chain;
 use crate::fence::{Fence, Fenced};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
@@ -175,7 +176,8 @@ impl Client {
                     return answer::read(call, &response);
                 }
                 Err(error) if error.is::<NotSent>() => {
-                    let text = format!("no connection to {}: {}", endpoints[at], chain(error.as_ref()));
+                    let why = error.source().map_or_else(|| error.to_string(), chain);
+                    let text = format!("no connection to {}: {why}", endpoints[at]);
                     last = Error::without_answer(call, Kind::HostUnreachable, text);
                 }
                 Err(error) => {
@@ -224,11 +226,6 @@ async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<
 /// Percent-encodes a value, or a part of a path.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub enum Kind {
 
 /// A call that failed.
 #[derive(Clone, Debug, Error)]
-#[error("Proxmox refused {call}: {text}")]
+#[error("{}{call}: {text}", if *status == 0 { "Proxmox did not answer " } else { "Proxmox refused " })]
 pub struct Error {
     /// What can be done about it.
     pub kind: Kind,

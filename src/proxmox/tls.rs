@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha256};
@@ -86,11 +86,15 @@ impl ServerCertVerifier for Pinned {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if Sha256::digest(end_entity.as_ref()).as_slice() == self.digest {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        let seen = Sha256::digest(end_entity.as_ref());
+        if seen.as_slice() == self.digest {
+            return Ok(ServerCertVerified::assertion());
         }
+        let pairs: Vec<String> = seen.iter().map(|byte| format!("{byte:02X}")).collect();
+        Err(rustls::Error::General(format!(
+            "its certificate has the fingerprint {}, not the pinned one",
+            pairs.join(":")
+        )))
     }
 
     fn verify_tls12_signature(

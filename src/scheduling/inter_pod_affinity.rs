@@ -1,16 +1,15 @@
 //! InterPodAffinity: required affinity and anti-affinity of the pod, and the anti-affinity of those that run.
 
-use std::collections::BTreeMap;
-
+use super::crowd::Kind;
 use super::refusal::Refusal;
 use super::selector::labels_match;
-use super::world::{SimNode, World};
-use crate::model::node::Node;
+use super::topology::{Domain, Key};
+use super::world::{NodeIndex, World};
 use crate::model::pod::{Pod, PodAffinityTerm};
-use crate::model::selector::Labels;
 
-/// How many pods stand in each domain, by label key and value.
-type Domains = BTreeMap<String, BTreeMap<String, i64>>;
+/// How many pods stand in each domain, by label key and the domain's number.
+#[derive(Clone, Debug, Default)]
+struct Domains(Vec<(Key, Vec<i64>)>);
 
 /// What the pods of the world mean for one pod.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +17,8 @@ pub(super) struct State {
     affinity: Domains,
     anti: Domains,
     others: Domains,
+    /// Sum over all domains of `affinity`.
+    followed: i64,
     matches_itself: bool,
 }
 
@@ -27,86 +28,117 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         matches_itself: !wanted.pods.is_empty() && matches_all(&wanted.pods, pod, pod, world),
         ..State::default()
     };
-    if wanted.pods.is_empty() && wanted.anti.is_empty() {
-        for node in world.nodes_with_anti_affinity() {
-            for other in node.pods.iter().filter(|other| !other.affinity.anti.is_empty()) {
-                state.count_others(pod, other, node, world, 1);
-            }
-        }
-        return state;
+    for term in &wanted.pods {
+        state.affinity.entry(&term.topology_key, world);
     }
-    for node in world.nodes() {
-        for other in &node.pods {
-            state.count(pod, other, node, world, 1);
-        }
+    let asks = !wanted.pods.is_empty() || !wanted.anti.is_empty();
+    let mut count = |kind: &Kind| {
+        state.count_all(pod, &kind.pod, &|| kind.at.iter().map(|(node, count)| (*node, *count)), world);
+    };
+    if asks {
+        world.crowd().kinds().for_each(&mut count);
+    } else if world.has_anti_affinity() {
+        world.crowd().repellers().for_each(&mut count);
     }
     state
 }
 
 impl State {
-    /// Counts a pod in (or out, with `by` −1) that was placed on `node`.
-    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: &SimNode, world: &World, by: i64) {
+    /// Counts pods like `other` in (or out, with a negative number) that were placed on `node`.
+    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: NodeIndex, world: &World, by: i64) {
+        self.count_all(pod, other, &|| std::iter::once((node, by)), world);
+    }
+
+    fn count_all<I: Iterator<Item = (NodeIndex, i64)>>(
+        &mut self,
+        pod: &Pod,
+        other: &Pod,
+        at: &impl Fn() -> I,
+        world: &World,
+    ) {
         let wanted = &pod.affinity;
         if !wanted.pods.is_empty() && matches_all(&wanted.pods, pod, other, world) {
             for term in &wanted.pods {
-                add(&mut self.affinity, term, &node.node, by);
+                self.followed += self.affinity.add(&term.topology_key, at(), world);
             }
         }
         for term in wanted.anti.iter().filter(|term| matches(term, pod, other, world)) {
-            add(&mut self.anti, term, &node.node, by);
+            self.anti.add(&term.topology_key, at(), world);
         }
-        self.count_others(pod, other, node, world, by);
+        for term in other.affinity.anti.iter().filter(|term| matches(term, other, pod, world)) {
+            self.others.add(&term.topology_key, at(), world);
+        }
     }
 
-    fn count_others(&mut self, pod: &Pod, other: &Pod, node: &SimNode, world: &World, by: i64) {
-        for term in other.affinity.anti.iter().filter(|term| matches(term, other, pod, world)) {
-            add(&mut self.others, term, &node.node, by);
-        }
+    /// Whether there is anything to check.
+    pub(super) fn speaks(&self) -> bool {
+        [&self.affinity, &self.anti, &self.others].iter().any(|domains| !domains.0.is_empty())
     }
 
     /// Whether no running pod's anti-affinity speaks of the pod.
     pub(super) fn repels_nobody(&self) -> bool {
-        self.others.is_empty()
+        self.others.0.is_empty()
     }
 
-    pub(super) fn check(&self, pod: &Pod, node: &Node) -> Result<(), Refusal> {
-        let wanted = &pod.affinity;
-        if !wanted.pods.is_empty() && !self.affinity_holds(&wanted.pods, &node.labels) {
+    /// Checks a node whose domains `domain` tells.
+    pub(super) fn check(&self, domain: &impl Fn(&Key) -> Domain) -> Result<(), Refusal> {
+        if !self.affinity_holds(domain) {
             return Err(Refusal::Affinity);
         }
-        if wanted.anti.iter().any(|term| occupied(&self.anti, &term.topology_key, &node.labels)) {
+        if self.anti.0.iter().any(|one| occupied(one, domain)) {
             return Err(Refusal::AntiAffinity);
         }
-        let blocked = self.others.keys().any(|key| occupied(&self.others, key, &node.labels));
-        if blocked { Err(Refusal::OthersAntiAffinity) } else { Ok(()) }
+        if self.others.0.iter().any(|one| occupied(one, domain)) {
+            return Err(Refusal::OthersAntiAffinity);
+        }
+        Ok(())
     }
 
     /// Every term needs its label and a matching pod in the domain; the first pod of a group that matches its own terms
     /// may go anywhere with the labels.
-    fn affinity_holds(&self, terms: &[PodAffinityTerm], labels: &Labels) -> bool {
-        if !terms.iter().all(|term| labels.contains_key(&term.topology_key)) {
-            return false;
-        }
-        let nobody = self.affinity.values().flat_map(BTreeMap::values).all(|count| *count <= 0);
-        terms.iter().all(|term| occupied(&self.affinity, &term.topology_key, labels))
-            || (nobody && self.matches_itself)
+    fn affinity_holds(&self, domain: &impl Fn(&Key) -> Domain) -> bool {
+        let terms = &self.affinity.0;
+        terms.iter().all(|one| occupied(one, domain))
+            || (self.followed <= 0
+                && self.matches_itself
+                && terms.iter().all(|(key, _)| domain(key) != Domain::Nowhere))
     }
 }
 
-fn add(domains: &mut Domains, term: &PodAffinityTerm, node: &Node, by: i64) {
-    if let Some(value) = node.labels.get(&term.topology_key) {
-        if !domains.contains_key(&term.topology_key) {
-            domains.insert(term.topology_key.clone(), BTreeMap::new());
+impl Domains {
+    /// Counts pods on these nodes in; returns how many were counted.
+    fn add(&mut self, key: &str, at: impl Iterator<Item = (NodeIndex, i64)>, world: &World) -> i64 {
+        let (key, counts) = self.entry(key, world);
+        let mut sum = 0;
+        for (node, by) in at {
+            if let Domain::Known(number) = world.domain(key, node) {
+                if counts.len() <= number {
+                    counts.resize(number + 1, 0);
+                }
+                counts[number] += by;
+                sum += by;
+            }
         }
-        if let Some(counts) = domains.get_mut(&term.topology_key) {
-            *counts.entry(value.clone()).or_default() += by;
-        }
+        sum
+    }
+
+    fn entry(&mut self, key: &str, world: &World) -> &mut (Key, Vec<i64>) {
+        let at = self.0.iter().position(|(one, _)| one.name == key).unwrap_or_else(|| {
+            self.0.push((world.key(key), Vec::new()));
+            self.0.len() - 1
+        });
+        &mut self.0[at]
     }
 }
 
-fn occupied(domains: &Domains, key: &str, labels: &Labels) -> bool {
-    let Some(value) = labels.get(key) else { return false };
-    domains.get(key).and_then(|counts| counts.get(value)).is_some_and(|count| *count > 0)
+fn occupied((key, counts): &(Key, Vec<i64>), domain: &impl Fn(&Key) -> Domain) -> bool {
+    matches!(domain(key), Domain::Known(number) if counts.get(number).is_some_and(|count| *count > 0))
+}
+
+/// Whether required anti-affinity of `owner`, over this key or any, speaks of `other`.
+pub(super) fn repels(owner: &Pod, other: &Pod, key: Option<&str>, world: &World) -> bool {
+    let mut terms = owner.affinity.anti.iter();
+    terms.any(|term| key.is_none_or(|key| term.topology_key == key) && matches(term, owner, other, world))
 }
 
 fn matches_all(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, world: &World) -> bool {

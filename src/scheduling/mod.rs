@@ -4,6 +4,7 @@
 //! it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many nodes as needed
 //! ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 (`pkg/scheduler/framework/plugins`).
 
+mod crowd;
 mod explain;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -15,6 +16,7 @@ mod pod_topology_spread;
 mod refusal;
 pub mod selector;
 mod taint_toleration;
+mod topology;
 mod volume_binding;
 mod volume_restrictions;
 mod volume_zone;
@@ -23,4 +25,4 @@ mod world;
 pub use explain::{Explanation, NodeAnswer, explain};
 pub use refusal::Refusal;
 pub use taint_toleration::tolerates_all;
-pub use world::{NodeIndex, Prepared, SimNode, World};
+pub use world::{NodeIndex, Prepared, SimNode, World, volume_matters};

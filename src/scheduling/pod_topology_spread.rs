@@ -8,7 +8,8 @@ use super::node_affinity;
 use super::refusal::Refusal;
 use super::selector::labels_match;
 use super::taint_toleration::tolerates_all;
-use super::world::SimNode;
+use super::topology::{Domain, Key};
+use super::world::{NodeIndex, SimNode, World};
 use crate::model::pod::{Pod, SpreadConstraint};
 use crate::model::selector::{LabelSelector, Operator, Requirement};
 
@@ -20,40 +21,83 @@ pub(super) struct State {
 
 #[derive(Clone, Debug)]
 struct Counted {
-    key: String,
+    key: Key,
     max_skew: i64,
     min_domains: usize,
     selector: Option<LabelSelector>,
     matches_itself: bool,
     honor_affinity: bool,
     honor_taints: bool,
-    domains: BTreeMap<String, i64>,
+    /// By the domain's number; `None` where no node of the domain counts for the pod.
+    domains: Vec<Option<i64>>,
     /// How many domains have each count: the smallest key is the global minimum.
     levels: BTreeMap<i64, usize>,
+    /// How many domains count.
+    known: usize,
 }
 
 impl Counted {
-    fn bump(&mut self, domain: &str, by: i64) {
-        let before = self.domains.get(domain).copied();
-        let after = before.unwrap_or(0) + by;
-        if let Some(before) = before {
-            if let Some(domains) = self.levels.get_mut(&before) {
-                *domains -= 1;
-                if *domains == 0 {
-                    self.levels.remove(&before);
+    fn new(pod: &Pod, constraint: &SpreadConstraint, world: &World) -> Self {
+        let mut selector = constraint.selector.clone();
+        if let Some(selector) = &mut selector {
+            for key in &constraint.match_label_keys {
+                if let Some(value) = pod.labels.get(key) {
+                    let values = vec![value.clone()];
+                    selector.requirements.push(Requirement {
+                        key: key.clone(),
+                        operator: Operator::In,
+                        values,
+                    });
                 }
             }
-            if let Some(count) = self.domains.get_mut(domain) {
-                *count = after;
+        }
+        Self {
+            key: world.key(&constraint.topology_key),
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: usize::try_from(constraint.min_domains).unwrap_or(1),
+            matches_itself: selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels)),
+            selector,
+            honor_affinity: constraint.honor_node_affinity,
+            honor_taints: constraint.honor_node_taints,
+            domains: Vec::new(),
+            levels: BTreeMap::new(),
+            known: 0,
+        }
+    }
+
+    /// Makes a domain known and counts pods in it; the levels are not touched.
+    fn add(&mut self, domain: usize, by: i64) -> (Option<i64>, i64) {
+        if self.domains.len() <= domain {
+            self.domains.resize(domain + 1, None);
+        }
+        let before = self.domains[domain];
+        let after = before.unwrap_or(0) + by;
+        self.domains[domain] = Some(after);
+        self.known += usize::from(before.is_none());
+        (before, after)
+    }
+
+    fn bump(&mut self, domain: usize, by: i64) {
+        let (before, after) = self.add(domain, by);
+        if let Some(before) = before
+            && let Some(domains) = self.levels.get_mut(&before)
+        {
+            *domains -= 1;
+            if *domains == 0 {
+                self.levels.remove(&before);
             }
-        } else {
-            self.domains.insert(domain.to_owned(), after);
         }
         *self.levels.entry(after).or_default() += 1;
     }
 
+    fn level(&mut self) {
+        for count in self.domains.iter().flatten() {
+            *self.levels.entry(*count).or_default() += 1;
+        }
+    }
+
     fn least(&self) -> i64 {
-        let enough = self.domains.len() >= self.min_domains;
+        let enough = self.known >= self.min_domains;
         self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
     }
 
@@ -72,74 +116,74 @@ impl Counted {
     }
 }
 
-pub(super) fn prepare(pod: &Pod, nodes: &[SimNode]) -> State {
-    let hard: Vec<_> = pod.spread.iter().filter(|one| one.hard).collect();
-    let mut state = State { constraints: hard.iter().map(|one| counted(pod, one)).collect() };
+pub(super) fn prepare(pod: &Pod, world: &World) -> State {
+    let hard = pod.spread.iter().filter(|one| one.hard);
+    let mut state = State { constraints: hard.map(|one| Counted::new(pod, one, world)).collect() };
     if state.constraints.is_empty() {
         return state;
     }
-    for node in nodes.iter().filter(|node| node.counts_for_spread) {
-        state.add_node(pod, node);
+    let counted: Vec<bool> = (0..world.nodes().len()).map(|at| state.counts(at, world)).collect();
+    for one in &mut state.constraints {
+        let domain_of = |at: NodeIndex| match world.domain(&one.key, at) {
+            Domain::Known(domain) if counted[at] && one.counts_on(pod, world.node(at)) => Some(domain),
+            _ => None,
+        };
+        let domains: Vec<Option<usize>> = (0..counted.len()).map(domain_of).collect();
+        for domain in domains.iter().flatten() {
+            one.add(*domain, 0);
+        }
+        for kind in world.crowd().kinds() {
+            if !one.matches(pod, &kind.pod) {
+                continue;
+            }
+            for (&at, &count) in &kind.at {
+                if let Some(domain) = domains[at] {
+                    one.add(domain, count);
+                }
+            }
+        }
+        one.level();
     }
     state
 }
 
-fn counted(pod: &Pod, constraint: &SpreadConstraint) -> Counted {
-    let mut selector = constraint.selector.clone();
-    if let Some(selector) = &mut selector {
-        for key in &constraint.match_label_keys {
-            if let Some(value) = pod.labels.get(key) {
-                let values = vec![value.clone()];
-                selector.requirements.push(Requirement { key: key.clone(), operator: Operator::In, values });
-            }
-        }
-    }
-    Counted {
-        key: constraint.topology_key.clone(),
-        max_skew: i64::from(constraint.max_skew),
-        min_domains: usize::try_from(constraint.min_domains).unwrap_or(1),
-        matches_itself: selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels)),
-        selector,
-        honor_affinity: constraint.honor_node_affinity,
-        honor_taints: constraint.honor_node_taints,
-        domains: BTreeMap::new(),
-        levels: BTreeMap::new(),
-    }
-}
-
 impl State {
-    /// Counts a node and its pods in.
-    pub(super) fn add_node(&mut self, pod: &Pod, node: &SimNode) {
-        let labels = &node.node.labels;
-        if !self.constraints.iter().all(|one| labels.contains_key(&one.key)) {
-            return;
-        }
-        for one in &mut self.constraints {
-            if !one.counts_on(pod, node) {
-                continue;
-            }
-            let matching = node.pods.iter().filter(|other| one.matches(pod, other)).count();
-            let count = i64::try_from(matching).unwrap_or(i64::MAX);
-            if let Some(domain) = labels.get(&one.key) {
-                one.bump(domain, count);
-            }
+    /// Whether the node has the labels of all constraints.
+    fn counts(&self, at: NodeIndex, world: &World) -> bool {
+        world.node(at).counts_for_spread
+            && self.constraints.iter().all(|one| world.domain(&one.key, at) != Domain::Nowhere)
+    }
+
+    /// Counts a node without pods in.
+    pub(super) fn add_node(&mut self, pod: &Pod, at: NodeIndex, world: &World) {
+        for (one, domain) in self.counted_on(pod, at, world) {
+            one.bump(domain, 0);
         }
     }
 
-    /// Counts a pod in (or out, with `by` −1) that was placed on a node which is already counted.
-    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, node: &SimNode, by: i64) {
-        let labels = &node.node.labels;
-        if !self.constraints.iter().all(|one| labels.contains_key(&one.key)) {
-            return;
-        }
-        for one in &mut self.constraints {
-            if !one.matches(pod, other) || !one.counts_on(pod, node) {
-                continue;
-            }
-            if let Some(domain) = labels.get(&one.key) {
+    /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already counted.
+    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, world: &World, by: i64) {
+        for (one, domain) in self.counted_on(pod, at, world) {
+            if one.matches(pod, other) {
                 one.bump(domain, by);
             }
         }
+    }
+
+    /// The constraints for which a node counts, with its domains.
+    fn counted_on(
+        &mut self,
+        pod: &Pod,
+        at: NodeIndex,
+        world: &World,
+    ) -> impl Iterator<Item = (&mut Counted, usize)> {
+        let counts = self.counts(at, world);
+        self.constraints.iter_mut().filter(move |_| counts).filter_map(move |one| {
+            match world.domain(&one.key, at) {
+                Domain::Known(domain) if one.counts_on(pod, world.node(at)) => Some((one, domain)),
+                _ => None,
+            }
+        })
     }
 
     /// Whether there is nothing to check.
@@ -147,17 +191,24 @@ impl State {
         self.constraints.is_empty()
     }
 
-    /// Checks a node; a domain that is not known yet (a fresh node's) holds nothing.
-    pub(super) fn check(&self, pod: &Pod, node: &SimNode, fresh: bool) -> Result<(), Refusal> {
+    /// Checks a node whose domains `domain` tells; a domain that is not known yet (a fresh node's) holds nothing.
+    pub(super) fn check(
+        &self,
+        pod: &Pod,
+        node: &SimNode,
+        fresh: bool,
+        domain: &impl Fn(&Key) -> Domain,
+    ) -> Result<(), Refusal> {
         for one in &self.constraints {
-            let Some(domain) = node.node.labels.get(&one.key) else {
-                return Err(Refusal::SpreadLabel(one.key.clone()));
+            let known = match domain(&one.key) {
+                Domain::Nowhere => return Err(Refusal::SpreadLabel(one.key.name.clone())),
+                Domain::New => None,
+                Domain::Known(domain) => one.domains.get(domain).copied().flatten(),
             };
-            let opens = fresh && !one.domains.contains_key(domain) && one.counts_on(pod, node);
+            let opens = fresh && known.is_none() && one.counts_on(pod, node);
             let least = if opens { 0 } else { one.least() };
-            let here = one.domains.get(domain).copied().unwrap_or(0);
-            if here + i64::from(one.matches_itself) - least > one.max_skew {
-                return Err(Refusal::Spread(one.key.clone()));
+            if known.unwrap_or(0) + i64::from(one.matches_itself) - least > one.max_skew {
+                return Err(Refusal::Spread(one.key.name.clone()));
             }
         }
         Ok(())

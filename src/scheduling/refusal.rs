@@ -101,6 +101,11 @@ impl Refusal {
         }
     }
 
+    /// Whether a node that refuses for this reason goes on refusing pods that are equal while the world only fills up.
+    pub fn lasts(&self) -> bool {
+        !matches!(self, Self::Spread(_) | Self::Affinity)
+    }
+
     /// The reason's name in a plan.
     pub fn reason(&self) -> &'static str {
         match self {

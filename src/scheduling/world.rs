@@ -1,9 +1,11 @@
 //! A cluster that can be changed in thought.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
+use super::crowd::Crowd;
 use super::refusal::Refusal;
+use super::topology::{Domain, Key, Topologies};
 use super::{
     inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable,
     node_volume_limits, pod_topology_spread, taint_toleration, volume_binding, volume_restrictions,
@@ -11,10 +13,13 @@ use super::{
 };
 use crate::model::Snapshot;
 use crate::model::node::Node;
-use crate::model::pod::{HostPort, Pod, PodPhase};
+use crate::model::pod::{HostPort, Pod, PodPhase, Volume, VolumeSource};
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
 use crate::model::workload::{CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim};
+
+/// The label that makes every node a domain.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A node's place in its world; stays valid while the world lives.
 pub type NodeIndex = usize;
@@ -34,8 +39,10 @@ pub struct Volumes {
 pub struct SimNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its pods.
+    /// Its pods, but for the copies.
     pub pods: Vec<Arc<Pod>>,
+    /// Pods that were placed as so many equal ones; they cannot be taken off again.
+    pub copies: Vec<(Arc<Pod>, i64)>,
     /// What they request in sum.
     pub used: Resources,
     pub(super) ports: Vec<HostPort>,
@@ -48,11 +55,24 @@ pub struct SimNode {
 #[derive(Clone, Debug)]
 pub struct World {
     nodes: Vec<SimNode>,
+    /// What is free on each node, close together: most nodes are ruled out by it.
+    free: Vec<Free>,
     namespaces: Arc<BTreeMap<String, Labels>>,
     volumes: Arc<Volumes>,
-    /// Nodes that have (or had) pods with required anti-affinity.
-    anti: BTreeSet<NodeIndex>,
-    claims_in_use: BTreeMap<(String, String), u32>,
+    topologies: Topologies,
+    /// Counted once somebody asks, and kept up from then on.
+    crowd: OnceLock<Crowd>,
+    /// How many pods with required anti-affinity there are.
+    anti: i64,
+    claims_in_use: BTreeMap<(String, String), i64>,
+}
+
+/// What is free of what every pod asks for.
+#[derive(Clone, Copy, Debug)]
+struct Free {
+    cpu_milli: i64,
+    memory: i64,
+    pods: i64,
 }
 
 /// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
@@ -62,6 +82,9 @@ pub struct Prepared {
     pod: Arc<Pod>,
     spread: pod_topology_spread::State,
     affinity: inter_pod_affinity::State,
+    /// Spread or affinity has a say.
+    social: bool,
+    volumes_matter: bool,
     binding: volume_binding::State,
     volumes_refused: Option<Refusal>,
 }
@@ -69,35 +92,11 @@ pub struct Prepared {
 impl World {
     /// The cluster of a snapshot: its nodes in their order, each with the pods bound to it. Finished pods count nowhere.
     pub fn new(snapshot: &Snapshot) -> Self {
-        let volumes = Volumes {
-            claims: snapshot
-                .claims
-                .iter()
-                .map(|claim| ((claim.namespace.clone(), claim.name.clone()), claim.clone()))
-                .collect(),
-            persistent: snapshot.volumes.iter().map(|volume| (volume.name.clone(), volume.clone())).collect(),
-            classes: snapshot
-                .storage_classes
-                .iter()
-                .map(|class| (class.name.clone(), class.clone()))
-                .collect(),
-            csi_nodes: snapshot.csi_nodes.iter().map(|csi| (csi.name.clone(), csi.clone())).collect(),
-            attachments: snapshot.attachments.clone(),
-        };
-        let namespaces =
-            snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect();
-        let mut world = Self {
-            nodes: Vec::with_capacity(snapshot.nodes.len()),
-            namespaces: Arc::new(namespaces),
-            volumes: Arc::new(volumes),
-            anti: BTreeSet::new(),
-            claims_in_use: BTreeMap::new(),
-        };
-        let mut index = BTreeMap::new();
-        for node in &snapshot.nodes {
-            index.insert(node.name.as_str(), world.add_node(node.clone()));
-        }
+        let mut world = Self::without_pods(snapshot);
+        let index: BTreeMap<&str, NodeIndex> =
+            snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
         for pod in &snapshot.pods {
+            world.announce(pod);
             if matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) {
                 continue;
             }
@@ -106,6 +105,35 @@ impl World {
             }
         }
         world
+    }
+
+    /// The cluster of a snapshot: its nodes in their order, without any pod.
+    pub fn without_pods(snapshot: &Snapshot) -> Self {
+        let mut world = Self {
+            nodes: Vec::with_capacity(snapshot.nodes.len()),
+            free: Vec::with_capacity(snapshot.nodes.len()),
+            namespaces: Arc::new(
+                snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect(),
+            ),
+            volumes: Arc::new(Volumes::new(snapshot)),
+            topologies: Topologies::default(),
+            crowd: OnceLock::new(),
+            anti: 0,
+            claims_in_use: BTreeMap::new(),
+        };
+        for node in &snapshot.nodes {
+            world.add_node(node.clone());
+        }
+        world
+    }
+
+    /// Says that a pod like this one will be prepared or placed, so that the domains that it speaks of are kept.
+    pub fn announce(&mut self, pod: &Pod) {
+        let affinity = pod.affinity.pods.iter().chain(&pod.affinity.anti).map(|term| &term.topology_key);
+        let spread = pod.spread.iter().filter(|one| one.hard).map(|one| &one.topology_key);
+        for key in affinity.chain(spread) {
+            self.topologies.announce(key, &self.nodes);
+        }
     }
 
     /// All nodes, ghosts included.
@@ -131,13 +159,51 @@ impl World {
         self.namespaces.get(name).unwrap_or(&NONE)
     }
 
-    pub(super) fn nodes_with_anti_affinity(&self) -> impl Iterator<Item = &SimNode> {
-        self.anti.iter().map(|&index| &self.nodes[index])
+    /// Whether any pod has required anti-affinity.
+    pub(super) fn has_anti_affinity(&self) -> bool {
+        self.anti > 0
+    }
+
+    pub(super) fn crowd(&self) -> &Crowd {
+        self.crowd.get_or_init(|| Crowd::new(&self.nodes))
+    }
+
+    /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names alone are alike
+    /// for every pod.
+    pub fn tells_hosts_apart(&self) -> bool {
+        self.topologies.knows(HOSTNAME)
+    }
+
+    /// Whether nothing but a node's labels, taints and free resources decides where the pod may go, so that equal nodes take
+    /// equal sets of such pods.
+    pub fn is_plain(&self, pod: &Pod) -> bool {
+        pod.affinity.pods.is_empty()
+            && pod.affinity.anti.is_empty()
+            && pod.host_ports.is_empty()
+            && pod.spread.iter().all(|one| !one.hard)
+            && !pod.volumes.iter().any(volume_matters)
+            && (!self.has_anti_affinity() || !self.crowd().repels(pod, self))
+    }
+
+    /// How many pods with these requests the node has room for.
+    pub fn room_for(&self, requests: &Resources, node: NodeIndex) -> i64 {
+        self.nodes[node].free().copies(requests)
+    }
+
+    pub(super) fn key(&self, name: &str) -> Key {
+        self.topologies.key(name)
+    }
+
+    pub(super) fn domain(&self, key: &Key, node: NodeIndex) -> Domain {
+        self.topologies.of(key, node, &self.nodes)
     }
 
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
-        self.nodes.push(SimNode::empty(node));
+        self.topologies.add_node(&node.labels);
+        let sim = SimNode::empty(node);
+        self.free.push(Free::of(&sim));
+        self.nodes.push(sim);
         self.nodes.len() - 1
     }
 
@@ -160,16 +226,14 @@ impl World {
 
     /// Places a pod without checking it.
     pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
-        let sim = &mut self.nodes[node];
-        sim.used.add(&pod.requests);
-        sim.ports.extend(pod.host_ports.iter().cloned());
-        sim.pods.push(pod.clone());
-        if !pod.affinity.anti.is_empty() {
-            self.anti.insert(node);
-        }
-        for claim in volume_restrictions::claims(pod) {
-            *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += 1;
-        }
+        self.nodes[node].hold(pod);
+        self.count(pod, node, 1);
+    }
+
+    /// Places so many pods like this one without checking them. They cannot be removed again.
+    pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
+        self.nodes[node].hold_copies(pod, count);
+        self.count(pod, node, count);
     }
 
     /// Takes a pod off a node; nothing happens where it is not there.
@@ -183,19 +247,32 @@ impl World {
                 sim.ports.remove(at);
             }
         }
+        self.count(pod, node, -1);
+    }
+
+    fn count(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
+        self.free[node] = Free::of(&self.nodes[node]);
+        if !pod.affinity.anti.is_empty() {
+            self.anti += by;
+        }
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.add(pod, node, by);
+        }
         for claim in volume_restrictions::claims(pod) {
-            if let Some(users) = self.claims_in_use.get_mut(&(pod.namespace.clone(), claim.to_owned())) {
-                *users = users.saturating_sub(1);
-            }
+            *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += by;
         }
     }
 
     /// Prepares a pod: what the whole world means for it.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
+        let spread = pod_topology_spread::prepare(pod, self);
+        let affinity = inter_pod_affinity::prepare(pod, self);
         Prepared {
             pod: pod.clone(),
-            spread: pod_topology_spread::prepare(pod, &self.nodes),
-            affinity: inter_pod_affinity::prepare(pod, self),
+            social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
+            spread,
+            affinity,
+            volumes_matter: pod.volumes.iter().any(volume_matters),
             binding: volume_binding::prepare(pod, &self.volumes),
             volumes_refused: volume_restrictions::prepare(pod, self),
         }
@@ -203,15 +280,53 @@ impl World {
 
     /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
-        self.check_node(prepared, &self.nodes[node], false)
+        let sim = &self.nodes[node];
+        self.check_alone(prepared, sim)?;
+        if prepared.social {
+            let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
+            prepared.spread.check(&prepared.pod, sim, false, &domain)?;
+            prepared.affinity.check(&domain)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
+    pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
+    }
+
+    /// Whether the node is open and takes the pod. Says no quickly where there is no room.
+    pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.has_room(prepared, node) && self.check(prepared, node).is_ok()
     }
 
     /// The same for a node that is not in the world yet, as if it were.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
-        self.check_node(prepared, node, true)
+        self.check_alone(prepared, node)?;
+        if prepared.social {
+            let domain = |key: &Key| self.topologies.of_labels(key, &node.node.labels, &self.nodes);
+            prepared.spread.check(&prepared.pod, node, true, &domain)?;
+            prepared.affinity.check(&domain)?;
+        }
+        Ok(())
     }
 
-    fn check_node(&self, prepared: &Prepared, sim: &SimNode, fresh: bool) -> Result<(), Refusal> {
+    /// Whether the pod accepts the node's taints and labels, whatever room it has.
+    pub fn accepts(pod: &Pod, node: &Node) -> bool {
+        !pod.resource_claims
+            && node_unschedulable::check(pod, node).is_ok()
+            && taint_toleration::check(pod, node).is_ok()
+            && node_affinity::check(pod, node).is_ok()
+    }
+
+    /// Whether required anti-affinity over host names keeps the two off the same node.
+    pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
+        let host = Some(HOSTNAME);
+        inter_pod_affinity::repels(a, b, host, self) || inter_pod_affinity::repels(b, a, host, self)
+    }
+
+    /// The filters that look at nothing but the node.
+    fn check_alone(&self, prepared: &Prepared, sim: &SimNode) -> Result<(), Refusal> {
         let pod = prepared.pod.as_ref();
         if pod.resource_claims {
             return Err(Refusal::DynamicResources);
@@ -221,44 +336,90 @@ impl World {
         node_affinity::check(pod, &sim.node)?;
         node_ports::check(pod, &sim.ports)?;
         node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used)?;
-        if !pod.volumes.is_empty() {
+        if prepared.volumes_matter {
             let others = sim.pods.iter().map(AsRef::as_ref);
             volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others.clone())?;
             node_volume_limits::check(pod, &sim.node.name, others, &self.volumes)?;
             volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
             volume_zone::check(pod, &sim.node, &self.volumes)?;
         }
-        prepared.spread.check(pod, sim, fresh)?;
-        prepared.affinity.check(pod, &sim.node)
+        Ok(())
     }
 
-    /// Places a pod like the prepared one (same labels, affinity, namespace), and tells the preparation of it.
+    /// Places a pod and tells the preparation of it.
     pub fn place_prepared(&mut self, prepared: &mut Prepared, pod: &Arc<Pod>, node: NodeIndex) {
         self.place(pod, node);
         self.tell(prepared, pod, node, 1);
+    }
+
+    /// Places so many pods like this one, and tells the preparation of them. They cannot be removed again.
+    pub fn place_copies_prepared(
+        &mut self,
+        prepared: &mut Prepared,
+        pod: &Arc<Pod>,
+        count: i64,
+        node: NodeIndex,
+    ) {
+        self.place_copies(pod, count, node);
+        self.tell(prepared, pod, node, count);
     }
 
     /// Adds a node and tells the preparation of it.
     pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
         let index = self.add_node(node);
         if !prepared.spread.is_empty() {
-            prepared.spread.add_node(&prepared.pod, &self.nodes[index]);
+            prepared.spread.add_node(&prepared.pod, index, self);
         }
         index
     }
 
-    /// Tells a preparation that a pod came to (`by` 1) or left (`by` −1) a node.
+    /// Tells a preparation that so many pods like `other` came to (or, with a negative number, left) a node.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
-        let sim = &self.nodes[node];
-        if !prepared.spread.is_empty() && sim.counts_for_spread {
-            prepared.spread.count(&prepared.pod, other, sim, by);
+        if !prepared.spread.is_empty() {
+            prepared.spread.count(&prepared.pod, other, node, self, by);
         }
         let pod = &prepared.pod;
         if !pod.affinity.pods.is_empty() || !pod.affinity.anti.is_empty() || !other.affinity.anti.is_empty() {
-            prepared.affinity.count(pod, other, sim, self, by);
+            prepared.affinity.count(pod, other, node, self, by);
+            prepared.social = true;
         }
-        if !pod.volumes.is_empty() {
+        if prepared.volumes_matter {
             prepared.volumes_refused = volume_restrictions::prepare(pod, self);
+        }
+    }
+}
+
+/// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
+pub fn volume_matters(volume: &Volume) -> bool {
+    matches!(volume.source, VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. })
+}
+
+impl Free {
+    fn of(sim: &SimNode) -> Self {
+        let offered = &sim.node.allocatable;
+        Self {
+            cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
+            memory: offered.memory - sim.used.memory,
+            pods: offered.pods - sim.used.pods,
+        }
+    }
+
+    fn holds(self, wanted: &Resources) -> bool {
+        (wanted.cpu_milli == 0 || wanted.cpu_milli <= self.cpu_milli)
+            && (wanted.memory == 0 || wanted.memory <= self.memory)
+            && self.pods > 0
+    }
+}
+
+impl Volumes {
+    fn new(snapshot: &Snapshot) -> Self {
+        let claim = |claim: &Arc<VolumeClaim>| ((claim.namespace.clone(), claim.name.clone()), claim.clone());
+        Self {
+            claims: snapshot.claims.iter().map(claim).collect(),
+            persistent: snapshot.volumes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
+            classes: snapshot.storage_classes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
+            csi_nodes: snapshot.csi_nodes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
+            attachments: snapshot.attachments.clone(),
         }
     }
 }
@@ -269,11 +430,28 @@ impl SimNode {
         Self {
             node,
             pods: Vec::new(),
+            copies: Vec::new(),
             used: Resources::default(),
             ports: Vec::new(),
             open: true,
             counts_for_spread: true,
         }
+    }
+
+    /// What it offers and nobody has requested.
+    pub fn free(&self) -> Resources {
+        let mut free = self.node.allocatable.clone();
+        free.subtract(&self.used);
+        free
+    }
+
+    /// Places so many pods like this one, as [`World::place_copies`] does.
+    pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
+        self.used.add_times(&pod.requests, count);
+        for _ in 0..count {
+            self.ports.extend(pod.host_ports.iter().cloned());
+        }
+        self.copies.push((pod.clone(), count));
     }
 
     /// Places a pod without checking it, on a node that is in no world.
@@ -300,7 +478,7 @@ impl Prepared {
     pub fn is_plain(&self) -> bool {
         self.refusals_last()
             && self.pod.affinity.anti.is_empty()
-            && self.pod.volumes.is_empty()
+            && !self.volumes_matter
             && self.affinity.repels_nobody()
     }
 }

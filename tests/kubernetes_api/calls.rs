@@ -35,6 +35,7 @@ fn record(id: &str) -> Record {
         token_id: None,
         node_uid: None,
         cordoned: false,
+        clone_in_doubt: false,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
         pods: vec![],
     }

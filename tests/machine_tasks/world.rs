@@ -171,6 +171,7 @@ impl World {
             token_id: None,
             node_uid: None,
             cordoned: false,
+            clone_in_doubt: false,
             entered: BTreeMap::new(),
             pods: Vec::new(),
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use world::kubernetes::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -89,31 +90,33 @@ async fn a_budget_that_closes_during_the_drain_is_waited_for() {
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     stage.deploy("small", 2, "200m", "256Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
-    let budget = |least: u32| {
-        json!({
-            "kind": "PodDisruptionBudget",
-            "metadata": { "name": "small", "namespace": "default" },
-            "spec": { "minAvailable": least, "selector": { "matchLabels": { "app": "small" } } },
-        })
-    };
-    stage.kube.apply(&budget(1)).unwrap();
+    // Nothing forbade the evictions when the drain was decided on; now every one is refused for a while.
+    let refusal = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "TooManyRequests",
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.", "code": 429,
+        "details": { "causes": [{ "reason": "DisruptionBudget", "message": "needs 2 healthy pods and has 2 currently" }] },
+    });
+    stage.kube.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/api/v1/namespaces/default/pods/*/eviction".to_owned(),
+        times: 10,
+        effect: Effect::Answer { status: 429, body: refusal },
+    });
     stage.kube.scale("default", "big", 1);
-    stage
-        .until("a node is drained", UNNEEDED + SOON, |stage| {
-            stage.kube.list("Node").iter().any(|node| node["spec"]["unschedulable"] == true)
-        })
-        .await;
-    stage.kube.set_pods_never_ready(true);
-    stage
-        .throughout("at least one small pod is ready", Duration::from_mins(5), |stage| {
-            stage
-                .kube
-                .list("Pod")
-                .iter()
-                .any(|pod| pod["metadata"]["labels"]["app"] == "small" && crate::stage::is_ready(pod))
-        })
-        .await;
-    stage.kube.set_pods_never_ready(false);
+    let refused = |stage: &Stage| {
+        stage
+            .kube
+            .calls()
+            .iter()
+            .filter(|call| call.path.ends_with("/eviction") && call.status == 429)
+            .count()
+    };
+    stage.until("evictions are refused", UNNEEDED + SOON, |stage| refused(stage) >= 3).await;
+    assert_eq!((stage.running_pods(), stage.vms(9100..=9109).len()), (3, 2));
+    stage.until("one node is left", Duration::from_mins(15), |stage| stage.vms(9100..=9109).len() == 1).await;
+    stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    let evictions = stage.kube.calls().iter().filter(|call| call.path.ends_with("/eviction")).count();
+    assert!(evictions < 20, "{evictions}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -203,3 +203,32 @@ async fn a_pool_whose_only_template_is_on_a_host_that_is_offline_says_so_and_wai
     stage.pve.power_on_host("pve1");
     stage.until("the pod runs", Duration::from_mins(4), |stage| stage.running_pods() == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
+    for after in [300, 1000, 5000, 15_000] {
+        let stage = Stage::running(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\""));
+        stage.deploy("web", 1, "1", "1Gi");
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        stage.pve.power_off_host("pve1");
+        let what = format!("the pod runs elsewhere, its host dead after {after} ms");
+        stage.until(&what, Duration::from_mins(2), |stage| stage.running_pods() == 1).await;
+        stage.pve.power_on_host("pve1");
+        let settled = |stage: &Stage| stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1;
+        let asks =
+            |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
+        stage
+            .until(
+                "only one machine is left, or an administrator is asked",
+                Duration::from_mins(25),
+                |stage| settled(stage) || asks(stage),
+            )
+            .await;
+        if asks(&stage) {
+            // Our half-made clone, which nobody but an administrator can unlock.
+            assert_eq!(stage.pve.vm(9100).unwrap().config["lock"], "clone");
+            stage.pve.delete_by_hand(9100);
+        }
+        stage.until("only one machine is left", Duration::from_mins(15), settled).await;
+    }
+}

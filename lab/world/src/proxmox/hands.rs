@@ -318,6 +318,17 @@ impl Pve {
         state.task_order.iter().map(|upid| (upid.clone(), exit(upid))).collect()
     }
 
+    /// The addresses of all guests that accept TCP connections.
+    pub fn open_guests(&self) -> Vec<String> {
+        let state = self.state();
+        let guests = state.vms.values().filter_map(|vm| vm.machine.as_ref()).map(|machine| &machine.guest);
+        guests
+            .filter(|guest| guest.accepts_tcp())
+            .flat_map(|guest| &guest.identity().addresses)
+            .map(|address| address.split('/').next().unwrap_or(address).to_owned())
+            .collect()
+    }
+
     /// Whether a TCP connection to this address (without port) would succeed: its guest's sshd is up.
     pub fn guest_tcp_open(&self, address: &str) -> bool {
         let state = self.state();

@@ -1,0 +1,15 @@
+//! The embedded clusters over TLS, the daemon as a process between them, and the story of the demo.
+//!
+//! ```text
+//!  demo ── starts ──> clusters (two TLS servers, guests' ports) <── HTTPS ── the daemon, a process of its own
+//!    └── story: applies Deployments ──> measures ──> summary        └── control socket ──> screen
+//! ```
+
+pub mod clusters;
+pub mod configuration;
+pub mod daemon;
+mod measure;
+mod network;
+mod screen;
+pub mod story;
+mod summary;

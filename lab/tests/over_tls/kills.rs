@@ -1,0 +1,33 @@
+//! SIGKILL at random instants of growth and removal.
+
+use std::time::Duration;
+
+use crate::bench::{Bench, POOL, cluster};
+
+/// Instants at which the process is killed, in each direction.
+const KILLS: u32 = 10;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
+    let mut bench = Bench::new(cluster(), POOL).await;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    bench.deploy("web", 0, "1500m", "1Gi");
+    for round in 0..KILLS {
+        bench.clusters.kube.scale("default", "web", 2);
+        disturbed(&mut bench, &mut random, 1500).await;
+        bench.until(&format!("both pods run in round {round}"), |bench| bench.running() == 2).await;
+        bench.clusters.kube.scale("default", "web", 0);
+        disturbed(&mut bench, &mut random, 4000).await;
+        bench.until(&format!("nothing is left in round {round}"), Bench::is_clean).await;
+    }
+    bench.stop().await;
+}
+
+/// Kills the daemon within so many milliseconds, and starts it again.
+async fn disturbed(bench: &mut Bench, random: &mut fastrand::Rng, within: u64) {
+    tokio::time::sleep(Duration::from_millis(random.u64(..within))).await;
+    bench.kill().await;
+    bench.launch();
+}

@@ -1,0 +1,31 @@
+//! Errors with their causes.
+
+/// An error and what caused it, in one line; a cause that its error repeats is not told twice.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Told {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    #[test]
+    fn a_cause_that_its_error_repeats_is_told_once() {
+        let told = |text, source| Told { text, source: Option::map(source, Box::new) };
+        let plain = told("cannot list", Some(told("client error", Some(told("refused", None)))));
+        assert_eq!(chain(&plain), "cannot list: client error: refused");
+        let repeated = told("cannot list: refused", Some(told("refused", None)));
+        assert_eq!(chain(&repeated), "cannot list: refused");
+    }
+}

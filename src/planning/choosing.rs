@@ -1,0 +1,108 @@
+//! Which pool grows: the expanders.
+
+use super::classes::Class;
+use super::filling::{self, Item};
+use super::rooms::{Place, Rooms};
+use super::scale_up::Packer;
+use crate::config::Expander;
+use crate::model::Resources;
+
+/// A pool that could take a pod on a fresh node, and how good that is: less is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ranked {
+    rank: (i64, i64),
+    waste: i64,
+    pub pool: usize,
+}
+
+/// What a fresh node would take, and what that leaves idle.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    pods: i64,
+    /// It is smaller than what waits for it in the mean.
+    short: bool,
+    waste: i64,
+}
+
+impl Packer<'_, '_> {
+    /// The pools whose empty nodes would take the first of these items, best first. Each item comes with the row of its
+    /// demands.
+    pub(super) fn rank(&self, items: &[(usize, Item)]) -> Vec<Ranked> {
+        self.ranked(items[0].0, items[0].1.wanted, |pool| {
+            let suited: Vec<Item> =
+                items.iter().filter(|one| self.demands.suits[one.0][pool]).map(|one| one.1).collect();
+            let (taken, free) = filling::in_order(self.prototypes[pool].free(), &suited);
+            let waste = filling::idle(&free, &self.prototypes[pool].node.allocatable);
+            Trial { pods: taken.iter().map(|one| one.1).sum(), short: false, waste }
+        })
+    }
+
+    /// The pools for pods that each need a node of their own: `nodes` of them will share the others that wait.
+    pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
+        let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
+        self.ranked(class.demands, &class.sample.requests, |pool| {
+            let mut free = self.prototypes[pool].free();
+            free.add_times(&class.sample.requests, -1);
+            let mut share = Resources::default();
+            for (suits, demand) in self.demands.suits.iter().zip(others) {
+                if suits[pool] {
+                    share.add(demand);
+                }
+            }
+            let part = |amount: i64| amount / nodes + amount / nodes / SLACK;
+            free.cpu_milli -= part(share.cpu_milli);
+            free.memory -= part(share.memory);
+            free.pods -= part(share.pods);
+            let short = free.cpu_milli < 0 || free.memory < 0 || free.pods < 0;
+            let idle = filling::idle(&free, &self.prototypes[pool].node.allocatable);
+            // Of nodes that are all too small the largest lacks least.
+            let lack = idle.saturating_sub(free.cpu_milli.min(0)).saturating_sub(free.memory.min(0) >> 20);
+            Trial { pods: 1, short, waste: if short { lack } else { idle } }
+        })
+    }
+
+    fn ranked(&self, demands: usize, wanted: &Resources, trial: impl Fn(usize) -> Trial) -> Vec<Ranked> {
+        let suits = |&pool: &usize| {
+            self.demands.suits[demands][pool] && self.prototypes[pool].free().copies(wanted) > 0
+        };
+        let mut ranked: Vec<Ranked> = (0..self.prototypes.len())
+            .filter(suits)
+            .map(|pool| {
+                let trial = trial(pool);
+                let rank = match self.view.config.scale_up.expander {
+                    Expander::LeastWaste => 0,
+                    Expander::MostPods => -trial.pods,
+                    Expander::Priority => -i64::from(self.view.config.pools[pool].priority),
+                };
+                Ranked { rank: (rank, i64::from(trial.short)), waste: trial.waste, pool }
+            })
+            .collect();
+        ranked.sort_unstable();
+        ranked
+    }
+
+    /// The best pool with room for another machine that `takes`; of equally good ones that with the fewest machines.
+    pub(super) fn pick(
+        &self,
+        rooms: &Rooms,
+        ranked: &[Ranked],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Place)> {
+        let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
+        ranked.chunk_by(equal).find_map(|group| {
+            let key = |pool: usize| {
+                let name = &self.view.config.pools[pool].name;
+                (rooms.count(name), name)
+            };
+            let fitting = group.iter().map(|one| one.pool).filter(|&pool| takes(pool));
+            let open = fitting.filter_map(|pool| {
+                let place = rooms.next(&self.view.config.pools[pool]).ok()?;
+                Some((pool, place))
+            });
+            open.min_by(|a, b| key(a.0).cmp(&key(b.0)))
+        })
+    }
+}
+
+/// A node that is shared gets one part in so many more than the mean, because pods do not come in fitting sizes.
+const SLACK: i64 = 8;

@@ -1,0 +1,134 @@
+//! Ways to fill new machines with plain pods, thought through on counts alone, so that the best can be carried out.
+
+use super::classes::Class;
+use super::filling::{self, Filling, Item};
+use super::rooms::{Place, Rooms};
+use super::scale_up::Packer;
+
+/// How a machine is filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// Largest first.
+    Largest,
+    /// So that all resources are used up together.
+    Evenly,
+}
+
+/// Machines with what they hold.
+pub(super) struct Draft {
+    /// Pool, place, and which of the fillings.
+    pub machines: Vec<(usize, Place, usize)>,
+    /// By class, how many pods.
+    pub fillings: Vec<Vec<(usize, usize)>>,
+    /// How many pods of each class (in the order of the classes that were drafted) have no machine.
+    left: Vec<usize>,
+    /// What the machines offer, in parts of the largest pool's.
+    cost: i64,
+}
+
+/// Above so many comparisons only the largest-first way is tried.
+const MANY: usize = 20_000_000;
+
+impl<'a> Packer<'_, 'a> {
+    /// The cheapest way to give these classes machines; pods of higher priority come before the cost.
+    pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
+        let largest = self.draft(classes, plain, Way::Largest);
+        let pods: usize = plain.iter().map(|&number| classes[number].left()).sum();
+        if plain.len() < 2 || pods.min(largest.fillings.len() * 100) * plain.len() > MANY {
+            return largest;
+        }
+        let evenly = self.draft(classes, plain, Way::Evenly);
+        let unplaced = |draft: &Draft| {
+            let mut by_priority: Vec<(i32, usize)> = Vec::new();
+            for (&number, &left) in plain.iter().zip(&draft.left) {
+                let priority = classes[number].priority;
+                match by_priority.last_mut().filter(|last| last.0 == priority) {
+                    Some(last) => last.1 += left,
+                    None => by_priority.push((priority, left)),
+                }
+            }
+            by_priority
+        };
+        let (a, b) = (unplaced(&evenly), unplaced(&largest));
+        if (a, evenly.cost) < (b, largest.cost) { evenly } else { largest }
+    }
+
+    fn draft(&self, classes: &[Class<'a>], plain: &[usize], way: Way) -> Draft {
+        let mut rooms = self.rooms.clone();
+        let left = plain.iter().map(|&number| classes[number].left()).collect();
+        let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), left, cost: 0 };
+        for first in 0..plain.len() {
+            while draft.left[first] > 0 {
+                let open: Vec<usize> = (first..plain.len()).filter(|&one| draft.left[one] > 0).collect();
+                if !self.add(classes, plain, &open, way, &mut rooms, &mut draft) {
+                    break;
+                }
+            }
+        }
+        draft
+    }
+
+    /// Adds a machine for the first of the open classes, filled with all of them, and the same again while its pods and the
+    /// room last. False where no pool can grow for it.
+    fn add(
+        &self,
+        classes: &[Class<'a>],
+        plain: &[usize],
+        open: &[usize],
+        way: Way,
+        rooms: &mut Rooms,
+        draft: &mut Draft,
+    ) -> bool {
+        let items: Vec<(usize, Item)> = open
+            .iter()
+            .map(|&one| {
+                let class = &classes[plain[one]];
+                let left = i64::try_from(draft.left[one]).unwrap_or(i64::MAX);
+                (class.demands, Item { wanted: &class.sample.requests, left })
+            })
+            .collect();
+        let ranked = self.rank(&items);
+        let Some((mut pool, mut place)) = self.pick(rooms, &ranked, |_| true) else { return false };
+        let filling = self.filling(pool, &items, way);
+        let free = self.prototypes[pool].free();
+        let alike = |other: usize| {
+            other == pool
+                || (self.prototypes[other].free() == free
+                    && filling.iter().all(|&(one, _)| self.demands.suits[items[one].0][other]))
+        };
+        let alike: Vec<bool> = (0..self.prototypes.len()).map(alike).collect();
+        let counts: Vec<(usize, usize)> = filling
+            .into_iter()
+            .map(|(one, count)| (open[one], usize::try_from(count).unwrap_or(0)))
+            .collect();
+        let number = draft.fillings.len();
+        draft.fillings.push(counts.iter().map(|&(one, count)| (plain[one], count)).collect());
+        loop {
+            rooms.take(&self.view.config.pools[pool], &place);
+            draft.machines.push((pool, place, number));
+            draft.cost += self.sizes[pool];
+            for &(one, count) in &counts {
+                draft.left[one] -= count;
+            }
+            if counts.iter().any(|&(one, count)| draft.left[one] < count) {
+                return true;
+            }
+            match self.pick(rooms, &ranked, |other| alike[other]) {
+                Some(next) => (pool, place) = next,
+                None => return true,
+            }
+        }
+    }
+
+    fn filling(&self, pool: usize, items: &[(usize, Item)], way: Way) -> Filling {
+        let suited: Vec<usize> =
+            (0..items.len()).filter(|&one| self.demands.suits[items[one].0][pool]).collect();
+        let offered: Vec<Item> = suited.iter().map(|&one| items[one].1).collect();
+        let prototype = &self.prototypes[pool];
+        let filling = match way {
+            Way::Largest => filling::in_order(prototype.free(), &offered).0,
+            Way::Evenly => filling::evenly(prototype.free(), &prototype.node.allocatable, &offered),
+        };
+        filling.into_iter().map(|(one, count)| (suited[one], count)).collect()
+    }
+}

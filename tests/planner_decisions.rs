@@ -1,0 +1,220 @@
+//! Single decisions of the planner, each on a small cluster that is written out.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+use std::fmt::Write;
+
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::model::Plan;
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::planning::plan;
+use pve_autoscaler::snapshot;
+
+/// A cluster as a YAML stream.
+struct Cluster(String);
+
+impl Cluster {
+    fn new() -> Self {
+        let owner = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: rs, namespace: d}\nspec: {replicas: 9}\n";
+        Self(owner.to_owned())
+    }
+
+    fn with(mut self, document: &str) -> Self {
+        let _ = write!(self.0, "---\n{document}\n");
+        self
+    }
+
+    /// A node of 4 CPUs that has been unneeded for an hour.
+    fn node(self, name: &str, pool: &str, taint: &str, ready: &str) -> Self {
+        self.sized(name, pool, "4", taint, ready)
+    }
+
+    fn sized(self, name: &str, pool: &str, cpu: &str, taint: &str, ready: &str) -> Self {
+        self.with(&format!(
+            "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: {pool}, kubernetes.io/hostname: {name}}}\n  \
+             annotations: {{pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
+             spec: {{taints: [{taint}]}}\n\
+             status:\n  allocatable: {{cpu: {cpu}, memory: 16Gi, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
+        ))
+    }
+
+    fn idle(self, name: &str, pool: &str) -> Self {
+        self.node(name, pool, "", "True")
+    }
+
+    /// A pod of a ReplicaSet; it waits where `node` is empty.
+    fn pod(self, name: &str, cpu: &str, node: &str) -> Self {
+        let node = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
+        self.with(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+             spec: {{{node}containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}"
+        ))
+    }
+
+    fn plan(&self, config: &Config) -> Plan {
+        let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
+        snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
+        plan(&snapshot, config)
+    }
+}
+
+/// Pools `w` and `other`, with `w`'s limits and anything else on top.
+fn pools(min: u32, max: u32, more: &str) -> Config {
+    with_others(min, max, 9, more)
+}
+
+fn with_others(min: u32, max: u32, others: u32, more: &str) -> Config {
+    let pool = |name: &str, min: u32, max: u32| {
+        format!(
+            "[[pool]]\nname = \"{name}\"\nmin = {min}\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
+             allocatable = {{ cpu = \"4\", memory = \"8Gi\", pods = 10 }}\n"
+        )
+    };
+    let text = format!("{more}\n{}{}", pool("w", min, max), pool("other", 0, others));
+    config::parse("test", &text, Needs::Plan).unwrap()
+}
+
+fn removed(plan: &Plan) -> Vec<&str> {
+    plan.scale_down.iter().map(|removal| removal.node.as_str()).collect()
+}
+
+fn node_verdict(plan: &Plan, node: &str) -> NodeOutcome {
+    plan.nodes.iter().find(|verdict| verdict.node == node).unwrap().verdict
+}
+
+fn pod_verdict(plan: &Plan, pod: &str) -> PodOutcome {
+    plan.pods.iter().find(|verdict| &*verdict.pod == pod).unwrap().verdict
+}
+
+#[test]
+fn an_idle_node_of_a_pool_that_cools_down_takes_the_pods_of_others() {
+    let state =
+        "apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\npools: {w: {lastAdd: 2026-01-01T11:59:00Z}}";
+    let cluster = Cluster::new().with(state).idle("w0", "w").idle("g0", "other").pod("p", "500m", "g0");
+    let plan = cluster.plan(&pools(0, 9, ""));
+    assert_eq!(removed(&plan), ["g0"]);
+    assert_eq!(plan.scale_down[0].moves[0].to, "w0");
+    assert_eq!(node_verdict(&plan, "w0"), NodeOutcome::CoolingDown);
+}
+
+#[test]
+fn an_idle_node_of_an_unhealthy_pool_takes_the_pods_of_others() {
+    let cluster = Cluster::new()
+        .idle("w0", "w")
+        .node("w1", "w", "{key: node.kubernetes.io/not-ready, effect: NoSchedule}", "False")
+        .idle("g0", "other")
+        .pod("p", "500m", "g0");
+    let config = pools(0, 9, "[health]\nok_total_unready_count = 0\nmax_total_unready_percentage = 10\n");
+    let plan = cluster.plan(&config);
+    assert_eq!(removed(&plan), ["g0"]);
+    assert_eq!(plan.scale_down[0].moves[0].to, "w0");
+    assert_eq!(node_verdict(&plan, "w0"), NodeOutcome::PoolUnhealthy);
+}
+
+#[test]
+fn the_idle_nodes_that_a_minimum_keeps_take_the_pods_of_others() {
+    let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("g0", "other").pod("p", "500m", "g0");
+    let plan = cluster.plan(&pools(1, 9, ""));
+    assert_eq!(plan.scale_down.len(), 2, "{:?}", plan.scale_down);
+    assert!(removed(&plan).contains(&"g0"));
+    let kept = if removed(&plan).contains(&"w0") { "w1" } else { "w0" };
+    assert_eq!(node_verdict(&plan, kept), NodeOutcome::AtMinimum);
+    assert_eq!(plan.scale_down[0].moves[0].to, kept);
+}
+
+#[test]
+fn nodes_beyond_a_pools_surplus_keep_their_timers_while_none_is_due() {
+    let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("w2", "w");
+    let plan = cluster.plan(&pools(2, 9, "[scale_down]\nunneeded_time = \"2h\"\n"));
+    assert!(plan.nodes.iter().all(|node| node.verdict == NodeOutcome::Unneeded && node.since.is_some()));
+}
+
+#[test]
+fn no_pod_moves_to_a_node_that_is_not_ready() {
+    let cluster = Cluster::new().node("w0", "w", "", "False").idle("g0", "other").pod("p", "500m", "g0");
+    let plan = cluster.plan(&pools(0, 9, "[scale_down]\nunready_time = \"2h\"\n"));
+    assert_eq!(removed(&plan), Vec::<&str>::new());
+    assert_eq!(node_verdict(&plan, "g0"), NodeOutcome::NoPlaceToMovePods);
+    assert_eq!(node_verdict(&plan, "w0"), NodeOutcome::Unready);
+}
+
+const LEAVING: &str = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
+
+fn inventory(machines: &str) -> String {
+    format!(
+        "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\n\
+         hosts: [{{name: pve1, online: true, cores: 64, memory: 32Gi, memoryUsed: 4Gi}}]\nmachines: [{machines}]"
+    )
+}
+
+fn machine(name: &str, phase: &str, node: bool) -> String {
+    let node = if node { format!(", node: {name}") } else { String::new() };
+    format!("{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}{node}}},")
+}
+
+#[test]
+fn a_node_on_its_way_out_counts_towards_the_maximum_as_long_as_its_vm_exists() {
+    let made = |machines: &str| {
+        let nodes = Cluster::new().idle("w0", "w").node("w1", "w", LEAVING, "True").pod("full", "4", "w0");
+        let config = with_others(0, 2, 0, "");
+        let plan = nodes.pod("waits", "4", "").with(&inventory(machines)).plan(&config);
+        let of_pool = plan.scale_up.iter().filter(|one| one.pool == "w");
+        of_pool.map(|one| one.machines.len()).sum::<usize>()
+    };
+    let both = machine("w0", "Ready", true) + &machine("w1", "Stopping", true);
+    assert_eq!(made(&both), 0);
+    assert_eq!(made(&machine("w0", "Ready", true)), 1);
+}
+
+#[test]
+fn a_machine_that_is_being_deleted_does_not_fill_the_minimum() {
+    let plan = Cluster::new().with(&inventory(&machine("w0", "Deleting", false))).plan(&pools(1, 2, ""));
+    assert_eq!(plan.scale_up[0].machines.len(), 1);
+}
+
+#[test]
+fn memory_that_booting_machines_will_use_is_not_given_away() {
+    let booting: String = ["w0", "w1", "w2"].map(|name| machine(name, "Booting", false)).concat();
+    let mut cluster = Cluster::new().with(&inventory(&booting));
+    for name in ["a", "b", "c", "d"] {
+        cluster = cluster.pod(name, "3", "");
+    }
+    let plan = cluster.plan(&pools(0, 9, ""));
+    assert_eq!(pod_verdict(&plan, "d/c"), PodOutcome::UpcomingNode);
+    assert_eq!(pod_verdict(&plan, "d/d"), PodOutcome::NoHostCapacity, "{:?}", plan.scale_up);
+}
+
+/// Cluster Autoscaler's efficiency scenario: it ends at 100 % or at 54.5 %, as luck has it.
+#[test]
+fn what_can_be_consolidated_completely_is() {
+    let sizes = [("a", 1), ("b", 1), ("c", 4), ("d", 4), ("e", 4), ("f", 9)];
+    let mut nodes: Vec<(String, i64, Vec<String>)> =
+        sizes.iter().map(|(name, cpu)| ((*name).to_owned(), *cpu, vec![format!("p-{name}")])).collect();
+    let config = pools(
+        0,
+        9,
+        "[scale_down]\nutilization_threshold = 0.75\nunneeded_time = \"0s\"\nmax_parallel_drains = 1\n",
+    );
+    for _ in 0..10 {
+        let mut cluster = Cluster::new();
+        for (name, cpu, pods) in &nodes {
+            cluster = cluster.sized(name, "w", &cpu.to_string(), "", "True");
+            for pod in pods {
+                cluster = cluster.pod(pod, "1", name);
+            }
+        }
+        let plan = cluster.plan(&config);
+        if plan.scale_down.is_empty() {
+            break;
+        }
+        for removal in &plan.scale_down {
+            nodes.retain(|node| node.0 != removal.node);
+            for one in &removal.moves {
+                let to = nodes.iter_mut().find(|node| node.0 == one.to).unwrap();
+                to.2.push(one.pod.trim_start_matches("d/").to_owned());
+            }
+        }
+    }
+    assert_eq!(nodes.iter().map(|node| node.1).sum::<i64>(), 6, "6 pods of 1 CPU each: {nodes:?}");
+}
