@@ -34,6 +34,11 @@ impl Fence {
         Self(watch::Sender::new(Gate::Open))
     }
 
+    /// One that lets no write pass, for what only reads.
+    pub fn closed() -> Self {
+        Self(watch::Sender::new(Gate::Closed))
+    }
+
     /// One that lets writes pass until then, by the monotonic clock.
     pub fn until(end: Instant) -> Self {
         Self(watch::Sender::new(Gate::Until(end)))

@@ -70,7 +70,8 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     } else if status.ready {
         let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
         let age = span(age.max(SignedDuration::ZERO));
-        writeln!(out, ", {} rounds, the last {age} ago{old}", status.rounds)
+        let acts = if status.leads { "" } else { "; it does nothing until it has the lease" };
+        writeln!(out, ", {} rounds, the last {age} ago{old}{acts}", status.rounds)
     } else {
         writeln!(out, ", waits for its first look at both clusters since {}", span(age))
     };
@@ -254,6 +255,7 @@ mod tests {
             instance: "pve1".to_owned(),
             mode: "observe".to_owned(),
             ready: true,
+            leads: true,
             rounds: 7,
             pools: vec![PoolStatus {
                 name: "workers".to_owned(),

@@ -71,6 +71,7 @@ impl Daemon {
             task: None,
             smbios_uuid: None,
             token_id: None,
+            old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,

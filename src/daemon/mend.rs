@@ -143,7 +143,7 @@ impl Daemon {
         let uuid = stored.record.smbios_uuid.as_deref();
         let node = uuid.and_then(|uuid| self.watches.node_by_system_uuid(uuid));
         let settled = stored.record.intent == Intent::Create
-            && stored.record.token_id.is_none()
+            && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some()
             && node.as_ref().is_none_or(|node| node.taints.iter().all(|taint| taint.key != STARTING_TAINT));
         let mut view = View::found(&stored, node.map(|node| node.name.clone()), now);

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use super::inventory::Inventory;
 use super::leader::{Standing, Term};
 use super::{Deps, lead};
+use crate::fence::Fence;
 use crate::kubernetes::Watches;
 use crate::machines::{Pace, Templates};
 
@@ -37,7 +38,9 @@ impl Eyes {
     fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
         let (templates, token) = (Templates::default(), cancel.child_token());
         let (config, clock) = (deps.config.clone(), deps.clock.clone());
-        let inventory = Inventory::start(&deps.proxmox, config, &templates, clock, &token, tasks);
+        // It only reads.
+        let proxmox = deps.proxmox.fenced(&Fence::closed());
+        let inventory = Inventory::start(&proxmox, config, &templates, clock, &token, tasks);
         Self { templates, inventory, _open: token.drop_guard() }
     }
 }

@@ -79,6 +79,14 @@ async fn through_api(
     }
 }
 
+/// Deletes every token that was minted for the machine.
+pub(super) async fn delete_all(ctx: &Context, machine: &Tracked, limit: Duration) -> Result<(), Trouble> {
+    for id in machine.record().tokens() {
+        delete(ctx, machine, id, limit).await?;
+    }
+    Ok(())
+}
+
 /// Deletes a token by the id in the machine's record. One that is gone already is no error.
 ///
 /// Who has tokens made over SSH need not grant us any right to Secrets, and the admission policy that is shipped lets us

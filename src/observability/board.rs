@@ -82,16 +82,28 @@ impl Board {
         self.rounds.send_modify(|_| {});
     }
 
-    /// This instance waits while `leader` leads, or while nobody is known to. It says so regularly: that is its round.
+    /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays as it was, but for
+    /// the lead. It says so regularly: that is its round.
     pub(crate) fn stand_by(&self, leader: &str, now: Timestamp) {
         {
             let mut inner = self.inner();
-            let old = std::mem::take(&mut inner.status);
-            let Status { instance, mode, rounds, problems, .. } = old;
-            let (ready, leader) = (!leader.is_empty(), leader.to_owned());
-            inner.status =
-                Status { time: now, instance, mode, rounds, problems, leader, ready, ..Status::default() };
             inner.next_due = None;
+            inner.status.leads = false;
+            leader.clone_into(&mut inner.status.leader);
+            if !leader.is_empty() {
+                let old = std::mem::take(&mut inner.status);
+                let Status { instance, mode, rounds, problems, leader, .. } = old;
+                inner.status = Status {
+                    time: now,
+                    instance,
+                    mode,
+                    rounds,
+                    problems,
+                    leader,
+                    ready: true,
+                    ..Status::default()
+                };
+            }
         }
         self.rounds.send_modify(|_| {});
     }

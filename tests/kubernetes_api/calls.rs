@@ -33,6 +33,7 @@ fn record(id: &str) -> Record {
         task: None,
         smbios_uuid: None,
         token_id: None,
+        old_token_ids: Vec::new(),
         node_uid: None,
         cordoned: false,
         clone_in_doubt: false,

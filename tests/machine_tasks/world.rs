@@ -169,6 +169,7 @@ impl World {
             task: None,
             smbios_uuid: None,
             token_id: None,
+            old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,

@@ -6,8 +6,6 @@ use crate::stage::instance::{Arrived, Side};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// A join that loses its token when another instance goes on with its machine takes until its own end.
-const LATE: Duration = Duration::from_mins(12);
 /// A hand-over after a crash.
 const HAND_OVER: Duration = Duration::from_secs(15);
 
@@ -74,7 +72,7 @@ async fn after_a_crash_another_goes_on_within_15_s() {
         let took = stage.until("another leads", SOON, |stage| stage.leaders().len() == 1).await;
         assert!(took < HAND_OVER, "after {after} s: {took:?}");
         println!("crash after {after} s: another leads {took:?} later");
-        stage.until("the pod runs, and nothing is left over", LATE, |stage| all_there(stage, 1)).await;
+        stage.until("the pod runs, and nothing is left over", SOON, |stage| all_there(stage, 1)).await;
     }
 }
 
@@ -90,7 +88,7 @@ async fn after_a_clean_stop_another_goes_on_at_once() {
     let took = stopped.elapsed();
     assert!(took < Duration::from_millis(1500), "{took:?}");
     println!("clean stop: another leads {took:?} later");
-    stage.until("the pod runs, and nothing is left over", LATE, |stage| all_there(stage, 1)).await;
+    stage.until("the pod runs, and nothing is left over", SOON, |stage| all_there(stage, 1)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +123,7 @@ async fn a_leader_is_held_up(sides: &[Side], after: u64) {
     for side in sides {
         stage.link(&leader).hold(*side, false);
     }
-    stage.until("the pods run, and nothing is left over", LATE, |stage| all_there(stage, 2)).await;
+    stage.until("the pods run, and nothing is left over", SOON, |stage| all_there(stage, 2)).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(stage.leaders().len(), 1);
     let writes = stage.link(&leader).writes_after(since);
@@ -181,6 +179,6 @@ async fn a_lone_leader_without_kubernetes_pauses_and_goes_on() {
         let writes = stage.link("pve1").writes_after(since);
         assert!(writes.is_empty(), "after {after} s: {writes:#?}");
         stage.link("pve1").hold(Side::Kubernetes, false);
-        stage.until("the pod runs, and nothing is left over", LATE, |stage| all_there(stage, 1)).await;
+        stage.until("the pod runs, and nothing is left over", SOON, |stage| all_there(stage, 1)).await;
     }
 }
