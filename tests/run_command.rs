@@ -231,7 +231,7 @@ async fn a_killed_daemon_leads_again_as_soon_as_it_is_back() {
     let bench = Bench::demo().await;
     for _ in 0..3 {
         let mut daemon = bench.start().await;
-        let started = std::time::Instant::now();
+        let started = tokio::time::Instant::now();
         daemon.says("rounds begin").await;
         // Far less than a lease lasts, on a busy machine too.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
