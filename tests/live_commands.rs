@@ -45,6 +45,14 @@ async fn kubernetes(request: Request<Bytes>) -> Result<Response<Body>, NoAnswer>
         let body = http_body_util::StreamBody::new(silence).map_err(|never| match never {});
         return Ok(Response::new(Body::new(body)));
     }
+    if path.contains("/configmaps/") {
+        // No daemon has ever run here.
+        let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                          "message": "not found", "code": 404});
+        let mut response = Response::new(full(gone.to_string()));
+        *response.status_mut() = http::StatusCode::NOT_FOUND;
+        return Ok(response);
+    }
     let answer = if path == "/version" {
         json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})

@@ -26,6 +26,9 @@ resource_pool = "k8s-workers"
 [kubernetes]
 kubeconfig_file = "{kubeconfig}"
 
+[metrics]
+enabled = false
+
 [bootstrap]
 method = "kubeadm"
 {probe}

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use pve_autoscaler::observability::{Status, ask};
-use serde_json::json;
 use tokio::time::Instant;
 use world::best;
+use world::kubernetes::samples;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, VmSpec};
 
@@ -181,22 +181,7 @@ impl Play<'_> {
     }
 
     fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) -> anyhow::Result<()> {
-        let deployment = json!({
-            "kind": "Deployment",
-            "metadata": { "name": name, "namespace": "default" },
-            "spec": {
-                "replicas": replicas,
-                "selector": { "matchLabels": { "app": name } },
-                "template": {
-                    "metadata": { "labels": { "app": name } },
-                    "spec": { "containers": [{
-                        "name": "main",
-                        "image": "registry.k8s.io/pause:3.10",
-                        "resources": { "requests": { "cpu": cpu, "memory": memory } },
-                    }]},
-                },
-            },
-        });
+        let deployment = samples::deployment(name, replicas, cpu, memory);
         self.clusters.kube.apply(&deployment).map_err(anyhow::Error::msg)?;
         Ok(())
     }

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ProxmoxTrust, SecretSource};
-use crate::kubernetes::{Cluster, ConnectOptions, Watches};
+use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
+use crate::machines::View;
 use crate::model::Snapshot;
 use crate::proxmox::{self, Client, Settings, Trust};
 
@@ -31,15 +32,46 @@ pub(super) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 /// What both clusters look like now. Without a table `[proxmox]` the hosts are unknown: unlimited room.
 pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapshot, Failure> {
     block_on(async {
-        let mut snapshot = kubernetes_objects(&kubernetes(config).await?).await?;
+        let cluster = kubernetes(config).await?;
+        let mut snapshot = kubernetes_objects(&cluster).await?;
+        let time = now.unwrap_or_else(|| SystemClock.now());
+        daemons_own(&cluster, &mut snapshot, time).await?;
         if config.proxmox.is_some() {
             let seen = proxmox(config)?.resources().await;
             let seen = seen.map_err(|error| Failure::Unreachable("Proxmox VE".to_owned(), error.into()))?;
             snapshot.proxmox.hosts = Some(seen.hosts());
         }
-        snapshot.time = now.unwrap_or_else(|| SystemClock.now());
+        snapshot.time = time;
         Ok(snapshot)
     })
+}
+
+/// What the daemon knows beyond the two clusters: its machines, also those without a Node yet, and its timers and back-offs.
+async fn daemons_own(cluster: &Cluster, snapshot: &mut Snapshot, now: Timestamp) -> Result<(), Failure> {
+    let read = async { Ok((cluster.list_records().await?, cluster.load_memory().await?.0)) };
+    let (records, memory) = match read.await {
+        Ok(read) => read,
+        Err(error) if kubernetes::Error::kind(&error) == ErrorKind::Forbidden => {
+            anstream::eprintln!("warning: what the daemon remembers is left out: {error}");
+            return Ok(());
+        }
+        Err(error) => {
+            return Err(Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error.into()));
+        }
+    };
+    let machines: Vec<_> = records
+        .readable
+        .iter()
+        .map(|stored| {
+            let uuid = stored.record.smbios_uuid.as_ref();
+            let node = snapshot.nodes.iter().find(|node| uuid == Some(&node.system_uuid));
+            View::found(stored, node.map(|node| node.name.clone()), now).machine()
+        })
+        .collect();
+    // Without any record no daemon has made a machine here: the nodes of the pools are all that there is.
+    snapshot.proxmox.machines = Some(machines).filter(|machines| !machines.is_empty());
+    snapshot.memory = memory;
+    Ok(())
 }
 
 /// A connection to the Kubernetes cluster; nothing is sent yet.

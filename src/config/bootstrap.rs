@@ -89,7 +89,7 @@ pub(super) const KEYS: &[&str] = &[
     "ssh_host",
     "ssh_port",
     "ssh_user",
-    "ssh_key_file",
+    "ssh_key_credential",
     "ssh_host_key",
     "api_server",
     "token_ttl",

@@ -9,6 +9,7 @@ mod kubernetes;
 mod leader;
 mod limits;
 mod listed;
+mod metrics;
 mod names;
 mod pool;
 mod proxmox;
@@ -31,6 +32,7 @@ pub use health::Health;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
+pub use metrics::Metrics;
 pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use report::{Finding, Report};
@@ -89,6 +91,8 @@ pub struct Config {
     pub leader: Leader,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
+    /// Where figures are served.
+    pub metrics: Metrics,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -116,6 +120,8 @@ struct Written {
     leader: leader::Written,
     #[serde(default)]
     limits: limits::Written,
+    #[serde(default)]
+    metrics: metrics::Written,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -179,6 +185,7 @@ impl Written {
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),
+            metrics: self.metrics.check(checker),
             pools: pool::check_all(&self.pool, headroom, checker),
         };
         self.token_lives_long_enough(&config, checker);

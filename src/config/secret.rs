@@ -10,6 +10,9 @@ use toml::Spanned;
 
 use super::values::Checker;
 
+/// Where the files lie that systemd hands to the service: commands that an administrator runs read them there.
+const CREDENTIALS: &str = "/etc/pve-autoscaler/credentials";
+
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
@@ -40,7 +43,10 @@ pub enum SecretError {
         mode: u32,
     },
     /// There are no credentials: not started by systemd, or without `LoadCredential=`.
-    #[error("the credential `{0}` is not there: systemd passes it with `LoadCredential={0}:/path/to/file`")]
+    #[error(
+        "the credential `{0}` is not there: systemd passes it with `LoadCredential={0}:/path/to/file`, and commands that it \
+         does not start look for `{CREDENTIALS}/{0}`"
+    )]
     NoCredentials(String),
     /// The file is empty.
     #[error("`{}` is empty", .0.display())]
@@ -56,11 +62,24 @@ impl SecretSource {
     pub fn read(&self) -> Result<SecretString, SecretError> {
         match self {
             Self::File(path) => read(path, 0o077),
-            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => read(&Path::new(&directory).join(name), 0o037),
-                None => Err(SecretError::NoCredentials(name.clone())),
-            },
+            Self::Credential(name) => {
+                let handed = std::env::var_os("CREDENTIALS_DIRECTORY");
+                credential(handed.as_deref().map(Path::new), Path::new(CREDENTIALS), name)
+            }
         }
+    }
+}
+
+/// A credential that systemd has handed over, or without it the file that systemd would take. Only root can enter that
+/// folder; what lies there may be a link to a file that a group can read as well.
+fn credential(handed: Option<&Path>, source: &Path, name: &str) -> Result<SecretString, SecretError> {
+    match read(&handed.unwrap_or(source).join(name), 0o037) {
+        Err(SecretError::Unreadable { source, .. })
+            if handed.is_none() && source.kind() == std::io::ErrorKind::NotFound =>
+        {
+            Err(SecretError::NoCredentials(name.to_owned()))
+        }
+        other => other,
     }
 }
 
@@ -136,6 +155,23 @@ mod tests {
             fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(read(file.path(), 0o037).is_ok(), readable, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_credential_is_what_systemd_hands_over_or_else_what_it_would() {
+        let (handed, source) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        fs::write(source.path().join("token"), "source").unwrap();
+        fs::set_permissions(source.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
+        let ask = |handed: Option<&Path>, name: &str| {
+            credential(handed, source.path(), name).map(|secret| secret.expose_secret().to_owned())
+        };
+        assert_eq!(ask(None, "token").unwrap(), "source");
+        assert!(matches!(ask(None, "other"), Err(SecretError::NoCredentials(_))));
+        // The service never looks past what it was given.
+        assert!(matches!(ask(Some(handed.path()), "token"), Err(SecretError::Unreadable { .. })));
+        fs::write(handed.path().join("token"), "handed").unwrap();
+        fs::set_permissions(handed.path().join("token"), fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(ask(Some(handed.path()), "token").unwrap(), "handed");
     }
 
     #[test]

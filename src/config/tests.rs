@@ -174,6 +174,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         health::KEYS,
         leader::KEYS,
         limits::KEYS,
+        metrics::KEYS,
         pool::KEYS,
     ] {
         for key in keys {
@@ -189,7 +190,7 @@ fn the_example_shows_the_defaults() {
     let bare = good(include_str!("../../config.example.toml"), Needs::Plan);
     let tables = |config: &Config| {
         format!(
-            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             config.mode,
             config.cluster,
             config.scan_interval,
@@ -199,7 +200,8 @@ fn the_example_shows_the_defaults() {
             config.scale_down,
             config.health,
             config.leader,
-            config.limits
+            config.limits,
+            config.metrics
         )
     };
     assert_eq!(tables(&shown), tables(&bare));

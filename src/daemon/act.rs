@@ -82,6 +82,8 @@ impl Daemon {
         tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
         self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
         self.memory.grew(pool, now);
+        let since = self.waiting.earliest(&machine.pods);
+        self.board.metrics().asked_for(pool, &record.id, !machine.pods.is_empty(), since);
         // Shown before its task begins, so that the next round counts it.
         self.registry.put(View::requested(record.clone(), now));
         let config = config.clone();
@@ -122,6 +124,7 @@ impl Daemon {
         tracing::info!(node = %removal.node, reason, "a node is removed");
         self.board.decided(now, format!("- {}: {reason}", removal.node));
         self.memory.shrinks(now);
+        self.board.metrics().taken_back(&view.record.pool, removal.reason);
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;

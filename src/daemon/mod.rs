@@ -12,9 +12,11 @@
 //! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
 
 mod act;
+mod customary;
 mod gather;
 mod inventory;
 mod leader;
+mod measure;
 mod mend;
 mod remember;
 mod show;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,6 +41,7 @@ use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::Board;
 use crate::proxmox::Client;
 
+use customary::Customary;
 use inventory::Inventory;
 use leader::{Standing, Term};
 use remember::Remembered;
@@ -123,6 +127,8 @@ struct Daemon {
     overlay: gather::Overlay,
     said: speak::Said,
     switch: switch::Seen,
+    waiting: measure::Waiting,
+    customary: Customary,
 }
 
 /// Acts until the term is over, and until everything that acted in it has ended.
@@ -147,6 +153,7 @@ async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &Task
         creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
         facts: Arc::default(),
         memory: Remembered::start(&kubernetes, &term.over, tasks),
+        customary: Customary::start(&kubernetes, &term.over, tasks),
         random: warm.random(),
         pace: warm.pace.clone(),
         config: deps.config.clone(),
@@ -160,6 +167,7 @@ async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &Task
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        waiting: measure::Waiting::default(),
         switch: switch::Seen::new(&deps.board),
         watches: warm.watches.clone(),
         templates: eyes.templates.clone(),
@@ -170,7 +178,9 @@ async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &Task
     let mut trigger =
         Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config, &daemon.board);
     loop {
-        daemon.round().await;
+        let began = Instant::now();
+        let decided = daemon.round().await;
+        daemon.board.metrics().round(decided, began.elapsed());
         let interval = daemon.config.borrow().scan_interval;
         let wait = daemon.next_timer().map_or(interval, |timer| timer.min(interval));
         // Reports are taken in while the daemon waits, and are worth a round themselves.
@@ -257,7 +267,8 @@ impl Daemon {
         self.board.ready();
     }
 
-    async fn round(&mut self) {
+    /// Whether something could be decided.
+    async fn round(&mut self) -> bool {
         let config = self.config.borrow().clone();
         self.look_at_switch().await;
         self.mend(&config).await;
@@ -270,14 +281,18 @@ impl Daemon {
                 .map_or("watches are broken", |one| one.what.as_str());
             self.board.problem("kubernetes", what);
             self.publish(&config, None);
-            return;
+            return false;
         }
         self.board.clear("kubernetes");
         let (snapshot, effective) = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &effective);
         self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
+        self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
+        self.measure(&config, &snapshot, &plan);
+        self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
+        true
     }
 
     fn heard(&mut self, told: &Told) {

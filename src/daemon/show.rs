@@ -136,7 +136,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
 }
 
 /// cpu in milli-cores and memory in bytes that the pods of each node request.
-fn requested_by_node(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64)> {
+pub(super) fn requested_by_node(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64)> {
     let mut sums: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
     for pod in &snapshot.pods {
         if let Some(node) = &pod.node {

@@ -8,8 +8,8 @@ use tokio::time::{Duration, Instant};
 use super::Daemon;
 use super::act::why;
 use crate::kubernetes::{EventKind, Recorder};
-use crate::model::plan::{Plan, PodOutcome, PodVerdict};
-use crate::model::{Pod, Snapshot};
+use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
+use crate::model::{Node, Pod, Snapshot};
 
 /// Events that one round sends at most: the next one goes on where they still hold.
 const EVENTS_A_ROUND: usize = 50;
@@ -50,12 +50,16 @@ impl Daemon {
             })
             .take(EVENTS_A_ROUND)
             .collect();
-        let nodes = snapshot.nodes.iter();
-        let about_nodes: Vec<_> = nodes
-            .filter_map(|node| {
-                let removal = plan.scale_down.iter().find(|removal| removal.node == node.name)?;
-                Some((node.clone(), format!("The node is removed: {}", why(removal))))
+        let nodes: BTreeMap<&str, &Arc<Node>> =
+            snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let about_nodes: Vec<(Arc<Node>, &'static str, String)> = plan
+            .nodes
+            .iter()
+            .filter_map(|verdict| {
+                let (reason, note) = of_node(verdict, plan)?;
+                Some(((*nodes.get(verdict.node.as_str())?).clone(), reason, note))
             })
+            .take(EVENTS_A_ROUND)
             .collect();
         if about_pods.is_empty() && about_nodes.is_empty() {
             return;
@@ -68,9 +72,9 @@ impl Daemon {
                     return;
                 }
             }
-            for (node, note) in about_nodes {
+            for (node, reason, note) in about_nodes {
                 if let Err(error) =
-                    recorder.event_on_node(&node, EventKind::Normal, "ScaleDown", "ScaleDown", &note).await
+                    recorder.event_on_node(&node, EventKind::Normal, reason, "ScaleDown", &note).await
                 {
                     tracing::debug!(%error, node = node.name, "an event could not be sent");
                     return;
@@ -78,6 +82,23 @@ impl Daemon {
             }
         });
     }
+}
+
+/// What is said of a node: that it goes, or what keeps it although it would be unneeded.
+fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(&'static str, String)> {
+    let stays = match verdict.verdict {
+        NodeOutcome::Remove => {
+            let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
+            return Some(("ScaleDown", format!("The node is removed: {}", why(removal))));
+        }
+        NodeOutcome::Blocked => match &verdict.pod {
+            Some(pod) => format!("of pod {pod} ({})", verdict.reason.unwrap_or("it cannot be moved")),
+            None => verdict.message.clone()?,
+        },
+        NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
+        _ => return None,
+    };
+    Some(("NoScaleDown", format!("The node is little used, and stays because {stays}")))
 }
 
 /// The names are Cluster Autoscaler's: people and dashboards know them.
@@ -95,7 +116,7 @@ fn words(verdict: &PodVerdict) -> Option<(EventKind, &'static str, String)> {
         PodOutcome::NoPoolFits => {
             Some((EventKind::Normal, "NotTriggerScaleUp", format!("No pool can take it: {}", reasons())))
         }
-        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity => Some((
+        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => Some((
             EventKind::Normal,
             "NotTriggerScaleUp",
             format!("No machine can be made now: {}", reasons()),

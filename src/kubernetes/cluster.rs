@@ -13,9 +13,10 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
+use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt, service_fn};
 
-use super::error::Error;
+use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
 use crate::clock::{SharedClock, SystemClock};
 use crate::fence::Fence;
@@ -32,6 +33,9 @@ pub struct EntropyError;
 
 /// A source of random bytes for secrets. Tests and the simulation put a seeded one here.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), EntropyError> + Send + Sync>;
+
+/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took. Watches are not told.
+pub type Observer = Arc<dyn Fn(Option<ErrorKind>, Duration) + Send + Sync>;
 
 /// How a cluster is reached, besides the kubeconfig.
 #[derive(Clone, Debug)]
@@ -54,6 +58,7 @@ pub struct Cluster {
     fence: Fence,
     limit: Duration,
     server: Arc<str>,
+    observer: Option<Observer>,
 }
 
 impl fmt::Debug for Cluster {
@@ -115,6 +120,7 @@ impl Cluster {
             fence: Fence::open(),
             limit: DEFAULT_LIMIT,
             server: "".into(),
+            observer: None,
         }
     }
 
@@ -172,6 +178,12 @@ impl Cluster {
         self
     }
 
+    /// The same cluster, with somebody who is told of each call.
+    pub fn with_observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Our own namespace.
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -208,11 +220,16 @@ impl Cluster {
         action: impl Into<String>,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(self.limit, call).await {
+        let sent = Instant::now();
+        let outcome = match tokio::time::timeout(self.limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(source)) => Err(Error::Call { action: action.into(), source: Box::new(source) }),
             Err(_) => Err(Error::Timeout { action: action.into(), limit: self.limit }),
+        };
+        if let Some(observer) = &self.observer {
+            observer(outcome.as_ref().err().map(Error::kind), sent.elapsed());
         }
+        outcome
     }
 }
 

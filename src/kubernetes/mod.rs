@@ -27,12 +27,13 @@ mod nodes;
 mod records;
 mod rights;
 mod signals;
+mod status_map;
 mod store;
 mod tokens;
 mod watches;
 
 pub use board::Problem;
-pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError};
+pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError, Observer};
 pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};
 pub use events::{EventKind, Recorder};

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use super::metrics::Metrics;
 use super::status::{Decision, Status};
 use crate::machines::{Ending, Told};
 use crate::model::Pause;
@@ -18,6 +21,7 @@ struct Inner {
     status: Status,
     decisions: VecDeque<Decision>,
     next_due: Option<Timestamp>,
+    last_round: Option<Instant>,
 }
 
 /// Where the daemon shows what it does.
@@ -26,11 +30,13 @@ pub struct Board {
     inner: Arc<Mutex<Inner>>,
     rounds: watch::Sender<u64>,
     pokes: watch::Sender<u64>,
+    metrics: Metrics,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { inner: Arc::default(), rounds: watch::Sender::new(0), pokes: watch::Sender::new(0) }
+        let metrics = Metrics::default();
+        Self { inner: Arc::default(), rounds: watch::Sender::new(0), pokes: watch::Sender::new(0), metrics }
     }
 }
 
@@ -67,6 +73,16 @@ impl Board {
         self.inner().status.paused = pause.cloned();
     }
 
+    /// What is counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// How long ago the last round was, or the first look at everything where there was none since.
+    pub(super) fn since_last_round(&self) -> Option<Duration> {
+        self.inner().last_round.map(|last| last.elapsed())
+    }
+
     /// Whether everything was seen once and rounds run.
     pub fn is_ready(&self) -> bool {
         self.inner().status.ready
@@ -74,7 +90,9 @@ impl Board {
 
     pub(crate) fn ready(&self) {
         {
-            let status = &mut self.inner().status;
+            let mut inner = self.inner();
+            inner.last_round = Some(Instant::now());
+            let status = &mut inner.status;
             status.ready = true;
             status.leads = true;
             status.leader.clone_from(&status.instance);
@@ -88,6 +106,7 @@ impl Board {
         {
             let mut inner = self.inner();
             inner.next_due = None;
+            inner.last_round = Some(Instant::now());
             inner.status.leads = false;
             leader.clone_into(&mut inner.status.leader);
             if !leader.is_empty() {
@@ -136,6 +155,7 @@ impl Board {
             Ending::Stuck(why) => format!("{name} is stuck: {why}"),
         };
         self.decided(now, what);
+        self.metrics.heard(told);
     }
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
@@ -150,6 +170,7 @@ impl Board {
             let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
             inner.status = Status { ready, rounds, problems, ..status };
             inner.next_due = next_due;
+            inner.last_round = Some(Instant::now());
         }
         self.rounds.send_modify(|count| *count += 1);
     }

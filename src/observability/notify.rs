@@ -73,7 +73,7 @@ impl Supervisor {
 }
 
 /// Whether the rounds are what they should be: none has to come before everything was seen once.
-fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
+pub(super) fn is_alive(ready: bool, since_last: Duration, interval: Duration) -> bool {
     !ready || since_last <= interval * 3 + PATIENCE
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -10,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use super::answer;
@@ -44,11 +46,15 @@ pub struct Settings {
     pub full_clones: usize,
 }
 
+/// Told of each call when it is over: what kind of failure it was, if it was one, and how long it took once it was sent.
+pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
+
 /// A client of a Proxmox VE cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
+    observer: Option<Observer>,
 }
 
 struct Shared {
@@ -90,12 +96,18 @@ impl Client {
             lanes: Lanes::new(sizes),
             calls: AtomicU64::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), fence: Fence::open() })
+        Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None })
     }
 
     /// The same client, whose writes this fence has to let pass.
     pub fn fenced(&self, fence: &Fence) -> Self {
-        Self { shared: self.shared.clone(), fence: fence.clone() }
+        Self { fence: fence.clone(), ..self.clone() }
+    }
+
+    /// The same client, with somebody who is told of each call.
+    pub fn with_observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// How many calls were made.
@@ -132,10 +144,15 @@ impl Client {
         let call = format!("{method} {path}");
         let lane = self.lanes().of(lane);
         let _permit = match &lane {
-            Some(lane) => acquire(lane, &call).await?,
-            None => return self.over_endpoints(&method, path, parameters, &call).await,
+            Some(lane) => Some(acquire(lane, &call).await?),
+            None => None,
         };
-        self.over_endpoints(&method, path, parameters, &call).await
+        let sent = Instant::now();
+        let outcome = self.over_endpoints(&method, path, parameters, &call).await;
+        if let Some(observer) = &self.observer {
+            observer(outcome.as_ref().err().map(|error| error.kind), sent.elapsed());
+        }
+        outcome
     }
 
     pub(super) fn lanes(&self) -> &Lanes {

@@ -28,7 +28,7 @@ mod upid;
 mod vm_config;
 
 pub use agent::{ExecStatus, OsInfo};
-pub use client::{Client, Settings};
+pub use client::{Client, Observer, Settings};
 pub use cluster::{Bridge, ClusterStatus, HaStatus, agent_privilege};
 pub use error::{Error, Kind};
 pub use inventory::{Guest, HostSeen, Seen, StorageSeen};

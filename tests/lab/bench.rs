@@ -103,7 +103,7 @@ impl Bench {
     pub fn configure(&self, pool: &str) {
         let kubeconfig = self.path("kubeconfig").display().to_string();
         let text = format!(
-            "scan_interval = \"1s\"\n{}[kubernetes]\nkubeconfig_file = \"{kubeconfig}\"\n[bootstrap]\n[[pool]]\n{pool}",
+            "scan_interval = \"1s\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n{}[kubernetes]\nkubeconfig_file = \"{kubeconfig}\"\n[bootstrap]\n[[pool]]\n{pool}",
             self.proxmox(),
         );
         self.write("config.toml", &text, 0o644);

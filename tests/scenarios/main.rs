@@ -10,7 +10,11 @@
 mod brakes;
 mod economy;
 mod leaders;
+mod metrics;
+#[path = "../lab/openmetrics.rs"]
+mod openmetrics;
 mod outages;
+mod places;
 mod restarts;
 mod scale_down;
 mod scale_up;

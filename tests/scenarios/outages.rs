@@ -25,33 +25,23 @@ async fn proxmox_is_away_for_minutes_before_pods_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn proxmox_goes_away_while_a_machine_is_made() {
-    for after in [1, 3, 5, 10, 14, 20] {
-        let stage = Stage::running(ONE_POOL);
-        stage.deploy("web", 1, "1500m", "1Gi");
-        tokio::time::sleep(Duration::from_secs(after)).await;
-        stage.pve.set_away(true);
-        tokio::time::sleep(Duration::from_mins(4)).await;
-        stage.pve.set_away(false);
-        let what = format!("the pod runs, Proxmox away after {after} s");
-        stage.until(&what, Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
-        stage
-            .until("nothing is left over", SOON, |stage| {
-                stage.vms(9100..=9109).len() == 1 && stage.leftovers().len() == 1
-            })
-            .await;
-    }
+    away_while_a_machine_is_made(|stage, away| stage.pve.set_away(away)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn kubernetes_goes_away_while_a_machine_is_made() {
+    away_while_a_machine_is_made(|stage, away| stage.kube.set_away(away)).await;
+}
+
+async fn away_while_a_machine_is_made(set_away: fn(&Stage, bool)) {
     for after in [1, 3, 5, 10, 14, 20, 25] {
         let stage = Stage::running(ONE_POOL);
         stage.deploy("web", 1, "1500m", "1Gi");
         tokio::time::sleep(Duration::from_secs(after)).await;
-        stage.kube.set_away(true);
+        set_away(&stage, true);
         tokio::time::sleep(Duration::from_mins(4)).await;
-        stage.kube.set_away(false);
-        let what = format!("the pod runs, Kubernetes away after {after} s");
+        set_away(&stage, false);
+        let what = format!("the pod runs, away after {after} s");
         stage.until(&what, Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
         stage
             .until("nothing is left over", SOON, |stage| {

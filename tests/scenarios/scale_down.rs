@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use world::kubernetes::{Effect, Fault};
+use world::kubernetes::{Effect, Fault, samples};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -62,14 +62,7 @@ async fn a_budget_that_refuses_holds_the_drain_until_it_allows() {
     stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
     stage.deploy("small", 2, "200m", "256Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
-    stage
-        .kube
-        .apply(&json!({
-            "kind": "PodDisruptionBudget",
-            "metadata": { "name": "small", "namespace": "default" },
-            "spec": { "minAvailable": 2, "selector": { "matchLabels": { "app": "small" } } },
-        }))
-        .unwrap();
+    stage.kube.apply(&samples::budget("small", 2)).unwrap();
     stage.kube.scale("default", "big", 1);
     stage.throughout("both nodes stay", UNNEEDED * 2, |stage| stage.vms(9100..=9109).len() == 2).await;
     assert_eq!(stage.running_pods(), 3);

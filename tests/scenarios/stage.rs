@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 use world::clock::WorldClock;
 use world::guest::control_plane::ControlPlane;
-use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
+use world::kubernetes::{Kube, samples};
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Body, tls::ServerTls};
@@ -215,6 +215,11 @@ impl Stage {
         leading.map(|(host, _)| host.as_str()).collect()
     }
 
+    /// The board of the daemon.
+    pub fn board(&self) -> &Board {
+        &self.instances[FIRST].board
+    }
+
     /// What the daemon on this host shows.
     pub fn status_of(&self, host: &str) -> Status {
         self.instances.get(host).map(|instance| instance.board.status()).unwrap_or_default()
@@ -320,22 +325,7 @@ impl Stage {
 
     /// The same, with more in the pods' spec.
     pub fn deploy_with(&self, name: &str, replicas: u32, cpu: &str, memory: &str, spec: &Value) {
-        let mut deployment = json!({
-            "kind": "Deployment",
-            "metadata": { "name": name, "namespace": "default" },
-            "spec": {
-                "replicas": replicas,
-                "selector": { "matchLabels": { "app": name } },
-                "template": {
-                    "metadata": { "labels": { "app": name } },
-                    "spec": { "containers": [{
-                        "name": "main",
-                        "image": "registry.k8s.io/pause",
-                        "resources": { "requests": { "cpu": cpu, "memory": memory } },
-                    }]},
-                },
-            },
-        });
+        let mut deployment = samples::deployment(name, replicas, cpu, memory);
         for (field, value) in spec.as_object().into_iter().flatten() {
             deployment["spec"]["template"]["spec"][field] = value.clone();
         }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::time::Instant;
 use world::guest::GuestFaults;
+use world::kubernetes::samples;
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::proxmox::spec::{ClusterSpec, Timings};
 
@@ -163,6 +164,11 @@ impl Bench {
         }
     }
 
+    /// The path of a file of the daemon's.
+    pub fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
     /// What the daemon has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("daemon.log")).unwrap_or_default()
@@ -198,27 +204,14 @@ impl Bench {
 
     /// Makes a Deployment whose pods want this much.
     pub fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
-        let deployment = json!({
-            "kind": "Deployment",
-            "metadata": { "name": name, "namespace": "default" },
-            "spec": {
-                "replicas": replicas,
-                "selector": { "matchLabels": { "app": name } },
-                "template": {
-                    "metadata": { "labels": { "app": name } },
-                    "spec": {
-                        "containers": [{
-                            "name": "main",
-                            "image": "registry.k8s.io/pause",
-                            "resources": { "requests": { "cpu": cpu, "memory": memory } },
-                        }],
-                        "tolerations": [
-                            { "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1 },
-                        ],
-                    },
-                },
-            },
-        });
+        let mut deployment = samples::deployment(name, replicas, cpu, memory);
+        // Pods of a dead node are not waited for.
+        deployment["spec"]["template"]["spec"]["tolerations"] = json!([{
+            "key": "node.kubernetes.io/unreachable",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 1,
+        }]);
         self.clusters.kube.apply(&deployment).unwrap();
     }
 

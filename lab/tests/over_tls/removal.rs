@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use world::kubernetes::samples;
 
 use crate::bench::{Bench, POOL, cluster};
 
@@ -26,17 +26,10 @@ async fn a_budget_refuses_for_a_while_and_then_allows() {
     bench.until("both run", |bench| bench.running() == 2).await;
     bench.deploy("small", 2, "200m", "256Mi");
     bench.until("all run", |bench| bench.running() == 4).await;
-    let budget = |least: u32| {
-        json!({
-            "kind": "PodDisruptionBudget",
-            "metadata": { "name": "small", "namespace": "default" },
-            "spec": { "minAvailable": least, "selector": { "matchLabels": { "app": "small" } } },
-        })
-    };
-    bench.clusters.kube.apply(&budget(2)).unwrap();
+    bench.clusters.kube.apply(&samples::budget("small", 2)).unwrap();
     bench.clusters.kube.scale("default", "big", 1);
     bench.throughout("both nodes stay", Duration::from_secs(6), |bench| bench.vms().len() == 2).await;
-    bench.clusters.kube.apply(&budget(1)).unwrap();
+    bench.clusters.kube.apply(&samples::budget("small", 1)).unwrap();
     bench.until("one node is left", |bench| bench.vms().len() == 1).await;
     bench.until("all run", |bench| bench.running() == 3).await;
     bench.stop().await;

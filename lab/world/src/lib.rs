@@ -13,6 +13,7 @@
 
 pub mod best;
 pub mod clock;
+pub mod fault;
 pub mod guest;
 pub mod kubernetes;
 pub mod proxmox;

@@ -26,7 +26,7 @@ use crate::clock::{SharedClock, SystemClock};
 use crate::config::{self, Config, Mode, Needs};
 use crate::daemon::{self, Deps, Switch};
 use crate::machines::{NoProbe, Probe, TcpProbe};
-use crate::observability::{Board, DEFAULT_SOCKET, Listener, SocketError, Supervisor};
+use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
 
 /// The rounds have one thread, and what serves beside them the other.
 const THREADS: usize = 2;
@@ -77,11 +77,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     let mut signals = Signals::new().map_err(|error| Failure::System("listen for signals", error))?;
     let secrets = reload::Secrets::read(&config)?;
-    let (proxmox, kubernetes) = (live::proxmox(&config)?, live::kubernetes(&config).await?);
+    let board = Board::default();
+    let proxmox = live::proxmox(&config)?.with_observer(board.metrics().of_proxmox());
+    let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
 
     let clock: SharedClock = Arc::new(SystemClock);
-    let (board, instance) = (Board::default(), host_name());
+    let instance = host_name();
     board.introduce(&instance, mode(&config), clock.now());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -107,10 +109,11 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     };
     let mut daemon = tokio::spawn(daemon::run(deps, cancel.clone()));
     let supervisor = Supervisor::from_environment(board.clone());
+    let pages = Pages::new(board.clone(), settings.subscribe());
     let ends = {
         let mut beside = pin!(async {
             let interval = || settings.borrow().scan_interval;
-            tokio::join!(listener.serve(&board, &switch), supervisor.run(interval));
+            tokio::join!(listener.serve(&board, &switch), supervisor.run(interval), pages.run());
             std::future::pending::<()>().await;
         });
         loop {
@@ -188,9 +191,10 @@ fn probe(config: &Config) -> Arc<dyn Probe> {
     }
 }
 
-/// The host's name, by which its instance is known.
+/// The host's name, by which its instance is known. A service that sees no more of /proc than processes has the file.
 fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let sources = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let name = sources.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     match name.trim() {
         "" => "pve-autoscaler".to_owned(),
         name => name.to_owned(),

@@ -31,6 +31,11 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Identity {
+    /// The user name of a service account.
+    pub fn account_name(namespace: &str, name: &str) -> String {
+        format!("system:serviceaccount:{namespace}:{name}")
+    }
+
     /// Whether this may be done.
     pub fn may(&self, attempt: &Attempt<'_>) -> bool {
         let Rights::Rules(rules) = &self.rights else { return true };
@@ -105,13 +110,13 @@ impl State {
             return Ok(Identity { name, groups: groups(&["kubeadm:cluster-admins"]), rights: Rights::All });
         }
         if let Some(account) = self.spec.service_accounts.iter().find(|one| one.token == token) {
+            let home = account.name.split(':').nth(2).unwrap_or_default();
+            let of_home = format!("system:serviceaccounts:{home}");
+            let groups: Vec<String> = groups(&["system:serviceaccounts", &of_home]);
             let mut rules = account.rules.clone();
             rules.push(cluster_info());
-            return Ok(Identity {
-                name: account.name.clone(),
-                groups: groups(&["system:serviceaccounts"]),
-                rights: Rights::Rules(rules),
-            });
+            rules.extend(self.granted(&account.name, &groups));
+            return Ok(Identity { name: account.name.clone(), groups, rights: Rights::Rules(rules) });
         }
         self.bootstrap_identity(token)
             .ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized", Value::Null))

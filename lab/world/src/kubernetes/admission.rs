@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    kinds::{Kind, PRIORITY_CLASS},
+    kinds::{Kind, NODE, PRIORITY_CLASS},
     object::{self, list, number, text},
     quantity,
     refusal::{Cause, Refusal},
@@ -22,6 +22,7 @@ pub(super) fn fresh_status(kind: &Kind, object: &mut Value) {
         "pods" => json!({ "phase": "Pending", "qosClass": quality(object) }),
         "namespaces" => json!({ "phase": "Active" }),
         "persistentvolumeclaims" => json!({ "phase": "Pending" }),
+        "volumeattachments" => json!({ "attached": false }),
         "persistentvolumes" => json!({ "phase": "Available" }),
         "poddisruptionbudgets" => {
             json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 })
@@ -36,6 +37,18 @@ pub(super) fn fresh_status(kind: &Kind, object: &mut Value) {
         _ => json!({}),
     };
     object["status"] = status;
+}
+
+/// The condition that the API server gives to a new pod with scheduling gates.
+pub(super) fn mark_gated(pod: &mut Value, now: &str) {
+    let condition = json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": null,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    });
+    object::set_condition(pod, condition, now);
 }
 
 /// The quality of service class of a pod.
@@ -78,6 +91,14 @@ impl State {
                 default(&mut new["spec"], "progressDeadlineSeconds", json!(600));
                 default(&mut new["spec"], "revisionHistoryLimit", json!(10));
             }
+            "daemonsets" => {
+                let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1, "maxSurge": 0 } });
+                default(&mut new["spec"], "updateStrategy", rolling);
+                default(&mut new["spec"], "revisionHistoryLimit", json!(10));
+                if old.is_none() {
+                    new["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = json!("1");
+                }
+            }
             "replicasets" | "replicationcontrollers" => default(&mut new["spec"], "replicas", json!(1)),
             "statefulsets" => {
                 default(&mut new["spec"], "replicas", json!(1));
@@ -98,51 +119,68 @@ impl State {
             }
             _ => {}
         }
+        if kind.group == "apps"
+            && let Some(spec) = new.pointer_mut("/spec/template/spec").filter(|spec| spec.is_object())
+        {
+            default_pod_spec(spec);
+        }
+        if kind.plural == "nodes"
+            && let Some(old) = old
+        {
+            check_node_change(old, new)?;
+        }
         check(kind, new)
     }
 
     fn default_pod(&self, pod: &mut Value) {
         let class = text(pod, "/spec/priorityClassName").to_owned();
+        let named = self.store.get(&PRIORITY_CLASS, "", &class);
+        let preemption = named.as_ref().map_or(Value::Null, |class| class["preemptionPolicy"].clone());
         let priority = match class.as_str() {
             "" => 0,
             "system-node-critical" => 2_000_001_000,
             "system-cluster-critical" => 2_000_000_000,
-            name => self
-                .store
-                .get(&PRIORITY_CLASS, "", name)
-                .and_then(|class| class["value"].as_i64())
-                .unwrap_or(0),
+            _ => named.and_then(|class| class["value"].as_i64()).unwrap_or(0),
         };
         let spec = &mut pod["spec"];
-        default(spec, "restartPolicy", json!("Always"));
-        default(spec, "terminationGracePeriodSeconds", json!(30));
-        default(spec, "dnsPolicy", json!("ClusterFirst"));
-        default(spec, "schedulerName", json!("default-scheduler"));
-        default(spec, "securityContext", json!({}));
+        default_pod_spec(spec);
         default(spec, "priority", json!(priority));
         default(spec, "enableServiceLinks", json!(true));
+        default(spec, "preemptionPolicy", preemption);
         default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
         default(spec, "serviceAccountName", json!("default"));
         let account = spec["serviceAccountName"].clone();
         default(spec, "serviceAccount", account);
-        for list in ["containers", "initContainers"] {
-            for container in spec[list].as_array_mut().into_iter().flatten() {
-                default(container, "resources", json!({}));
-                default(container, "imagePullPolicy", json!("IfNotPresent"));
-                default(container, "terminationMessagePath", json!("/dev/termination-log"));
-                default(container, "terminationMessagePolicy", json!("File"));
-                let limits = container["resources"]["limits"].clone();
-                for (resource, limit) in limits.as_object().into_iter().flatten() {
-                    default(&mut container["resources"]["requests"], resource, limit.clone());
-                }
+        tolerate_outages(spec);
+    }
+}
+
+/// What pods and pod templates get where they say nothing.
+fn default_pod_spec(spec: &mut Value) {
+    default(spec, "restartPolicy", json!("Always"));
+    default(spec, "terminationGracePeriodSeconds", json!(30));
+    default(spec, "dnsPolicy", json!("ClusterFirst"));
+    default(spec, "schedulerName", json!("default-scheduler"));
+    default(spec, "securityContext", json!({}));
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            default(container, "resources", json!({}));
+            default(container, "imagePullPolicy", json!("IfNotPresent"));
+            for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                default(port, "protocol", json!("TCP"));
             }
-            if spec[list].is_null()
-                && let Some(fields) = spec.as_object_mut()
-            {
-                fields.remove(list);
+            default(container, "terminationMessagePath", json!("/dev/termination-log"));
+            default(container, "terminationMessagePolicy", json!("File"));
+            let limits = container["resources"]["limits"].clone();
+            for (resource, limit) in limits.as_object().into_iter().flatten() {
+                default(&mut container["resources"]["requests"], resource, limit.clone());
             }
         }
-        tolerate_outages(spec);
+        if spec[list].is_null()
+            && let Some(fields) = spec.as_object_mut()
+        {
+            fields.remove(list);
+        }
     }
 }
 
@@ -259,6 +297,19 @@ fn check_pod(pod: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What of a Node is set once and for all.
+fn check_node_change(old: &Value, new: &Value) -> Result<(), Refusal> {
+    for (field, named) in [("providerID", "providerID"), ("podCIDR", "podCIDRs")] {
+        let (before, after) = (&old["spec"][field], &new["spec"][field]);
+        if before.as_str().is_some_and(|value| !value.is_empty()) && before != after {
+            let text = format!("Forbidden: node updates may not change {field} except from \"\" to valid");
+            let cause = Cause::new(format!("spec.{named}"), "FieldValueForbidden", text);
+            return Err(Refusal::invalid(&NODE, object::name(old), &[cause]));
+        }
+    }
+    Ok(())
+}
+
 fn check_taints(node: &Value, causes: &mut Vec<Cause>) {
     let taints = list(node, "/spec/taints");
     for (at, taint) in taints.iter().enumerate() {
@@ -284,7 +335,11 @@ fn check_taints(node: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_lease(lease: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
+/// Checks the times of a Lease, as its decoder does: exactly six decimals.
+///
+/// # Errors
+/// 400 for another form.
+pub(super) fn check_lease_times(lease: &Value) -> Result<(), Refusal> {
     for field in ["acquireTime", "renewTime"] {
         let Some(time) = lease["spec"][field].as_str() else { continue };
         if let Some((value, wanted)) = micro_problem(time) {
@@ -293,6 +348,11 @@ fn check_lease(lease: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
             )));
         }
     }
+    Ok(())
+}
+
+fn check_lease(lease: &Value, causes: &mut Vec<Cause>) -> Result<(), Refusal> {
+    check_lease_times(lease)?;
     if let Some(seconds) = number(lease, "/spec/leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
         let message = format!("Invalid value: {seconds}: must be greater than 0");
         causes.push(Cause::new("spec.leaseDurationSeconds", "FieldValueInvalid", message));

@@ -8,13 +8,17 @@ use super::{
     Kube,
     access::{self, Identity},
     discovery,
-    hands::{self, CallRecord, Effect},
+    hands::{CallRecord, Effect},
     path::{self, Query, Route, Target},
+    protobuf,
     refusal::{Refusal, Said},
     state::State,
     watch, write,
 };
-use crate::serve::{Body, NoAnswer, full};
+use crate::{
+    fault,
+    serve::{Body, NoAnswer, full},
+};
 
 /// Answers one request, with the faults that tests have asked for.
 pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Response<Body>, NoAnswer> {
@@ -26,7 +30,7 @@ pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Respo
         }
         state.spec.timings.request
     };
-    let effect = hands::take_fault(&mut kube.state(), &parts.method, parts.uri.path());
+    let effect = fault::take(&mut kube.state().faults, parts.method.as_str(), parts.uri.path());
     tokio::time::sleep(time).await;
     if kube.state().away {
         return Err(NoAnswer);
@@ -94,6 +98,13 @@ fn attempt(kube: &Kube, parts: &Parts, body: &Bytes) -> Result<Response<Body>, R
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return Ok(response);
     }
+    let encoded = protobuf::to_json(body)?.map(|object| Bytes::from(object.to_string()));
+    let body = encoded.as_ref().unwrap_or(body);
+    let is_readable = encoded.is_some() || is_json(path::content_type(&parts.headers));
+    if matches!(parts.method, Method::POST | Method::PUT) && !is_readable {
+        let text = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        return Err(Refusal::new(415, "UnsupportedMediaType", text, Value::Null));
+    }
     let call = Call { who: &who, route: &route, query: &query, parts, body };
     let (status, object) = call.perform(&mut kube.state(), form)?;
     Ok(json_response(status, &object))
@@ -119,6 +130,11 @@ impl Call<'_> {
             Some("binding") if route.kind.plural == "pods" => {
                 return state.bind_by_hand(route, body).map(|done| (201, done));
             }
+            Some("log" | "exec" | "attach" | "portforward") if route.kind.plural == "pods" => {
+                let text =
+                    "the containers of this cluster are simulated: they write no logs and run no commands";
+                return Err(Refusal::new(501, "", text, Value::Null));
+            }
             Some("scale") => {
                 return state.scale(route, query, &parts.method, parts, body).map(|scale| (200, scale));
             }
@@ -129,7 +145,7 @@ impl Call<'_> {
             Method::GET | Method::HEAD => state.list(route, query, form).map(|found| (200, found)),
             Method::POST => match route.kind.plural {
                 "selfsubjectaccessreviews" => Ok((201, State::review(who, parsed(body)?))),
-                "selfsubjectreviews" => Ok((201, about(who))),
+                "selfsubjectreviews" => Ok((201, about(who, &state.stamp()))),
                 _ => state.make(route, query, body).map(|made| (201, made)),
             },
             Method::PUT => state.update(route, query, body).map(|written| (200, written)),
@@ -144,15 +160,19 @@ impl Call<'_> {
     }
 }
 
+fn is_json(media: &str) -> bool {
+    media.is_empty() || media == "application/json"
+}
+
 fn parsed(body: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::bad_request(error.to_string()))
 }
 
-fn about(who: &Identity) -> Value {
+fn about(who: &Identity, now: &str) -> Value {
     json!({
         "kind": "SelfSubjectReview",
         "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {},
+        "metadata": { "creationTimestamp": now },
         "status": { "userInfo": { "username": who.name, "groups": who.groups } },
     })
 }

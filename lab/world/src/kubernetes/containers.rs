@@ -173,21 +173,34 @@ fn end(pod: &mut Value, now: &str, phase: &str) {
         .collect();
     pod["status"]["phase"] = json!(phase);
     pod["status"]["containerStatuses"] = json!(statuses);
-    for of in ["Ready", "ContainersReady"] {
-        pod_condition(pod, of, false, now);
+    pod_condition(pod, "PodReadyToStartContainers", false, now);
+    for (of, holds) in [("Initialized", true), ("Ready", false), ("ContainersReady", false)] {
+        pod_condition(pod, of, holds, now);
+        for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            if condition["type"] == of {
+                condition["reason"] = json!("PodCompleted");
+            }
+        }
     }
 }
 
 fn pod_condition(pod: &mut Value, of: &str, holds: bool, now: &str) {
     let generation = pod["metadata"]["generation"].clone();
+    pod["status"]["observedGeneration"] = generation.clone();
     let mut condition = json!({
         "type": of,
-        "observedGeneration": generation,
+        "observedGeneration": generation.clone(),
         "status": if holds { "True" } else { "False" },
         "lastProbeTime": null,
     });
-    if !holds {
+    if !holds && of != "PodReadyToStartContainers" {
         condition["reason"] = json!("ContainersNotReady");
     }
     object::set_condition(pod, condition, now);
+    // A kubelet writes all conditions anew but those of others.
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "PodScheduled" {
+            condition["observedGeneration"] = generation.clone();
+        }
+    }
 }

@@ -42,6 +42,9 @@ pub(super) fn answer(segments: &[&str], version: &str) -> Result<Found, Refusal>
                 .cloned()
                 .ok_or_else(Refusal::no_such_page)?,
         ),
+        ["openapi", "v3"] => Found::Object(specifications()),
+        ["openapi", "v3", "api", "v1"] => Found::Object(specification("", "v1")),
+        ["openapi", "v3", "apis", group, version] => Found::Object(specification(group, version)),
         ["apis", group, version]
             if KINDS.iter().any(|kind| kind.group == *group && kind.version == *version) =>
         {
@@ -57,6 +60,10 @@ fn about(version: &str) -> Value {
     json!({
         "major": major,
         "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": minor.parse::<u32>().map_or(0, |minor| minor.saturating_sub(1)).to_string(),
         "gitVersion": version,
         "gitCommit": "",
         "gitTreeState": "clean",
@@ -88,6 +95,40 @@ fn groups() -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
+/// Where the OpenAPI specification of each group version is.
+fn specifications() -> Value {
+    let mut paths = serde_json::Map::new();
+    for kind in KINDS {
+        let place = match kind.group {
+            "" => format!("api/{}", kind.version),
+            group => format!("apis/{group}/{}", kind.version),
+        };
+        let url = format!("/openapi/v3/{place}");
+        paths.insert(place, json!({ "serverRelativeURL": url }));
+    }
+    json!({ "paths": paths })
+}
+
+/// A specification without schemas: clients read from it that the server validates fields itself.
+fn specification(group: &str, version: &str) -> Value {
+    let mut paths = serde_json::Map::new();
+    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+        let parameters = ["dryRun", "fieldManager", "fieldValidation"]
+            .map(|name| json!({ "name": name, "in": "query", "schema": { "type": "string" } }));
+        let patch = json!({
+            "parameters": parameters,
+            "responses": {},
+            "x-kubernetes-action": "patch",
+            "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind.kind },
+        });
+        let path = format!("{root}/{version}{namespace}/{}/{{name}}", kind.plural);
+        paths.insert(path, json!({ "patch": patch }));
+    }
+    json!({ "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "lab" }, "paths": paths })
+}
+
 fn resources(group: &str, version: &str) -> Value {
     let mut found = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
@@ -112,13 +153,34 @@ fn resource(kind: &Kind) -> Value {
         "kind": kind.kind,
         "verbs": verbs,
         "shortNames": kind.short,
+        "categories": if is_workload(kind) { vec!["all"] } else { Vec::new() },
     })
+}
+
+/// What `kubectl get all` shows.
+fn is_workload(kind: &Kind) -> bool {
+    matches!(kind.group, "apps" | "batch") || matches!(kind.kind, "Pod" | "Service" | "ReplicationController")
 }
 
 fn subresources(kind: &Kind) -> Vec<Value> {
     let sub = |name: &str, of: &str, verbs: Value| {
         let name = format!("{}/{name}", kind.plural);
-        json!({ "name": name, "singularName": "", "namespaced": kind.namespaced, "kind": of, "verbs": verbs })
+        let mut found = json!({
+            "name": name,
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": of,
+            "verbs": verbs,
+        });
+        // A kind of another group. Clients that find none for evictions delete instead.
+        let group = match of {
+            "Eviction" => "policy",
+            "Scale" => "autoscaling",
+            _ => return found,
+        };
+        found["group"] = json!(group);
+        found["version"] = json!("v1");
+        found
     };
     let mut found = Vec::new();
     if kind.status {

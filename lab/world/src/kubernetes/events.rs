@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    kinds::{EVENT, Kind},
+    kinds::{EVENT, Kind, NODE},
     object,
     state::State,
 };
@@ -47,6 +47,34 @@ fn rename(object: &mut Value, direction: fn((&'static str, &'static str)) -> (&'
 }
 
 impl State {
+    /// Writes an event of the node controller about a Node.
+    pub(super) fn note_node_event(&mut self, node: &str, reason: &str, message: &str) {
+        let uid = self.store.get(&NODE, "", node).map(|node| object::uid(&node).to_owned());
+        let about = json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "name": node, "uid": uid } });
+        self.note_plain_event(&about, "Normal", reason, "node-controller", message);
+    }
+
+    /// Writes an event about an object, in the form of the older recorders.
+    pub(super) fn note_plain_event(
+        &mut self,
+        about: &Value,
+        kind: &str,
+        reason: &str,
+        component: &str,
+        message: &str,
+    ) {
+        let now = self.stamp();
+        let mut event = self.event(about, kind, reason, message);
+        event["source"] = json!({ "component": component });
+        event["firstTimestamp"] = json!(now);
+        event["lastTimestamp"] = json!(now);
+        event["count"] = json!(1);
+        event["eventTime"] = Value::Null;
+        event["reportingComponent"] = json!(component);
+        event["reportingInstance"] = json!("");
+        self.create(&EVENT, event);
+    }
+
     /// Writes an event about an object, in the form of the newer recorders.
     pub(super) fn note_event(
         &mut self,
@@ -57,6 +85,20 @@ impl State {
         component: &str,
         message: &str,
     ) {
+        let time = object::micro_stamp(self.now());
+        let mut event = self.event(about, kind, reason, message);
+        event["source"] = json!({});
+        event["firstTimestamp"] = Value::Null;
+        event["lastTimestamp"] = Value::Null;
+        event["eventTime"] = json!(time);
+        event["action"] = json!(action);
+        event["reportingComponent"] = json!(component);
+        event["reportingInstance"] = json!(format!("{component}-cp1"));
+        self.create(&EVENT, event);
+    }
+
+    /// What events of both forms have.
+    fn event(&mut self, about: &Value, kind: &str, reason: &str, message: &str) -> Value {
         let time = self.now();
         let namespace = match object::namespace(about) {
             "" => "default",
@@ -67,7 +109,7 @@ impl State {
         while self.store.get(&EVENT, namespace, &name).is_some() {
             name = format!("{}.{:x}", object::name(about), nanos + i128::from(self.random.u32(1..)));
         }
-        let event = json!({
+        let mut event = json!({
             "metadata": { "name": name, "namespace": namespace },
             "involvedObject": {
                 "kind": about["kind"],
@@ -79,15 +121,11 @@ impl State {
             },
             "reason": reason,
             "message": message,
-            "source": {},
-            "firstTimestamp": null,
-            "lastTimestamp": null,
             "type": kind,
-            "eventTime": object::micro_stamp(time),
-            "action": action,
-            "reportingComponent": component,
-            "reportingInstance": format!("{component}-cp1"),
         });
-        self.create(&EVENT, event);
+        if let Some(fields) = event["involvedObject"].as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        event
     }
 }

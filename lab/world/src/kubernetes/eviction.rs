@@ -30,9 +30,8 @@ impl State {
         let mut options = Options::of(&body["deleteOptions"]);
         options.dry_run |= query.dry_run();
         let given = object::name(&body);
-        if !given.is_empty() && given != name {
-            let text = format!("name in URL does not match name in Eviction object: {given} != {name}");
-            return Err(Refusal::bad_request(text));
+        if given != name {
+            return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
         }
         let pod =
             self.store.get(&POD, &route.namespace, name).ok_or_else(|| Refusal::not_found(&POD, name))?;
@@ -123,10 +122,8 @@ impl State {
     fn disrupt(&mut self, key: &Key) {
         let now = self.stamp();
         self.edit(&POD, key, |pod| {
-            let generation = pod["metadata"]["generation"].clone();
             let condition = json!({
                 "type": "DisruptionTarget",
-                "observedGeneration": generation,
                 "status": "True",
                 "lastProbeTime": null,
                 "reason": "EvictionByEvictionAPI",

@@ -247,7 +247,9 @@ impl State {
             let key = text(constraint, "/topologyKey");
             let mut counts: BTreeMap<String, i64> = places
                 .iter()
-                .filter(|place| selected(&pod["spec"], &place.node))
+                .filter(|place| {
+                    constraint["nodeAffinityPolicy"] == "Ignore" || selected(&pod["spec"], &place.node)
+                })
                 .filter_map(|place| Some((domain(&place.name, key)?, 0)))
                 .collect();
             let selector = &constraint["labelSelector"];

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -50,36 +49,7 @@ pub enum Effect {
 }
 
 /// A fault for the next matching calls.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    /// HTTP method, `*` for any.
-    pub method: String,
-    /// Path without query; `*` stands for any one segment.
-    pub path: String,
-    /// For how many calls.
-    pub times: usize,
-    /// What happens.
-    pub effect: Effect,
-}
-
-pub(super) fn take_fault(state: &mut State, method: &Method, path: &str) -> Option<Effect> {
-    let at = state.faults.iter().position(|fault| {
-        (fault.method == "*" || fault.method == method.as_str())
-            && fault.path.split('/').count() == path.split('/').count()
-            && fault
-                .path
-                .split('/')
-                .zip(path.split('/'))
-                .all(|(pattern, found)| pattern == "*" || pattern == found)
-    })?;
-    let fault = state.faults.get_mut(at)?;
-    fault.times = fault.times.saturating_sub(1);
-    let effect = fault.effect.clone();
-    if fault.times == 0 {
-        state.faults.remove(at);
-    }
-    Some(effect)
-}
+pub type Fault = crate::fault::Fault<Effect>;
 
 impl State {
     pub(super) fn record(&mut self, record: CallRecord) {

@@ -138,12 +138,12 @@ static RESOURCE_CLAIM: Kind =
 static RESOURCE_SLICE: Kind =
     of("resource.k8s.io", "v1", core("ResourceSlice", "resourceslices", false, &[]));
 static DEVICE_CLASS: Kind = of("resource.k8s.io", "v1", core("DeviceClass", "deviceclasses", false, &[]));
-static CLUSTER_ROLE: Kind =
+pub(super) static CLUSTER_ROLE: Kind =
     of("rbac.authorization.k8s.io", "v1", core("ClusterRole", "clusterroles", false, &[]));
-static CLUSTER_ROLE_BINDING: Kind =
+pub(super) static CLUSTER_ROLE_BINDING: Kind =
     of("rbac.authorization.k8s.io", "v1", core("ClusterRoleBinding", "clusterrolebindings", false, &[]));
-static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
-static ROLE_BINDING: Kind =
+pub(super) static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
+pub(super) static ROLE_BINDING: Kind =
     of("rbac.authorization.k8s.io", "v1", core("RoleBinding", "rolebindings", true, &[]));
 static SIGNING_REQUEST: Kind = of(
     "certificates.k8s.io",

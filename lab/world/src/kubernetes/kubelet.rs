@@ -67,6 +67,15 @@ impl State {
         }
         let timings = self.spec.timings.clone();
         let uid = if let Some(node) = self.store.get(&NODE, "", name) {
+            let now = self.stamp();
+            let unknown = object::condition(&node, "Ready").is_some_and(|one| one["status"] == "Unknown");
+            if unknown {
+                // A kubelet that comes back is not ready at once.
+                self.edit(&NODE, &(String::new(), name.into()), |node| {
+                    let message = "PLEG is not healthy: pleg has yet to be successful";
+                    set_health(node, ("False", "KubeletNotReady", message), &now);
+                });
+            }
             object::uid(&node).to_owned()
         } else {
             let node = self.new_node(name);
@@ -156,17 +165,9 @@ impl State {
     /// Writes the Node's status as a healthy kubelet does.
     fn report(&mut self, name: &str) {
         let now = self.stamp();
+        let (_, status, reason, message) = HEALTHY[3];
         self.edit(&NODE, &(String::new(), name.into()), |node| {
-            for (of, status, reason, message) in HEALTHY {
-                let condition = json!({
-                    "type": of,
-                    "status": status,
-                    "lastHeartbeatTime": now,
-                    "reason": reason,
-                    "message": message,
-                });
-                object::set_condition(node, condition, &now);
-            }
+            set_health(node, (status, reason, message), &now);
         });
     }
 
@@ -246,6 +247,21 @@ impl State {
         self.become_ready(&name);
         self.renew(&name, true);
         self.tend_node(&name);
+    }
+}
+
+/// Writes the conditions of a Node as its kubelet does: healthy but for Ready, which is given.
+fn set_health(node: &mut Value, ready: (&str, &str, &str), now: &str) {
+    for (of, status, reason, message) in HEALTHY {
+        let (status, reason, message) = if of == "Ready" { ready } else { (status, reason, message) };
+        let condition = json!({
+            "type": of,
+            "status": status,
+            "lastHeartbeatTime": now,
+            "reason": reason,
+            "message": message,
+        });
+        object::set_condition(node, condition, now);
     }
 }
 

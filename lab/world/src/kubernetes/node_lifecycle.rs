@@ -15,6 +15,7 @@ use super::{
     state::{State, Work},
 };
 
+const CONTROLLER: &str = "node-controller";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
@@ -39,30 +40,20 @@ impl State {
         let settled = since.is_none_or(|since| {
             Duration::try_from(self.now().duration_since(since)).is_ok_and(|passed| passed >= LAST_TAINT)
         });
-        let lingering = status == "True" && !settled && has_taint(&node, UNREACHABLE, "NoExecute");
-        let wanted = [
+        let lingering = status != "Unknown" && !settled && has_taint(&node, UNREACHABLE, "NoExecute");
+        // Two loops of the controller: the one for scheduling is the faster.
+        let scheduling = [
             (NOT_READY, "NoSchedule", status == "False"),
             (UNREACHABLE, "NoSchedule", status == "Unknown"),
-            (UNREACHABLE, "NoExecute", status == "Unknown" || lingering),
-            (NOT_READY, "NoExecute", false),
             (UNSCHEDULABLE, "NoSchedule", node["spec"]["unschedulable"] == true),
         ];
+        let execution = [(UNREACHABLE, "NoExecute", status == "Unknown" || lingering)];
+        let added =
+            scheduling.map(|(key, effect, present)| (key, effect, present || has_taint(&node, key, effect)));
+        self.edit(&NODE, &key, |node| set_taints(node, &added, &now));
+        self.edit(&NODE, &key, |node| set_taints(node, &scheduling, &now));
         self.edit(&NODE, &key, |node| {
-            let mut taints = list(node, "/spec/taints").to_vec();
-            for (key, effect, present) in wanted {
-                let same = |one: &Value| one["key"] == key && one["effect"] == effect;
-                if !present {
-                    taints.retain(|one| !same(one));
-                } else if !taints.iter().any(same) {
-                    taints.push(json!({ "key": key, "effect": effect, "timeAdded": now }));
-                }
-            }
-            node["spec"]["taints"] = json!(taints);
-            if taints.is_empty()
-                && let Some(spec) = node["spec"].as_object_mut()
-            {
-                spec.remove("taints");
-            }
+            set_taints(node, &execution, &now);
             if let Some(cidr) = &cidr {
                 node["spec"]["podCIDR"] = json!(cidr);
                 node["spec"]["podCIDRs"] = json!([cidr]);
@@ -106,6 +97,8 @@ impl State {
                 object::set_condition(node, condition, &now);
             }
         });
+        let text = format!("Node {name} status is now: NodeNotReady");
+        self.note_node_event(name, "NodeNotReady", &text);
         for key in self.pods.on(name) {
             self.edit(&POD, &key, |pod| {
                 if object::holds(pod, "Ready") {
@@ -115,11 +108,13 @@ impl State {
                         "observedGeneration": generation,
                         "status": "False",
                         "lastProbeTime": null,
-                        "reason": "NodeNotReady",
                     });
                     object::set_condition(pod, condition, &now);
                 }
             });
+            if let Some(pod) = self.store.get(&POD, &key.0, &key.1) {
+                self.note_plain_event(&pod, "Warning", "NodeNotReady", CONTROLLER, "Node is not ready");
+            }
         }
     }
 
@@ -145,6 +140,8 @@ impl State {
             return;
         }
         let text = "Taint manager: deleting due to NoExecute taint";
+        let note = format!("Marking for deletion Pod {}/{}", key.0, key.1);
+        self.note_plain_event(&pod, "Normal", "TaintManagerEviction", "taint-eviction-controller", &note);
         self.mark_disrupted(key, "DeletionByTaintManager", text, false);
         self.remove(&POD, key, &Options::default());
     }
@@ -173,10 +170,11 @@ impl State {
             if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
                 return;
             }
+            let generation = pod["metadata"]["generation"].clone();
             if fail {
                 pod["status"]["phase"] = json!("Failed");
+                pod["status"]["observedGeneration"] = generation.clone();
             }
-            let generation = pod["metadata"]["generation"].clone();
             let condition = json!({
                 "type": "DisruptionTarget",
                 "observedGeneration": generation,
@@ -187,6 +185,25 @@ impl State {
             });
             object::set_condition(pod, condition, &now);
         });
+    }
+}
+
+/// Adds the taints that should be there and removes those that should not.
+fn set_taints(node: &mut Value, wanted: &[(&str, &str, bool)], now: &str) {
+    let mut taints = list(node, "/spec/taints").to_vec();
+    for (key, effect, present) in wanted {
+        let same = |one: &Value| one["key"] == *key && one["effect"] == *effect;
+        if !present {
+            taints.retain(|one| !same(one));
+        } else if !taints.iter().any(same) {
+            taints.push(json!({ "key": key, "effect": effect, "timeAdded": now }));
+        }
+    }
+    node["spec"]["taints"] = json!(taints);
+    if taints.is_empty()
+        && let Some(spec) = node["spec"].as_object_mut()
+    {
+        spec.remove("taints");
     }
 }
 

@@ -149,7 +149,10 @@ impl Query {
 pub(super) enum Form {
     Plain,
     Table,
+    /// `PartialObjectMetadata`.
     Metadata,
+    /// `PartialObjectMetadataList`.
+    MetadataList,
 }
 
 /// Reads `Accept`.
@@ -165,9 +168,8 @@ pub(super) fn form(headers: &HeaderMap) -> Result<Form, Refusal> {
         match (media, wanted) {
             ("application/json" | "*/*" | "application/*" | "", None) => return Ok(Form::Plain),
             ("application/json", Some("Table")) => return Ok(Form::Table),
-            ("application/json", Some("PartialObjectMetadata" | "PartialObjectMetadataList")) => {
-                return Ok(Form::Metadata);
-            }
+            ("application/json", Some("PartialObjectMetadata")) => return Ok(Form::Metadata),
+            ("application/json", Some("PartialObjectMetadataList")) => return Ok(Form::MetadataList),
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 //! Indexes over the pods: who waits, who is where, and how much of each node is taken.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -29,7 +30,7 @@ pub(super) struct Facts {
 }
 
 /// What the pods of a node take.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Usage {
     /// Requests.
     pub requests: Amounts,
@@ -37,6 +38,37 @@ pub(super) struct Usage {
     pub count: i128,
     /// How often each host port is taken.
     pub ports: BTreeMap<(i64, String), usize>,
+}
+
+impl Usage {
+    /// Adds a pod.
+    pub fn put_on(&mut self, facts: &Facts) {
+        self.count += 1;
+        for (resource, amount) in &facts.requests {
+            *self.requests.entry(resource.clone()).or_default() += amount;
+        }
+        for port in &facts.ports {
+            *self.ports.entry(port.clone()).or_default() += 1;
+        }
+    }
+
+    /// Takes a pod away.
+    pub fn take_off(&mut self, facts: &Facts) {
+        self.count -= 1;
+        for (resource, amount) in &facts.requests {
+            if let Some(taken) = self.requests.get_mut(resource) {
+                *taken -= amount;
+            }
+        }
+        for port in &facts.ports {
+            if let Some(times) = self.ports.get_mut(port) {
+                *times -= 1;
+                if *times == 0 {
+                    self.ports.remove(port);
+                }
+            }
+        }
+    }
 }
 
 /// The indexes.
@@ -47,6 +79,8 @@ pub(super) struct Pods {
     counted: BTreeMap<Key, (String, Arc<Facts>)>,
     usage: BTreeMap<String, Usage>,
     shy: BTreeSet<Key>,
+    /// Pods that wait for the room of others: the node that they are to get.
+    nominated: BTreeMap<Key, String>,
 }
 
 impl Pods {
@@ -63,6 +97,24 @@ impl Pods {
     /// The pods that wait for the scheduler.
     pub fn waiting(&self) -> impl Iterator<Item = (&Key, &Arc<Facts>)> {
         self.waiting.iter()
+    }
+
+    /// The pods that take room of a node.
+    pub fn counted_on(&self, node: &str) -> Vec<(Key, Arc<Facts>)> {
+        let keys = self.by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), self.counted.get(key)?.1.clone()))).collect()
+    }
+
+    /// What is taken of a node for a pod: room that others at least as important have been promised is, too.
+    pub fn usage_for(&self, node: &str, key: &Key, facts: &Facts) -> Option<Cow<'_, Usage>> {
+        let usage = self.usage.get(node).map(Cow::Borrowed);
+        let promised = self.nominated.iter().filter(|(other, place)| *place == node && *other != key);
+        let promised = promised.filter_map(|(other, _)| self.waiting.get(other));
+        promised.filter(|other| other.priority >= facts.priority).fold(usage, |usage, other| {
+            let mut usage = usage.map(Cow::into_owned).unwrap_or_default();
+            usage.put_on(other);
+            Some(Cow::Owned(usage))
+        })
     }
 
     /// What is taken of a node.
@@ -91,6 +143,7 @@ impl Pods {
             }
         }
         self.shy.remove(key);
+        self.nominated.remove(key);
         let Some(new) = new else { return };
         let node = text(new, "/spec/nodeName");
         let ended = matches!(text(new, "/status/phase"), "Succeeded" | "Failed");
@@ -110,6 +163,10 @@ impl Pods {
         if node.is_empty() {
             if !object::is_terminating(new) && text(new, "/spec/schedulerName") == "default-scheduler" {
                 self.waiting.insert(key.clone(), facts);
+                let nominated = text(new, "/status/nominatedNodeName");
+                if !nominated.is_empty() {
+                    self.nominated.insert(key.clone(), nominated.into());
+                }
             }
             return;
         }
@@ -123,32 +180,12 @@ impl Pods {
     }
 
     fn put_on(&mut self, node: &str, facts: &Facts) {
-        let usage = self.usage.entry(node.into()).or_default();
-        usage.count += 1;
-        for (resource, amount) in &facts.requests {
-            *usage.requests.entry(resource.clone()).or_default() += amount;
-        }
-        for port in &facts.ports {
-            *usage.ports.entry(port.clone()).or_default() += 1;
-        }
+        self.usage.entry(node.into()).or_default().put_on(facts);
     }
 
     fn take_off(&mut self, node: &str, facts: &Facts) {
         let Some(usage) = self.usage.get_mut(node) else { return };
-        usage.count -= 1;
-        for (resource, amount) in &facts.requests {
-            if let Some(taken) = usage.requests.get_mut(resource) {
-                *taken -= amount;
-            }
-        }
-        for port in &facts.ports {
-            if let Some(times) = usage.ports.get_mut(port) {
-                *times -= 1;
-                if *times == 0 {
-                    usage.ports.remove(port);
-                }
-            }
-        }
+        usage.take_off(facts);
         if usage.count == 0 {
             self.usage.remove(node);
         }

@@ -118,13 +118,22 @@ impl State {
             .iter()
             .all(|part| same(part));
         if for_scheduler {
-            self.wake(Work::Schedule, timings.scheduler);
+            // The end of a Node helps no pod that waits.
+            if new.is_some() {
+                self.wake(Work::Schedule, timings.scheduler);
+            }
             self.wake(Work::DaemonSets, timings.controller);
         }
         let ready = |node: Option<&Value>| node.is_some_and(|node| object::holds(node, "Ready"));
         match (old, new) {
-            (None, Some(_)) => self.announce(KubeEvent::NodeAdded { node: name.into(), at: self.now() }),
+            (None, Some(_)) => {
+                self.announce(KubeEvent::NodeAdded { node: name.into(), at: self.now() });
+                let text = format!("Node {name} event: Registered Node {name} in Controller");
+                self.note_node_event(name, "RegisteredNode", &text);
+            }
             (_, None) => {
+                let text = format!("Node {name} event: Removing Node {name} from Controller");
+                self.note_node_event(name, "RemovingNode", &text);
                 self.announce(KubeEvent::NodeRemoved { node: name.into(), at: self.now() });
                 self.wake(Work::LeaseGone(name.into()), LEASE_GONE);
                 self.wake(Work::PodGc(name.into()), timings.pod_gc);

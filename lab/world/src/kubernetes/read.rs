@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, general_purpose::NO_PAD},
+};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -18,6 +22,10 @@ use super::{
 
 /// Versions further away than this lie in the future for sure.
 const TOO_LARGE: &str = "Too large resource version";
+
+/// Continue tokens are written as Go's `RawURLEncoding` does, which overlooks left-over bits.
+const TOKENS: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// What a list is asked for.
 struct Wanted {
@@ -40,7 +48,7 @@ impl State {
             .store
             .get(route.kind, &route.namespace, name)
             .ok_or_else(|| Refusal::not_found(route.kind, name))?;
-        Ok(shaped(route.kind, &found, form))
+        Ok(shaped(route.kind, &found, form, self.now()))
     }
 
     /// A list of objects.
@@ -48,15 +56,23 @@ impl State {
     /// # Errors
     /// 400, 410, 422 or 504 as the API server gives them.
     pub(super) fn list(&mut self, route: &Route, query: &Query, form: Form) -> Result<Value, Refusal> {
+        if form == Form::Metadata {
+            let text = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list (*{}.{}List)",
+                if route.kind.group.is_empty() { "core" } else { route.kind.version },
+                route.kind.kind
+            );
+            return Err(Refusal::new(406, "NotAcceptable", text, Value::Null));
+        }
         let selection = selection(route, query)?;
-        let wanted = self.wanted(query)?;
+        let wanted = self.wanted(&route.namespace, query)?;
         let current = self.store.revision();
         let revision = wanted.exact.unwrap_or(current);
         let past: Option<BTreeMap<Key, Arc<Value>>> = match wanted.exact {
             Some(revision) if revision != current => {
                 let found = self.store.collection(route.kind).at(revision);
                 if found.is_none() {
-                    return Err(expired(&wanted));
+                    return Err(expired(&route.namespace, &wanted));
                 }
                 found
             }
@@ -78,13 +94,14 @@ impl State {
         if left > 0
             && let Some((key, _)) = page.last()
         {
-            metadata["continue"] = json!(token_text(i64::try_from(revision).unwrap_or(i64::MAX), key));
+            let revision = i64::try_from(revision).unwrap_or(i64::MAX);
+            metadata["continue"] = json!(token_text(revision, &route.namespace, key));
             if selection.is_empty() {
                 metadata["remainingItemCount"] = json!(left);
             }
         }
         let items: Vec<Arc<Value>> = page.into_iter().map(|(_, object)| object.clone()).collect();
-        Ok(table::list(route.kind, &items, metadata, form))
+        Ok(table::list(route.kind, &items, metadata, form, self.now()))
     }
 
     fn check_future(&self, version: u64) -> Result<(), Refusal> {
@@ -99,7 +116,7 @@ impl State {
         Err(refusal)
     }
 
-    fn wanted(&self, query: &Query) -> Result<Wanted, Refusal> {
+    fn wanted(&self, namespace: &str, query: &Query) -> Result<Wanted, Refusal> {
         let limit = query.get("limit");
         let limit: usize = if limit.is_empty() {
             0
@@ -126,7 +143,7 @@ impl State {
         }
         let token = query.get("continue");
         if !token.is_empty() {
-            let (revision, after) = read_token(token)?;
+            let (revision, after) = read_token(namespace, token)?;
             let limit = if limit == 0 { usize::MAX } else { limit };
             return Ok(Wanted { exact: u64::try_from(revision).ok(), after: Some(after), limit });
         }
@@ -149,15 +166,15 @@ pub(super) fn selection(route: &Route, query: &Query) -> Result<Selection, Refus
 }
 
 /// An object in the form in which it was asked for.
-pub(super) fn shaped(kind: &Kind, object: &Value, form: Form) -> Value {
+pub(super) fn shaped(kind: &Kind, object: &Value, form: Form, now: Timestamp) -> Value {
     match form {
         Form::Plain => events::outgoing(kind, object),
-        Form::Metadata => table::metadata_only(object),
-        Form::Table => table::one(kind, object),
+        Form::Metadata | Form::MetadataList => table::metadata_only(object),
+        Form::Table => table::one(kind, object, now),
     }
 }
 
-fn expired(wanted: &Wanted) -> Refusal {
+fn expired(namespace: &str, wanted: &Wanted) -> Refusal {
     match &wanted.after {
         None => {
             let text = "The resourceVersion for the provided list is too old.";
@@ -167,25 +184,26 @@ fn expired(wanted: &Wanted) -> Refusal {
             let text = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
             let mut refusal = Refusal::new(410, "Expired", text, Value::Null);
             if let super::refusal::Said::Status { metadata, .. } = &mut refusal.body {
-                *metadata = json!({ "continue": token_text(-1, after) });
+                *metadata = json!({ "continue": token_text(-1, namespace, after) });
             }
             refusal
         }
     }
 }
 
-fn token_text(revision: i64, key: &Key) -> String {
-    let start = format!("{}/{}\0", key.0, key.1);
-    STANDARD_NO_PAD.encode(json!({ "v": "meta.k8s.io/v1", "rv": revision, "start": start }).to_string())
+/// A token names the last object relative to what is listed: its namespace, or all of them.
+fn token_text(revision: i64, namespace: &str, key: &Key) -> String {
+    let start = if namespace.is_empty() { format!("{}/{}\0", key.0, key.1) } else { format!("/{}\0", key.1) };
+    TOKENS.encode(json!({ "v": "meta.k8s.io/v1", "rv": revision, "start": start }).to_string())
 }
 
-fn read_token(token: &str) -> Result<(i64, Key), Refusal> {
+fn read_token(namespace: &str, token: &str) -> Result<(i64, Key), Refusal> {
     let wrong =
         |why: &str| Refusal::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-    let bytes = STANDARD_NO_PAD.decode(token).map_err(|_| wrong("illegal base64 data"))?;
+    let bytes = TOKENS.decode(token).map_err(|_| wrong("illegal base64 data"))?;
     let value: Value = serde_json::from_slice(&bytes)
         .map_err(|_| wrong("invalid character '\\u0081' looking for beginning of value"))?;
-    let start = object::text(&value, "/start").trim_end_matches('\0');
-    let (namespace, name) = start.split_once('/').unwrap_or(("", start));
-    Ok((value["rv"].as_i64().unwrap_or(-1), (namespace.into(), name.into())))
+    let start = object::text(&value, "/start").trim_end_matches('\0').trim_start_matches('/');
+    let (home, name) = start.split_once('/').unwrap_or((namespace, start));
+    Ok((value["rv"].as_i64().unwrap_or(-1), (home.into(), name.into())))
 }

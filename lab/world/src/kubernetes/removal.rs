@@ -135,7 +135,7 @@ impl State {
             }
         }
         let metadata = json!({ "resourceVersion": self.store.revision().to_string() });
-        Ok(super::table::list(kind, &found, metadata, super::path::Form::Plain))
+        Ok(super::table::list(kind, &found, metadata, super::path::Form::Plain, self.now()))
     }
 
     /// Removes an object, or marks it where something holds it. Returns it as it was last.
@@ -175,10 +175,11 @@ impl State {
         let own = number(pod, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
         let grace = if ended || unbound { 0 } else { grace.unwrap_or(own).max(0) };
         if grace == 0 {
+            let marked = self.mark(key, 0);
             if list(pod, "/metadata/finalizers").is_empty() {
                 return self.erase(&POD, key);
             }
-            return self.mark(key, 0);
+            return marked;
         }
         let known = number(pod, "/metadata/deletionGracePeriodSeconds");
         if object::is_terminating(pod) && known.is_some_and(|known| known <= grace) {

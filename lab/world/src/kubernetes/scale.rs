@@ -71,7 +71,7 @@ impl State {
             let details = json!({ "name": name, "kind": "pods/binding" });
             return Err(Refusal::new(409, "Conflict", message, details));
         }
-        self.bind_pod(&object::key(&pod), text(&binding, "/target/name"));
+        self.bind_pod(&object::key(&pod), text(&binding, "/target/name"), false);
         Ok(json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
     }
 }

@@ -13,16 +13,19 @@ use super::{
     kinds::{CLAIM, NODE, POD, STORAGE_CLASS, VOLUME},
     object::{self, Key, list, text},
     pods::{Amounts, Facts, amounts},
+    preemption::Candidate,
     state::State,
 };
 
 /// The name under which the scheduler writes events.
-const COMPONENT: &str = "default-scheduler";
+pub(super) const COMPONENT: &str = "default-scheduler";
 
 /// What came of one pod.
 enum Outcome {
     Bound(usize),
     Unschedulable(String),
+    /// Others go for it, or are going.
+    Waits(String, Option<Candidate>),
 }
 
 impl State {
@@ -48,23 +51,31 @@ impl State {
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for (key, facts) in queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
+            // The API server has told it so when it was made.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
-                let message = "Scheduling is blocked due to non-empty scheduling gates";
-                self.not_scheduled(&key, "SchedulingGated", message);
                 continue;
             }
-            let outcome = match failed.get(&facts.class) {
+            // The room that a pod has been promised is closed to its like only.
+            let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
+            let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
                 None => self.place(&pod, &facts, &places),
             };
             match outcome {
                 Outcome::Bound(at) => {
                     if let Some(place) = places.get(at) {
-                        self.bind_pod(&key, &place.name);
+                        self.bind_pod(&key, &place.name, true);
+                    }
+                }
+                Outcome::Waits(message, candidate) => {
+                    let node = candidate.as_ref().map(|candidate| candidate.node.as_str());
+                    self.unschedulable(&pod, &message, node);
+                    if let Some(candidate) = candidate {
+                        self.preempt(&pod, &candidate);
                     }
                 }
                 Outcome::Unschedulable(message) => {
-                    self.unschedulable(&pod, &message);
+                    self.unschedulable(&pod, &message, None);
                     // Affinity to others of its kind can be fulfilled by a pod that is bound later.
                     failed.insert(facts.class.clone(), message);
                 }
@@ -80,11 +91,13 @@ impl State {
         if let Some(problem) = self.claim_problem(pod) {
             return Outcome::Unschedulable(format!("0/{total} nodes are available: {problem}. not found"));
         }
+        let key = object::key(pod);
         let company = self.company(pod, places);
         let mut best: Option<(i128, usize)> = None;
         let mut misfits: Vec<Misfit> = Vec::new();
         for (at, place) in places.iter().enumerate() {
-            let usage = self.pods.usage(&place.name);
+            let usage = self.pods.usage_for(&place.name, &key, facts);
+            let usage = usage.as_deref();
             match fits(pod, facts, &company, place, usage) {
                 Ok(()) => {
                     let empty = Amounts::new();
@@ -97,37 +110,49 @@ impl State {
                 Err(misfit) => misfits.push(misfit),
             }
         }
-        match best {
-            Some((_, at)) => Outcome::Bound(at),
-            None => Outcome::Unschedulable(message(pod, &misfits)),
+        if let Some((_, at)) = best {
+            return Outcome::Bound(at);
+        }
+        let reasons = reasons(&misfits);
+        if self.waits_for_victims(pod, facts) {
+            let tail = "not eligible due to a terminating pod on the nominated node.";
+            return Outcome::Waits(with_preemption(&reasons, tail), None);
+        }
+        // Nobody fits: each misfit is that of the node at its place.
+        let hopeful = places.iter().zip(&misfits).filter(|(_, misfit)| misfit.resolvable);
+        let hopeful: Vec<&Place> = hopeful.map(|(place, _)| place).collect();
+        match self.candidate(pod, facts, &company, &hopeful) {
+            Some(candidate) => Outcome::Waits(reasons, Some(candidate)),
+            None => Outcome::Unschedulable(with_preemption(&reasons, &hopelessness(pod, &misfits))),
         }
     }
 
-    /// Binds a pod to a node, as the scheduler does.
-    pub(super) fn bind_pod(&mut self, key: &Key, node: &str) {
+    /// Binds a pod to a node; the scheduler tells so in an event.
+    pub(super) fn bind_pod(&mut self, key: &Key, node: &str, by_scheduler: bool) {
         let now = self.stamp();
         let bound = self.edit(&POD, key, |pod| {
             pod["spec"]["nodeName"] = json!(node);
-            let generation = pod["metadata"]["generation"].clone();
+            if let Some(status) = pod["status"].as_object_mut() {
+                status.remove("nominatedNodeName");
+            }
             let condition = json!({
                 "type": "PodScheduled",
-                "observedGeneration": generation,
                 "status": "True",
                 "lastProbeTime": null,
             });
             object::set_condition(pod, condition, &now);
         });
-        if let Some(pod) = bound {
+        if let Some(pod) = bound.filter(|_| by_scheduler) {
             let text = format!("Successfully assigned {}/{} to {node}", key.0, key.1);
             self.note_event(&pod, "Normal", "Scheduled", "Binding", COMPONENT, &text);
         }
     }
 
-    fn unschedulable(&mut self, pod: &Value, message: &str) {
+    fn unschedulable(&mut self, pod: &Value, message: &str, nominated: Option<&str>) {
         let key = object::key(pod);
         let first = object::condition(pod, "PodScheduled").is_none_or(|one| one["reason"] != "Unschedulable");
         let known = object::condition(pod, "PodScheduled").is_some_and(|one| one["message"] == message);
-        self.not_scheduled(&key, "Unschedulable", message);
+        self.not_scheduled(&key, message, nominated);
         if !known && let Some(pod) = self.store.get(&POD, &key.0, &key.1) {
             self.note_event(&pod, "Warning", "FailedScheduling", "Scheduling", COMPONENT, message);
         }
@@ -137,7 +162,7 @@ impl State {
         }
     }
 
-    fn not_scheduled(&mut self, key: &Key, reason: &str, message: &str) {
+    fn not_scheduled(&mut self, key: &Key, message: &str, nominated: Option<&str>) {
         let now = self.stamp();
         self.edit(&POD, key, |pod| {
             let generation = pod["metadata"]["generation"].clone();
@@ -146,10 +171,13 @@ impl State {
                 "observedGeneration": generation,
                 "status": "False",
                 "lastProbeTime": null,
-                "reason": reason,
+                "reason": "Unschedulable",
                 "message": message,
             });
             object::set_condition(pod, condition, &now);
+            if let Some(node) = nominated {
+                pod["status"]["nominatedNodeName"] = json!(node);
+            }
         });
     }
 
@@ -209,9 +237,8 @@ fn free(place: &Place, taken: &Amounts, facts: &Facts) -> i128 {
         .sum()
 }
 
-/// The message of a pod that fits nowhere, as kube-scheduler 1.36 builds it: reasons counted and sorted as text.
-fn message(pod: &Value, misfits: &[Misfit]) -> String {
-    let total = misfits.len();
+/// Why a pod fits nowhere, as kube-scheduler 1.36 tells it: reasons counted and sorted as text.
+fn reasons(misfits: &[Misfit]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in misfits.iter().flat_map(|misfit| &misfit.reasons) {
         *counts.entry(reason).or_default() += 1;
@@ -219,19 +246,27 @@ fn message(pod: &Value, misfits: &[Misfit]) -> String {
     let reasons: BTreeSet<String> =
         counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let reasons: Vec<String> = reasons.into_iter().collect();
-    let head = format!("0/{total} nodes are available: {}.", reasons.join(", "));
-    let preemption = if text(pod, "/spec/preemptionPolicy") == "Never" {
-        "not eligible due to preemptionPolicy=Never.".to_owned()
-    } else {
-        let resolvable = misfits.iter().filter(|misfit| misfit.resolvable).count();
-        let mut parts = Vec::new();
-        if resolvable > 0 {
-            parts.push(format!("{resolvable} No preemption victims found for incoming pod"));
-        }
-        if total > resolvable {
-            parts.push(format!("{} Preemption is not helpful for scheduling", total - resolvable));
-        }
-        format!("0/{total} nodes are available: {}.", parts.join(", "))
-    };
-    format!("{head} no new claims to deallocate, preemption: {preemption}")
+    format!("0/{} nodes are available: {}.", misfits.len(), reasons.join(", "))
+}
+
+/// The message with what came of preemption.
+fn with_preemption(reasons: &str, preemption: &str) -> String {
+    format!("{reasons} no new claims to deallocate, preemption: {preemption}")
+}
+
+/// Why preemption gives a pod no room.
+fn hopelessness(pod: &Value, misfits: &[Misfit]) -> String {
+    if text(pod, "/spec/preemptionPolicy") == "Never" {
+        return "not eligible due to preemptionPolicy=Never.".to_owned();
+    }
+    let total = misfits.len();
+    let resolvable = misfits.iter().filter(|misfit| misfit.resolvable).count();
+    let mut parts = Vec::new();
+    if resolvable > 0 {
+        parts.push(format!("{resolvable} No preemption victims found for incoming pod"));
+    }
+    if total > resolvable {
+        parts.push(format!("{} Preemption is not helpful for scheduling", total - resolvable));
+    }
+    format!("0/{total} nodes are available: {}.", parts.join(", "))
 }

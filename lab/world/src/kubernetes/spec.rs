@@ -19,7 +19,7 @@ pub struct KubeSpec {
     pub timings: KubeTimings,
     /// Nodes that are there from the start, with kubelets that run.
     pub nodes: Vec<NodeSpec>,
-    /// More bearer tokens with restricted rights.
+    /// More bearer tokens with restricted rights. Bindings of Roles and ClusterRoles add to them.
     pub service_accounts: Vec<ServiceAccountSpec>,
 }
 

@@ -46,6 +46,13 @@ impl State {
                 "data": { "ClusterConfiguration": configuration },
             }),
         );
+        self.create(
+            &CONFIG_MAP,
+            json!({
+                "metadata": { "name": "kubelet-config", "namespace": "kube-system" },
+                "data": { "kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" },
+            }),
+        );
         self.write_cluster_info();
         for node in self.spec.nodes.clone() {
             self.add_static_node(node);

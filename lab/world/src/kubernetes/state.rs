@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    KubeEvent,
+    KubeEvent, admission,
     hands::{CallRecord, Fault},
     kinds::Kind,
     kubelet::Kubelet,
@@ -229,6 +229,9 @@ impl State {
         let (uid, now) = (self.new_uid(), self.stamp());
         object::set_meta(object, "uid", json!(uid));
         object::set_meta(object, "creationTimestamp", json!(now));
+        if kind.plural == "pods" && !object::list(object, "/spec/schedulingGates").is_empty() {
+            admission::mark_gated(object, &now);
+        }
         object::drop_meta(object, "resourceVersion");
         if kind.generation {
             object::set_meta(object, "generation", json!(1));
@@ -250,7 +253,10 @@ impl State {
 
     /// Writes the successor of an object: counts its generation, removes it with its last finalizer.
     pub fn replace(&mut self, kind: &'static Kind, old: &Value, mut new: Value) -> Arc<Value> {
-        if kind.generation && old["spec"] != new["spec"] {
+        // A binding is no change of the spec.
+        let bound =
+            kind.plural == "pods" && old["spec"]["nodeName"].is_null() && !new["spec"]["nodeName"].is_null();
+        if kind.generation && old["spec"] != new["spec"] && !bound {
             let generation = object::number(old, "/metadata/generation").unwrap_or(0) + 1;
             object::set_meta(&mut new, "generation", json!(generation));
         }

@@ -16,7 +16,10 @@ use super::{
     selector::Selection,
     store::Change,
 };
-use crate::serve::{Body, NoAnswer};
+use crate::{
+    clock::WorldClock,
+    serve::{Body, NoAnswer},
+};
 
 /// Between two bookmarks.
 const BOOKMARKS: Duration = Duration::from_mins(1);
@@ -28,6 +31,7 @@ const MINIMUM: Duration = Duration::from_mins(30);
 /// One open watch.
 struct Watch {
     kube: Kube,
+    clock: WorldClock,
     route: Route,
     selection: Selection,
     form: Form,
@@ -59,9 +63,11 @@ pub(super) fn open(kube: &Kube, route: &Route, query: &Query, form: Form) -> Res
     };
     let now = Instant::now();
     let current = state.store.revision();
+    let clock = state.clock.clone();
     let collection = state.store.collection(route.kind);
     let mut watch = Watch {
         kube: kube.clone(),
+        clock,
         route: route.clone(),
         selection,
         form,
@@ -194,7 +200,17 @@ impl Watch {
         match (before, after) {
             (false, true) => self.say("ADDED", &change.new),
             (true, true) => self.say("MODIFIED", &change.new),
-            (true, false) => self.say("DELETED", &change.new),
+            (true, false) if change.gone => self.say("DELETED", &change.new),
+            // An object that leaves the selection is shown as it was, with the version of the change.
+            (true, false) => {
+                let mut left = change.old.as_deref().cloned().unwrap_or_default();
+                object::set_meta(
+                    &mut left,
+                    "resourceVersion",
+                    change.new["metadata"]["resourceVersion"].clone(),
+                );
+                self.say("DELETED", &left);
+            }
             (false, false) => {}
         }
     }
@@ -207,7 +223,7 @@ impl Watch {
     }
 
     fn say(&mut self, what: &str, object: &Value) {
-        let shaped = shaped(self.route.kind, object, self.form);
+        let shaped = shaped(self.route.kind, object, self.form, self.clock.now());
         self.line(&json!({ "type": what, "object": shaped }));
     }
 
@@ -228,7 +244,7 @@ impl Watch {
         if initial_end {
             object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        if self.form == Form::Metadata {
+        if matches!(self.form, Form::Metadata | Form::MetadataList) {
             object["kind"] = json!("PartialObjectMetadata");
             object["apiVersion"] = json!("meta.k8s.io/v1");
         } else {

@@ -52,6 +52,13 @@ impl State {
             pod["metadata"] = json!({});
         }
         object::set_meta(&mut pod, "name", json!(name));
+        let stem = name.rsplit_once('-').map_or(name, |(stem, _)| stem);
+        object::set_meta(&mut pod, "generateName", json!(format!("{stem}-")));
+        if matches!(kind.plural, "daemonsets" | "statefulsets") {
+            let hash = template_hash(template);
+            let hash = if kind.plural == "daemonsets" { hash } else { format!("{stem}-{hash}") };
+            pod["metadata"]["labels"]["controller-revision-hash"] = json!(hash);
+        }
         object::set_meta(&mut pod, "namespace", owner["metadata"]["namespace"].clone());
         let reference = object::owner_reference(&kind.api_version(), owner);
         object::set_meta(&mut pod, "ownerReferences", json!([reference]));

@@ -22,6 +22,7 @@ impl State {
     pub(super) fn make(&mut self, route: &Route, query: &Query, body: &[u8]) -> Result<Value, Refusal> {
         let kind = route.kind;
         let mut new = parse(kind, body)?;
+        drop_unknown(kind, &mut new, query)?;
         if kind.namespaced {
             let given = object::namespace(&new);
             if !given.is_empty() && given != route.namespace {
@@ -81,6 +82,9 @@ impl State {
         }
         let old =
             self.store.get(kind, &route.namespace, name).ok_or_else(|| Refusal::not_found(kind, name))?;
+        if kind.plural == "leases" {
+            admission::check_lease_times(&new)?;
+        }
         if kind.plural == "leases" && object::text(&new, "/metadata/resourceVersion").is_empty() {
             let text = "Invalid value: 0: must be specified for an update";
             let cause = Cause::new("metadata.resourceVersion", "FieldValueInvalid", text);
@@ -230,6 +234,30 @@ fn parse(kind: &'static Kind, body: &[u8]) -> Result<Value, Refusal> {
     Ok(new)
 }
 
+/// Drops the fields that an object of this kind does not have; only the outermost ones, there is no schema.
+fn drop_unknown(kind: &Kind, new: &mut Value, query: &Query) -> Result<(), Refusal> {
+    let own: &[&str] = match kind.plural {
+        "configmaps" => &["data", "binaryData", "immutable"],
+        "secrets" => &["data", "stringData", "type", "immutable"],
+        "nodes" | "pods" | "deployments" | "leases" | "poddisruptionbudgets" => &["spec", "status"],
+        _ => return Ok(()),
+    };
+    let known = |name: &str| matches!(name, "apiVersion" | "kind" | "metadata") || own.contains(&name);
+    let Some(fields) = new.as_object_mut() else { return Ok(()) };
+    let unknown: Vec<String> =
+        fields.keys().filter(|name| !known(name)).map(|name| format!("unknown field \"{name}\"")).collect();
+    if !unknown.is_empty() && query.get("fieldValidation") == "Strict" {
+        return Err(Refusal::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {0}: strict decoding error: {}",
+            kind.kind,
+            kind.version,
+            unknown.join(", ")
+        )));
+    }
+    fields.retain(|name, _| known(name));
+    Ok(())
+}
+
 /// The methods that a path takes.
 pub(super) fn takes(route: &Route, method: &Method) -> bool {
     match (&route.name, &route.sub) {
@@ -239,6 +267,7 @@ pub(super) fn takes(route: &Route, method: &Method) -> bool {
         }
         (Some(_), Some(sub)) => match sub.as_str() {
             "eviction" | "binding" => *method == Method::POST,
+            "exec" | "attach" | "portforward" => matches!(*method, Method::GET | Method::POST),
             _ => matches!(*method, Method::GET | Method::PUT | Method::PATCH),
         },
     }

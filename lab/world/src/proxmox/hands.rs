@@ -53,18 +53,8 @@ pub enum Effect {
     Delay(Duration),
 }
 
-/// A fault for the next calls that match.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Method, or `*`.
-    pub method: String,
-    /// Path below `/api2/json`; `*` stands for any one segment.
-    pub path: String,
-    /// For how many calls.
-    pub times: usize,
-    /// What happens.
-    pub effect: Effect,
-}
+/// A fault for the next calls that match; its path is the one below `/api2/json`.
+pub type Fault = crate::fault::Fault<Effect>;
 
 /// A VM as a test sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,25 +69,6 @@ pub struct VmView {
     pub pool: Option<String>,
     /// Whether its guest has joined a cluster.
     pub joined: bool,
-}
-
-pub(super) fn take_fault(state: &mut State, method: &str, path: &str) -> Option<Effect> {
-    let at = state.faults.iter().position(|fault| {
-        (fault.method == "*" || fault.method == method)
-            && fault.path.split('/').count() == path.split('/').count()
-            && fault
-                .path
-                .split('/')
-                .zip(path.split('/'))
-                .all(|(pattern, found)| pattern == "*" || pattern == found)
-    })?;
-    let fault = state.faults.get_mut(at)?;
-    fault.times = fault.times.saturating_sub(1);
-    let effect = fault.effect.clone();
-    if fault.times == 0 {
-        state.faults.remove(at);
-    }
-    Some(effect)
 }
 
 impl State {

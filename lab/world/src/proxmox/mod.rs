@@ -25,6 +25,7 @@ use self::{
 };
 use crate::{
     clock::WorldClock,
+    fault,
     guest::control_plane::ControlPlane,
     serve::{Body, NoAnswer},
 };
@@ -191,7 +192,7 @@ impl Pve {
         if away {
             return Err(NoAnswer);
         }
-        let effect = hands::take_fault(&mut self.state(), &method, &path);
+        let effect = fault::take(&mut self.state().faults, &method, &path);
         tokio::time::sleep(time).await;
         let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let who = access::authenticate(&self.state().access, authorization);

@@ -1,0 +1,32 @@
+//! Objects that tests and the demo make, as JSON.
+
+use serde_json::{Value, json};
+
+/// A Deployment in the namespace `default` whose pods request this much, labelled `app: name`.
+pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
+    json!({
+        "kind": "Deployment",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "containers": [{
+                    "name": "main",
+                    "image": "registry.k8s.io/pause:3.10",
+                    "resources": { "requests": { "cpu": cpu, "memory": memory } },
+                }]},
+            },
+        },
+    })
+}
+
+/// A PodDisruptionBudget in the namespace `default` over the pods labelled `app: name`.
+pub fn budget(name: &str, min_available: u32) -> Value {
+    json!({
+        "kind": "PodDisruptionBudget",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": name } } },
+    })
+}

@@ -1,0 +1,9 @@
+//! What the daemon depends on of the embedded Kubernetes, as tables.
+
+mod access;
+mod api;
+mod client;
+mod evictions;
+mod nodes;
+mod scheduling;
+mod workloads;

@@ -1,0 +1,74 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_pve_autoscaler_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_pve_autoscaler_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_pve_autoscaler_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_pve_autoscaler_using_subcommand
+    set -l cmd (__fish_pve_autoscaler_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s V -l version -d 'Print version'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "run" -d 'Run the daemon'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l socket -d 'Where `status` asks' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l log-level -d 'How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l for -d 'The command that the configuration is for' -r -f -a "run\t'The daemon'
+plan\t'`plan` and `explain`, which need less'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l offline -d 'Only look at the configuration'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l now -d 'The time of the decision (RFC 3339); without it the snapshot\'s own, else the clock\'s' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration; only needed for `--node`' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l now -d 'The time of the decision (RFC 3339); without it the snapshot\'s own, else the clock\'s' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l pod -d 'The pod' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l node -d 'The node' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l all-pods -d 'Every pod without a node'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -1,0 +1,122 @@
+#!/bin/sh
+# Makes what pve-autoscaler needs of Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE
+# host. It can be run again: what is there stays, the roles get their privileges anew, and a token that is there is kept.
+#
+#   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
+#                    [--token-file FILE] [--dry-run]
+#
+# --template, --storage and --bridge may be given several times. `--dry-run` prints the commands and runs none.
+set -eu
+
+pool=kubernetes user=autoscaler@pve token=agent
+file=/etc/pve-autoscaler/credentials/pve-token
+templates='' storages='' bridges='' dry=no
+
+fail() { echo "proxmox-setup.sh: $*" >&2; exit 2; }
+name() { case $2 in '' | -* | *[!A-Za-z0-9_.@/-]*) fail "$1: \`$2\` is not a name" ;; esac; }
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dry-run) dry=yes; shift; continue ;;
+        -h | --help) sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        --template | --storage | --bridge | --pool | --user | --token | --token-file) ;;
+        *) fail "what is \`$1\`? --help says what there is" ;;
+    esac
+    [ $# -ge 2 ] || fail "$1 needs a value"
+    name "$1" "$2"
+    case $1 in
+        --template) templates="$templates $2" ;;
+        --storage) storages="$storages $2" ;;
+        --bridge) bridges="$bridges $2" ;;
+        --pool) pool=$2 ;;
+        --user) user=$2 ;;
+        --token) token=$2 ;;
+        --token-file) file=$2 ;;
+    esac
+    shift 2
+done
+[ -n "$templates" ] && [ -n "$storages" ] && [ -n "$bridges" ] || fail "--template, --storage and --bridge are needed"
+
+# Runs a command, or prints it as it can be typed.
+run() {
+    if [ $dry = no ]; then
+        "$@"
+        return
+    fi
+    line=
+    for word in "$@"; do
+        case $word in *[!A-Za-z0-9_.@/-]*) word="'$word'" ;; esac
+        line="$line $word"
+    done
+    echo "${line# }"
+}
+# Whether a list of Proxmox VE has an entry with this value; asked in a dry run too where there is something to ask.
+has() {
+    command -v pvesh >/dev/null 2>&1 || return 1
+    pvesh get "$1" --output-format json 2>/dev/null | tr '{,}' '\n\n\n' | grep -Fqx "\"$2\":\"$3\""
+}
+
+if [ $dry = no ]; then
+    [ "$(id -u)" = 0 ] || fail "only root can do this"
+    command -v pveum >/dev/null 2>&1 || fail "this is no Proxmox VE host: pveum is not there"
+fi
+
+# The privilege to run commands in guests has another name before Proxmox VE 9.
+guests=VM.GuestAgent.Unrestricted
+if command -v pveversion >/dev/null 2>&1; then
+    case $(pveversion) in pve-manager/[5-8].*) guests=VM.Monitor ;; esac
+fi
+
+role() {
+    if has /access/roles roleid "$1"; then
+        run pveum role modify "$1" --privs "$2"
+    else
+        run pveum role add "$1" --privs "$2"
+    fi
+}
+machines="VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options"
+role AutoscalerMachines "$machines Pool.Audit $guests"
+role AutoscalerTemplates "VM.Clone VM.Audit"
+role AutoscalerStorage "Datastore.AllocateSpace Datastore.Audit"
+role AutoscalerNetwork "SDN.Use"
+role AutoscalerHosts "Sys.Audit"
+
+has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
+has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
+
+# The secret is shown once: it goes straight into its file, which nobody else can read at any time.
+if has "/access/users/$user/token" tokenid "$token"; then
+    echo "The token $user!$token is there and is kept; its secret should be in $file." >&2
+elif [ $dry = yes ]; then
+    echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
+else
+    (
+        umask 077
+        mkdir -p "$(dirname "$file")"
+        pveum user token add "$user" "$token" --privsep 1 --output-format json |
+            tr '{,}' '\n\n\n' | sed -n 's/^"value":"\(.*\)"$/\1/p' >"$file"
+    )
+    [ -s "$file" ] || fail "no secret came back; remove the token ($user!$token) and run this again"
+fi
+
+# A token has the rights that both it and its user have.
+grant() { run pveum acl modify "$1" --users "$user" --tokens "$user!$token" --roles "$2" --propagate "$3"; }
+grant "/pool/$pool" AutoscalerMachines 1
+for template in $templates; do grant "/vms/$template" AutoscalerTemplates 0; done
+for storage in $storages; do grant "/storage/$storage" AutoscalerStorage 0; done
+for bridge in $bridges; do grant "/sdn/zones/localnetwork/$bridge" AutoscalerNetwork 1; done
+# Which hosts there are, how full they are, and whether the cluster is quorate.
+grant / AutoscalerHosts 1
+
+cat >&2 <<END
+For /etc/pve-autoscaler/config.toml:
+
+  [proxmox]
+  endpoints = ["https://127.0.0.1:8006"]
+  token_id = "$user!$token"
+  token_credential = "pve-token"
+  ca_credential = "pve-root-ca"
+  resource_pool = "$pool"
+
+Then \`pve-autoscaler check\` says what is missing.
+END

@@ -1,0 +1,71 @@
+//! `[metrics]`: where the daemon's figures are served.
+
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Where they are served unless said otherwise.
+const LISTEN: &str = "127.0.0.1:9736";
+
+/// Checked `[metrics]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where `/metrics`, `/healthz` and `/readyz` are served; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+/// `[metrics]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    enabled: Option<bool>,
+    listen: Option<Spanned<String>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["enabled", "listen"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
+        let written = self.listen.as_ref();
+        let listen = written.map_or(LISTEN, |written| written.get_ref().as_str()).parse::<SocketAddr>();
+        if let (Err(_), Some(written)) = (&listen, written) {
+            checker.wrong(
+                format!("`{}` is not an address to listen on", written.get_ref()),
+                written.span(),
+                "expected e.g. \"127.0.0.1:9736\" or \"[::1]:9736\"",
+                "to serve no metrics, set `enabled = false`",
+            );
+        }
+        Metrics { listen: listen.ok().filter(|_| self.enabled.unwrap_or(true)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Needs, parse};
+
+    #[test]
+    fn metrics_are_on_loopback_unless_said_otherwise() {
+        for (text, expected) in [
+            ("", Ok(Some("127.0.0.1:9736"))),
+            ("[metrics]\nenabled = false", Ok(None)),
+            ("[metrics]\nenabled = false\nlisten = \"[::1]:1\"", Ok(None)),
+            ("[metrics]\nlisten = \"[::1]:9100\"", Ok(Some("[::1]:9100"))),
+            ("[metrics]\nlisten = \"localhost:9100\"", Err("c.toml:2:10")),
+            ("[metrics]\nlisten = \"127.0.0.1\"", Err("is not an address to listen on")),
+            ("[metrics]\nport = 1", Err("unknown field `port`")),
+        ] {
+            match (parse("c.toml", text, Needs::Plan), expected) {
+                (Ok(config), Ok(expected)) => {
+                    assert_eq!(config.metrics.listen, expected.map(|text| text.parse().unwrap()), "{text}");
+                }
+                (Err(report), Err(expected)) => assert!(report.plain().contains(expected), "{report}"),
+                (other, _) => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the board.
+
+pub(crate) mod names;
+mod seen;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::Status;
+use crate::kubernetes::ErrorKind;
+use crate::machines::{Blame, Ending, Told};
+use crate::model::machine::Phase;
+use crate::model::plan::RemovalReason;
+use crate::proxmox;
+use names::Metric;
+
+pub(crate) use seen::{Seen, number};
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// Every phase that a machine is shown in.
+const PHASES: [Phase; 12] = [
+    Phase::Requested,
+    Phase::Cloning,
+    Phase::Configuring,
+    Phase::Starting,
+    Phase::Booting,
+    Phase::Joining,
+    Phase::Registered,
+    Phase::Ready,
+    Phase::Draining,
+    Phase::Stopping,
+    Phase::Deleting,
+    Phase::Failed,
+];
+/// The steps of a creation: from one phase to the next.
+const STEPS: [(&str, Phase, Phase); 7] = [
+    ("clone", Phase::Cloning, Phase::Configuring),
+    ("configure", Phase::Configuring, Phase::Starting),
+    ("start", Phase::Starting, Phase::Booting),
+    ("boot", Phase::Booting, Phase::Joining),
+    ("join", Phase::Joining, Phase::Registered),
+    ("ready", Phase::Registered, Phase::Ready),
+    ("whole", Phase::Requested, Phase::Ready),
+];
+/// What may be wrong, as the board names it.
+const PROBLEMS: [&str; 4] = ["configuration", "kubernetes", super::pages::PROBLEM, "proxmox"];
+const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
+const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
+/// Machines whose pods' waiting is followed at most; there are never so many at a time.
+const FOLLOWED: usize = 4096;
+
+/// Everything that is counted. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    counted: Counted,
+    shown: Arc<Shown>,
+    /// Machine's id → since when the pod that it is for has been unschedulable.
+    waiting: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+/// What only grows.
+#[derive(Debug)]
+struct Counted {
+    rounds: Counters,
+    round: Histogram,
+    decisions: Counters,
+    calls: Counters,
+    call: Histograms,
+    pod_wait: Histogram,
+    made: Counters,
+    removed: Counters,
+    step: Histograms,
+    clone_request: Histogram,
+    to_ready: Histogram,
+}
+
+/// What is so: as the last round found it, and as the board shows it now.
+#[derive(Debug, Default)]
+struct Shown {
+    round: Mutex<Seen>,
+    board: Mutex<Seen>,
+}
+
+/// Encodes what is so on each scrape.
+#[derive(Debug)]
+struct Gauges(Arc<Shown>);
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        locked(&self.0.round).encode(&mut encoder)?;
+        locked(&self.0.board).encode(&mut encoder)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix(names::PREFIX);
+        let shown = Arc::<Shown>::default();
+        registry.register_collector(Box::new(Gauges(shown.clone())));
+        let counted = Counted {
+            rounds: counters(&mut registry, names::ROUNDS),
+            round: registered(&mut registry, names::ROUND, quick()),
+            decisions: counters(&mut registry, names::DECISIONS),
+            calls: counters(&mut registry, names::CALLS),
+            call: histograms(&mut registry, names::CALL, calls),
+            pod_wait: registered(&mut registry, names::POD_WAIT, slow()),
+            made: counters(&mut registry, names::MADE),
+            removed: counters(&mut registry, names::REMOVED),
+            step: histograms(&mut registry, names::STEP, slow),
+            clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
+            to_ready: registered(&mut registry, names::TO_READY, slow()),
+        };
+        // A series that is there from the start shows its first event as a growth.
+        for outcome in ["decided", "blind"] {
+            drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
+        }
+        for (step, ..) in STEPS {
+            drop(counted.step.get_or_create_owned(&vec![("step", step.to_owned())]));
+        }
+        Self(Arc::new(Inner { registry, counted, shown, waiting: Mutex::default() }))
+    }
+}
+
+impl Metrics {
+    /// Everything as OpenMetrics text.
+    ///
+    /// # Errors
+    /// A value cannot be written as text.
+    pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
+        *locked(&self.0.shown.board) = of_board(status);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;
+        Ok(text)
+    }
+
+    /// What a round that could decide has found.
+    pub(crate) fn show(&self, seen: Seen, pools: &[String]) {
+        *locked(&self.0.shown.round) = seen;
+        let counted = &self.0.counted;
+        for pool in pools {
+            for (family, outcomes) in [(&counted.made, &MADE[..]), (&counted.removed, &REMOVED[..])] {
+                for outcome in outcomes {
+                    drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
+                }
+            }
+        }
+    }
+
+    /// A round is over.
+    pub(crate) fn round(&self, decided: bool, took: Duration) {
+        let outcome = if decided { "decided" } else { "blind" };
+        self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+        self.0.counted.round.observe(took.as_secs_f64());
+    }
+
+    /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's minimum.
+    pub(crate) fn asked_for(&self, pool: &str, machine: &str, for_pods: bool, since: Option<Timestamp>) {
+        self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
+        let mut waiting = locked(&self.0.waiting);
+        if let Some(since) = since.filter(|_| waiting.len() < FOLLOWED) {
+            waiting.insert(machine.to_owned(), since);
+        }
+    }
+
+    /// A node is taken back.
+    pub(crate) fn taken_back(&self, pool: &str, reason: RemovalReason) {
+        self.decided(pool, "remove", &format!("{reason:?}"));
+    }
+
+    fn decided(&self, pool: &str, decision: &str, reason: &str) {
+        let labels =
+            vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())];
+        self.0.counted.decisions.get_or_create(&labels).inc();
+    }
+
+    /// A pod that was unschedulable has a node after this time.
+    pub(crate) fn pod_waited(&self, time: Duration) {
+        self.0.counted.pod_wait.observe(time.as_secs_f64());
+    }
+
+    /// A machine's task told something.
+    pub(crate) fn heard(&self, told: &Told) {
+        let counted = &self.0.counted;
+        let (family, outcome) = match &told.ending {
+            Ending::Ready => (&counted.made, "Ready"),
+            Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
+            Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
+            Ending::Failed { blame: Blame::Host, .. } => (&counted.made, "Host"),
+            Ending::Failed { blame: Blame::Nobody, .. } => (&counted.made, "Nobody"),
+            Ending::Removed => (&counted.removed, "Removed"),
+            Ending::Discarded => (&counted.removed, "Discarded"),
+            Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
+            Ending::Stuck(_) => (&counted.removed, "Stuck"),
+        };
+        family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
+        let entered = |phase| told.record.entered.get(&phase).copied();
+        let step = |name: &str, from: Option<Timestamp>, to: Option<Timestamp>| {
+            if let Some(took) = between(from, to) {
+                counted.step.get_or_create(&vec![("step", name.to_owned())]).observe(took);
+            }
+        };
+        match &told.ending {
+            Ending::Ready => {
+                for (name, from, to) in STEPS {
+                    step(name, entered(from), entered(to));
+                }
+            }
+            Ending::Removed => {
+                step("drain", entered(Phase::Draining), entered(Phase::Stopping));
+                step("remove", entered(Phase::Draining), Some(told.at));
+            }
+            _ => {}
+        }
+        if let Some(since) = locked(&self.0.waiting).remove(&told.record.id) {
+            let observe = |histogram: &Histogram, to| {
+                if let Some(took) = between(Some(since), to) {
+                    histogram.observe(took);
+                }
+            };
+            observe(&counted.clone_request, entered(Phase::Cloning));
+            if told.ending == Ending::Ready {
+                observe(&counted.to_ready, entered(Phase::Ready));
+            }
+        }
+    }
+
+    /// Counts the calls of a Proxmox VE client.
+    pub fn of_proxmox(&self) -> proxmox::Observer {
+        let this = self.clone();
+        Arc::new(move |failure: Option<proxmox::Kind>, took| {
+            this.called("proxmox", failure.map(|kind| format!("{kind:?}")), took);
+        })
+    }
+
+    /// Counts the calls of a Kubernetes client.
+    pub fn of_kubernetes(&self) -> crate::kubernetes::Observer {
+        let this = self.clone();
+        Arc::new(move |failure: Option<ErrorKind>, took| {
+            this.called("kubernetes", failure.map(|kind| format!("{kind:?}")), took);
+        })
+    }
+
+    fn called(&self, api: &str, failure: Option<String>, took: Duration) {
+        let outcome = failure.unwrap_or_else(|| "Ok".to_owned());
+        self.0.counted.calls.get_or_create(&vec![("api", api.to_owned()), ("outcome", outcome)]).inc();
+        self.0.counted.call.get_or_create(&vec![("api", api.to_owned())]).observe(took.as_secs_f64());
+    }
+}
+
+fn of_board(status: &Status) -> Seen {
+    let mut seen = Seen::default();
+    seen.put(names::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
+    seen.put(names::READY, &[], f64::from(u8::from(status.ready)));
+    seen.put(names::OBSERVING, &[], f64::from(u8::from(status.mode == "observe")));
+    for about in PROBLEMS {
+        seen.put(names::PROBLEM, &[about], f64::from(u8::from(status.problems.contains_key(about))));
+    }
+    for pool in &status.pools {
+        let name = pool.name.as_str();
+        seen.put(names::MIN, &[name], f64::from(pool.min));
+        seen.put(names::MAX, &[name], f64::from(pool.max));
+        seen.put(names::SLOTS, &[name], f64::from(pool.slots_free));
+        seen.put(names::POOL_BACKOFF, &[name], f64::from(u8::from(pool.backoff.is_some())));
+        for phase in PHASES {
+            seen.put(names::MACHINES, &[name, &format!("{phase:?}")], 0.0);
+        }
+        seen.put(names::DRAINS, &[name], 0.0);
+    }
+    for machine in &status.machines {
+        seen.count(names::MACHINES, &[&machine.pool, &machine.phase]);
+        if machine.phase == "Draining" {
+            seen.count(names::DRAINS, &[&machine.pool]);
+        }
+    }
+    seen
+}
+
+fn pool_and_outcome(pool: &str, outcome: &str) -> Labels {
+    vec![("pool", pool.to_owned()), ("outcome", outcome.to_owned())]
+}
+
+/// Seconds, where both are known and in their order: clocks are set.
+fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<f64> {
+    let took = to?.duration_since(from?).as_secs_f64();
+    (took >= 0.0).then_some(took)
+}
+
+fn counters(registry: &mut Registry, metric: &'static Metric) -> Counters {
+    registered(registry, metric, Counters::default())
+}
+
+fn histograms(registry: &mut Registry, metric: &'static Metric, make: fn() -> Histogram) -> Histograms {
+    registered(registry, metric, Histograms::new_with_constructor(make))
+}
+
+fn registered<M>(registry: &mut Registry, metric: &'static Metric, made: M) -> M
+where
+    M: prometheus_client::registry::Metric + Clone,
+{
+    match metric.unit() {
+        Some(unit) => registry.register_with_unit(metric.name, metric.help, unit, made.clone()),
+        None => registry.register(metric.name, metric.help, made.clone()),
+    }
+    made
+}
+
+/// For rounds.
+fn quick() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0])
+}
+
+/// For calls: Proxmox VE gives up after 30 s.
+fn calls() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
+}
+
+/// For what a decision should take, and may take where clones wait for their turn.
+fn middling() -> Histogram {
+    Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0])
+}
+
+/// For what machines take.
+fn slow() -> Histogram {
+    Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0])
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

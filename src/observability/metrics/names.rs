@@ -1,0 +1,183 @@
+//! Every metric there is: its name, type, unit, labels and meaning. What is served and `docs/metrics.md` both come from here.
+
+use prometheus_client::registry::Unit;
+
+/// What all names begin with.
+pub(super) const PREFIX: &str = "pve_autoscaler";
+
+/// What a metric does over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only grows, from each start of the daemon on.
+    Counter,
+    /// How often which durations were seen.
+    Histogram,
+}
+
+/// A metric.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Metric {
+    /// Its name without prefix, unit and `_total`.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// The last part of its name.
+    pub(super) unit: Option<&'static str>,
+    pub(super) labels: &'static [&'static str],
+    /// One sentence without its full stop, which the encoder adds.
+    pub(super) help: &'static str,
+}
+
+impl Metric {
+    pub(super) fn unit(&self) -> Option<Unit> {
+        self.unit.map(|unit| Unit::Other(unit.to_owned()))
+    }
+
+    /// The name as samples of it have it; histograms have `_bucket`, `_sum` and `_count` behind it.
+    #[cfg(test)]
+    pub(super) fn full_name(&self) -> String {
+        let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+        let total = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("{PREFIX}_{}{unit}{total}", self.name)
+    }
+}
+
+type Names = &'static [&'static str];
+type Unitary = Option<&'static str>;
+
+const SECONDS: Unitary = Some("seconds");
+const BYTES: Unitary = Some("bytes");
+const CORES: Unitary = Some("cores");
+const POOL: Names = &["pool"];
+const HOST: Names = &["host"];
+
+macro_rules! metrics {
+    ($($title:literal { $($id:ident: $kind:ident $name:literal $unit:expr, $labels:expr, $help:literal;)* })*) => {
+        $($(
+            #[doc = $help]
+            pub(crate) const $id: &Metric = &Metric {
+                name: $name, kind: Kind::$kind, unit: $unit, labels: $labels, help: $help,
+            };
+        )*)*
+
+        /// All of them, by what they are about.
+        #[cfg(test)]
+        pub(super) const ALL: &[(&str, &[&Metric])] = &[$(($title, &[$($id),*])),*];
+    };
+}
+
+metrics! {
+    "The daemon" {
+        BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
+        READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
+        OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `configuration` that was last read, or these `metrics`";
+        ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
+        ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
+        LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
+        LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
+        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`) and nodes taken back (`remove`, with the plan's reason)";
+        CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";
+        CALL: Histogram "call_duration" SECONDS, &["api"], "How long a call took from being sent to its answer";
+    }
+    "Pools" {
+        MIN: Gauge "pool_min_nodes" None, POOL, "The pool's `min`";
+        MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
+        SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs (with their addresses) that the pool can still use";
+        POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is left alone after failures, or has no usable template";
+        NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool: `Ready`, `NotReady`, or `Leaving` whatever their condition";
+        CPU_PROVISIONED: Gauge "cpu_provisioned" CORES, POOL, "vCPUs of the pool's machines";
+        CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "What the pool's nodes offer to pods";
+        CPU_ALLOCATED: Gauge "cpu_allocated" CORES, POOL, "What the pods on the pool's nodes request";
+        MEMORY_PROVISIONED: Gauge "memory_provisioned" BYTES, POOL, "Memory of the pool's machines";
+        MEMORY_ALLOCATABLE: Gauge "memory_allocatable" BYTES, POOL, "What the pool's nodes offer to pods";
+        MEMORY_ALLOCATED: Gauge "memory_allocated" BYTES, POOL, "What the pods on the pool's nodes request";
+        NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason where one is `Blocked`";
+    }
+    "Pods" {
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it";
+        POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "How long a pod waited from being unschedulable until it had a node";
+    }
+    "Machines" {
+        MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `SlotTaken` by somebody else, or failed through the `Pool`, the `Host` or `Nobody` in particular";
+        REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
+        STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
+        CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "From a pod being unschedulable until the clone for it began";
+        TO_READY: Histogram "unschedulable_to_ready" SECONDS, &[], "From a pod being unschedulable until the node for it was ready";
+        DRAINS: Gauge "drains" None, POOL, "Nodes that are being drained";
+    }
+    "Hosts" {
+        HOST_ONLINE: Gauge "host_online" None, HOST, "1 while the host is up and not in maintenance";
+        HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while nothing new is put on the host after failures there";
+        HOST_CPU: Gauge "host_cpu" CORES, HOST, "Threads of the host";
+        HOST_CPU_ASSIGNED: Gauge "host_cpu_assigned" CORES, HOST, "vCPUs of all running guests on the host";
+        HOST_MEMORY: Gauge "host_memory" BYTES, HOST, "Memory of the host";
+        HOST_MEMORY_USED: Gauge "host_memory_used" BYTES, HOST, "Memory in use, as Proxmox VE reports it";
+        HOST_MEMORY_ASSIGNED: Gauge "host_memory_assigned" BYTES, HOST, "Memory that all running guests on the host were given";
+        HOST_STORAGE: Gauge "host_storage" BYTES, &["host", "storage"], "Size of a storage on the host";
+        HOST_STORAGE_USED: Gauge "host_storage_used" BYTES, &["host", "storage"], "What is used of it";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The page about all metrics.
+    fn page() -> String {
+        let mut text = String::from(
+            "# Metrics\n\n\
+             Served in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`; where, and whether at all, is said in \
+             `[metrics]` of the configuration. Beside it there are `/healthz`, which is 200 while rounds come in time, and \
+             `/readyz`, which is 200 once both clusters were seen. Nothing here asks for a password: let it listen on other \
+             addresses than loopback only where whoever reaches them may see the names of pools, hosts and storages.\n\n\
+             Counters and histograms begin anew with each start of the daemon. Times of machines and pods are taken from what \
+             is written on them, so that a restart in between changes none.\n",
+        );
+        for (title, metrics) in ALL {
+            let _ = writeln!(text, "\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|");
+            for metric in *metrics {
+                let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+                let kind = format!("{:?}", metric.kind).to_lowercase();
+                let _ = writeln!(
+                    text,
+                    "| `{}` | {kind} | {} | {}. |",
+                    metric.full_name(),
+                    labels.join(", "),
+                    metric.help
+                );
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn the_page_about_metrics_is_as_it_is_written_down() {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&file, page()).unwrap();
+        }
+        let written = std::fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(page(), written, "write it anew with UPDATE=1 cargo test --lib the_page_about_metrics");
+    }
+
+    #[test]
+    fn each_name_is_there_once_and_ends_in_no_suffix_of_its_own() {
+        let mut names = BTreeSet::new();
+        for metric in ALL.iter().flat_map(|(_, metrics)| *metrics) {
+            let name = metric.name;
+            assert!(names.insert(metric.full_name()), "{name} is there twice");
+            assert!(!name.ends_with("_total") && !name.ends_with("_seconds"), "{name}");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+            assert!(!metric.help.ends_with('.') && !metric.help.is_empty(), "{name}");
+            assert!(metric.kind != Kind::Histogram || metric.unit == SECONDS, "{name}");
+            let reserved = ["le", "quantile", "instance", "job"];
+            assert!(metric.labels.iter().all(|label| !reserved.contains(label)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Gauges as one look has found them: shown together, so that what is gone is not shown any more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::names::Metric;
+
+/// Label values, in the order of the metric's labels, → value.
+type Samples = BTreeMap<Vec<String>, f64>;
+
+/// Gauges as one look has found them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen(BTreeMap<&'static str, (&'static Metric, Samples)>);
+
+impl Seen {
+    /// Puts a value in. There are as many label values as the metric has labels.
+    pub(crate) fn put(&mut self, metric: &'static Metric, labels: &[&str], value: f64) {
+        debug_assert_eq!(metric.labels.len(), labels.len(), "{}", metric.name);
+        let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
+        samples.insert(labels.iter().map(|&label| label.to_owned()).collect(), value);
+    }
+
+    /// Adds one to a value that begins at zero.
+    pub(crate) fn count(&mut self, metric: &'static Metric, labels: &[&str]) {
+        let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
+        let samples = &mut self.0.entry(metric.name).or_insert((metric, BTreeMap::new())).1;
+        *samples.entry(labels).or_default() += 1.0;
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (metric, samples) in self.0.values() {
+            let (unit, help) = (metric.unit(), format!("{}.", metric.help));
+            let mut family =
+                encoder.encode_descriptor(metric.name, &help, unit.as_ref(), MetricType::Gauge)?;
+            for (values, value) in samples {
+                let labels: Vec<(&str, &str)> =
+                    metric.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
+                if labels.is_empty() {
+                    family.encode_gauge(value)?;
+                } else {
+                    family.encode_family(&labels)?.encode_gauge(value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A count or an amount as metrics have it.
+#[expect(clippy::cast_precision_loss, reason = "metrics are floating point, and exact up to 2^53")]
+pub(crate) fn number(value: i64) -> f64 {
+    value as f64
+}

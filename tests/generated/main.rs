@@ -1,0 +1,122 @@
+//! Man pages and completions: made from what the program itself says of its commands, and from the example of its
+//! configuration. They are kept in the repository, so that a package needs no program to run for them; a difference is a
+//! failure here. They are written anew with `UPDATE=1 cargo test --test generated`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
+mod configuration;
+mod pages;
+mod roff;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use pve_autoscaler::cli::Arguments;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// A folder holds these files and no others.
+fn holds(name: &str, files: &BTreeMap<String, String>) {
+    let folder = folder(name);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(&folder).unwrap();
+        for (file, text) in files {
+            fs::write(folder.join(file), text).unwrap();
+        }
+    }
+    for (file, text) in files {
+        let written = fs::read_to_string(folder.join(file)).unwrap_or_default();
+        assert!(*text == written, "{name}/{file} differs: UPDATE=1 cargo test --test generated");
+    }
+    for there in fs::read_dir(&folder).unwrap() {
+        let there = there.unwrap().file_name().into_string().unwrap();
+        assert!(files.contains_key(&there), "nothing makes {name}/{there} any more");
+    }
+}
+
+fn man_pages() -> BTreeMap<String, String> {
+    let mut files = pages::all(Arguments::command());
+    let example = include_str!("../../config.example.toml");
+    files.insert("pve-autoscaler.toml.5".to_owned(), configuration::page(example));
+    files
+}
+
+#[test]
+fn man_pages_are_as_the_program_says() {
+    holds("docs/man", &man_pages());
+}
+
+#[test]
+fn completions_are_as_the_program_says() {
+    let mut files = BTreeMap::new();
+    for (shell, name) in [
+        (Shell::Bash, "pve-autoscaler"),
+        (Shell::Zsh, "_pve-autoscaler"),
+        (Shell::Fish, "pve-autoscaler.fish"),
+    ] {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut Arguments::command(), "pve-autoscaler", &mut text);
+        let text = String::from_utf8(text).unwrap();
+        // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one of two places.
+        files.insert(name.to_owned(), text.replace("pve__subcmd__autoscaler", "pve__autoscaler"));
+    }
+    holds("packaging/completions", &files);
+}
+
+/// What a program says of each file, without which nothing is said where it is missing.
+fn says_nothing(program: &str, arguments: &[&str], folder_name: &str, pick: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(folder(folder_name)).unwrap() {
+        let path = entry.unwrap().path();
+        if !pick(path.file_name().unwrap().to_str().unwrap()) {
+            continue;
+        }
+        let Ok(output) = Command::new(program).args(arguments).arg(&path).output() else {
+            eprintln!("skipped: {program} is not there");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    }
+}
+
+#[test]
+fn man_pages_are_rendered_without_warnings() {
+    // The warnings that lintian asks man for.
+    says_nothing("groff", &["-man", "-Tutf8", "-wall", "-rLL=80n", "-z"], "docs/man", |_| true);
+}
+
+#[test]
+fn completions_are_understood_by_their_shells() {
+    says_nothing("bash", &["-n"], "packaging/completions", |name| name == "pve-autoscaler");
+    says_nothing("zsh", &["-n"], "packaging/completions", |name| name.starts_with('_'));
+    says_nothing("fish", &["--no-execute"], "packaging/completions", |name| name == "pve-autoscaler.fish");
+}
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let script = folder("packaging/completions").join("pve-autoscaler");
+    let ask = |words: &[&str]| {
+        let program = format!(
+            "source '{}'; COMP_WORDS=({}); COMP_CWORD={}; \
+             _pve__autoscaler pve-autoscaler \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            script.display(),
+            words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
+            words.len() - 1,
+        );
+        let output = Command::new("bash").args(["-c", &program]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(ask(&["pve-autoscaler", "sta"]).trim(), "status");
+    assert!(ask(&["pve-autoscaler", "plan", "--"]).contains("--snapshot"));
+    assert_eq!(ask(&["pve-autoscaler", "status", "--output", ""]).trim(), "text json");
+}

@@ -1,0 +1,28 @@
+//! The few words of roff that pages need.
+
+/// Text as it is: nothing in it is a request or an escape, hyphens stay hyphens, and `code` is bold.
+pub fn text(text: &str) -> String {
+    let mut out = String::new();
+    for (number, part) in text.split('`').enumerate() {
+        let escaped = escape(part);
+        match number % 2 {
+            1 => out.extend(["\\fB", escaped.as_str(), "\\fR"]),
+            _ => out.push_str(&escaped),
+        }
+    }
+    protected(out)
+}
+
+/// Text in which backticks mean nothing.
+pub fn plain(text: &str) -> String {
+    protected(escape(text))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('…', "\\&...")
+}
+
+/// A line that begins with a dot would be a request.
+fn protected(text: String) -> String {
+    if text.starts_with('.') { format!("\\&{text}") } else { text }
+}

@@ -1,0 +1,177 @@
+//! The figures of a daemon that runs as a process of its own, read over HTTP as Prometheus reads them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may stop at what it did not expect"
+)]
+
+#[path = "lab/bench.rs"]
+mod bench;
+mod lab;
+#[path = "lab/openmetrics.rs"]
+mod openmetrics;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use bench::{Bench, no_secret_in};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A daemon, and where its figures are.
+struct Served {
+    address: String,
+    daemon: Child,
+}
+
+async fn start(bench: &Bench) -> Served {
+    let mut daemon = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"))
+        .args(["run", "--config", &bench.path("config.toml").display().to_string()])
+        .args(["--socket", &bench.path("control.sock").display().to_string()])
+        .env_remove("RUST_LOG")
+        .env_remove("JOURNAL_STREAM")
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let reading = async {
+        while let Some(line) = log.next_line().await.unwrap() {
+            if let Some((_, address)) = line.split_once("metrics are served address=") {
+                return address.trim().to_owned();
+            }
+        }
+        panic!("it never said where metrics are served");
+    };
+    let address = tokio::time::timeout(LONG, reading).await.unwrap();
+    tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+    Served { address, daemon }
+}
+
+impl Served {
+    /// Head and body of an answer.
+    async fn get(&self, path: &str) -> (String, String) {
+        let asking = async {
+            let mut stream = TcpStream::connect(&self.address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = tokio::time::timeout(LONG, asking).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    /// Asks again until the answer is so.
+    async fn until(&self, path: &str, is_so: impl Fn(&str, &str) -> bool) -> (String, String) {
+        let asking = async {
+            loop {
+                let (head, body) = self.get(path).await;
+                if is_so(&head, &body) {
+                    return (head, body);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(LONG, asking).await.unwrap()
+    }
+}
+
+/// Names and labels as `docs/metrics.md` lists them.
+fn documented() -> Vec<(String, String, Vec<String>)> {
+    let page = include_str!("../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let labels = cells[2].split(", ").map(|label| label.trim_matches('`').to_owned());
+        let labels = labels.filter(|label| !label.trim().is_empty()).collect();
+        (cells[0].trim_end_matches('`').to_owned(), cells[1].to_owned(), labels)
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn every_line_is_well_formed_and_every_family_documented() {
+    let bench = Bench::demo().await;
+    let served = start(&bench).await;
+    let (head, body) = served.until("/metrics", |_, body| body.contains("pve_autoscaler_nodes{")).await;
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
+    no_secret_in(&body);
+    let families = openmetrics::read(&body);
+    let documented = documented();
+    assert!(documented.len() > 40);
+    for (name, family) in &families {
+        let full = if family.kind == "counter" { format!("{name}_total") } else { name.clone() };
+        let row = documented.iter().find(|(documented, ..)| *documented == full);
+        let (_, kind, labels) = row.unwrap_or_else(|| panic!("{full} is not documented"));
+        assert_eq!(*kind, family.kind, "{name}");
+        assert!(family.labels.iter().all(|label| labels.contains(label)), "{name}: {:?}", family.labels);
+    }
+    let value = |family: &str, suffix: &str, labels: &str| {
+        families[&format!("pve_autoscaler_{family}")].value(suffix, labels)
+    };
+    assert_eq!(value("ready", "", ""), Some(1.0));
+    assert_eq!(value("pool_max_nodes", "", "{pool=\"workers\"}"), Some(3.0));
+    assert!(value("calls", "_total", "{api=\"proxmox\",outcome=\"Ok\"}") > Some(0.0), "{body}");
+    assert!(value("calls", "_total", "{api=\"kubernetes\",outcome=\"Ok\"}") > Some(0.0), "{body}");
+    assert!(value("host_memory_bytes", "", "{host=\"pve1\"}") > Some(0.0), "{body}");
+    if let Some(file) = std::env::var_os("KEEP_METRICS") {
+        std::fs::write(file, &body).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
+    let bench = Bench::demo().await;
+    let kubeconfig = std::fs::read_to_string(bench.path("kubeconfig")).unwrap();
+    bench.kubeconfig("127.0.0.1:1");
+    let served = start(&bench).await;
+    let (head, body) = served.get("/readyz").await;
+    assert!(
+        head.starts_with("HTTP/1.1 503") && body.contains("waiting for the first look"),
+        "{head}\n{body}"
+    );
+    assert!(served.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+    let (_, body) = served.get("/metrics").await;
+    assert!(body.contains("pve_autoscaler_ready 0"), "{body}");
+    openmetrics::read(&body);
+    drop(served);
+    bench.write("kubeconfig", &kubeconfig, 0o600);
+    let served = start(&bench).await;
+    served.until("/readyz", |head, _| head.starts_with("HTTP/1.1 200")).await;
+}
+
+#[tokio::test]
+async fn a_reload_switches_them_off() {
+    let bench = Bench::demo().await;
+    let served = start(&bench).await;
+    served.get("/healthz").await;
+    bench.change("listen = \"127.0.0.1:0\"", "enabled = false");
+    let id = served.daemon.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-s", "HUP", &id]).status().await.unwrap().success());
+    let closed = async {
+        while TcpStream::connect(&served.address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONG, closed).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_keeps_a_connection_silent_keeps_nobody_else_out() {
+    let bench = Bench::demo().await;
+    let served = start(&bench).await;
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(TcpStream::connect(&served.address).await.unwrap());
+    }
+    assert!(served.get("/healthz").await.0.starts_with("HTTP/1.1 200"));
+}

@@ -1,0 +1,175 @@
+//! What the package brings besides the program: that it fits the program, and is what Debian, systemd and Prometheus expect.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use pve_autoscaler::cli::exit;
+use pve_autoscaler::observability::DEFAULT_SOCKET;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn text(name: &str) -> String {
+    fs::read_to_string(file(name)).unwrap()
+}
+
+/// What a program says, unless it is not there.
+fn ask(program: &str, arguments: &[&str]) -> Option<Output> {
+    let output = Command::new(program).args(arguments).current_dir(file("")).output();
+    if output.is_err() {
+        eprintln!("skipped: {program} is not there");
+    }
+    output.ok()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// The values of a setting of the unit.
+fn settings(name: &str) -> Vec<String> {
+    let unit = text("systemd/pve-autoscaler.service");
+    let values = unit.lines().filter_map(|line| line.strip_prefix(&format!("{name}=")));
+    values.map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn the_unit_is_as_closed_as_promised() {
+    let arguments = ["security", "--offline=yes", "--threshold=15", "systemd/pve-autoscaler.service"];
+    let Some(output) = ask("systemd-analyze", &arguments) else { return };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn every_line_of_the_unit_is_understood() {
+    // A copy that runs something that is there, and has no manual.
+    let folder = tempfile::TempDir::new().unwrap();
+    let unit = text("systemd/pve-autoscaler.service");
+    let unit = unit.replace("/usr/bin/pve-autoscaler", "/bin/true").replace("Documentation=", "# ");
+    let copy = folder.path().join("pve-autoscaler.service");
+    fs::write(&copy, unit).unwrap();
+    let Some(output) = ask("systemd-analyze", &["verify", copy.to_str().unwrap()]) else { return };
+    assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
+    assert_eq!(settings("RestartPreventExitStatus"), [format!("{} {}", exit::USAGE, exit::RUNNING)]);
+    let folder = Path::new(DEFAULT_SOCKET).parent().unwrap();
+    assert_eq!(settings("RuntimeDirectory"), [folder.strip_prefix("/run").unwrap().to_str().unwrap()]);
+    let loaded = settings("LoadCredential");
+    let example = text("config.example.toml");
+    let named: Vec<&str> = example
+        .lines()
+        .filter_map(|line| line.split_once("_credential = \""))
+        .map(|(_, value)| value.trim_end_matches('"'))
+        .collect();
+    assert_eq!(named.len(), 4, "{named:?}");
+    for name in named {
+        let expected = format!("{name}:/etc/pve-autoscaler/credentials/{name}");
+        assert!(loaded.contains(&expected), "{name} is not among {loaded:?}");
+    }
+}
+
+#[test]
+fn scripts_are_understood_by_a_plain_shell() {
+    for name in ["deb/postinst", "deb/postrm", "deb/build", "proxmox-setup.sh"] {
+        let path = format!("packaging/{name}");
+        let Some(output) = ask("sh", &["-n", &path]) else { return };
+        assert!(output.status.success() && said(&output).is_empty(), "{name}: {}", said(&output));
+    }
+}
+
+#[test]
+fn the_set_up_of_proxmox_grants_what_check_asks_for() {
+    let arguments =
+        ["packaging/proxmox-setup.sh", "--dry-run", "--template", "9000", "--storage", "local-lvm"];
+    let Some(output) = ask("sh", &[&arguments[..], &["--bridge", "vmbr0"]].concat()) else { return };
+    assert!(output.status.success(), "{}", said(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    // `check` asks for each of these by name.
+    for privilege in [
+        "Datastore.AllocateSpace",
+        "Datastore.Audit",
+        "Pool.Audit",
+        "SDN.Use",
+        "Sys.Audit",
+        "VM.Allocate",
+        "VM.Audit",
+        "VM.Clone",
+        "VM.Config.CPU",
+        "VM.Config.Disk",
+        "VM.Config.Memory",
+        "VM.Config.Network",
+        "VM.Config.Options",
+        "VM.GuestAgent.Unrestricted",
+        "VM.PowerMgmt",
+    ] {
+        assert!(printed.contains(privilege), "{privilege} is not granted:\n{printed}");
+    }
+    for path in ["/pool/kubernetes", "/vms/9000", "/storage/local-lvm", "/sdn/zones/localnetwork/vmbr0"] {
+        assert!(printed.contains(&format!("pveum acl modify {path} ")), "{path}:\n{printed}");
+    }
+    for wrong in [&["--bridge", "a;b"][..], &["--bridge"], &["--what", "x"], &[]] {
+        let output = ask("sh", &[&["packaging/proxmox-setup.sh"], wrong].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// Names of metrics in a text.
+fn metrics_in(text: &str) -> Vec<String> {
+    let part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut found: Vec<String> = text
+        .match_indices("pve_autoscaler_")
+        .map(|(at, _)| text[at..].chars().take_while(|c| part(*c)).collect())
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[test]
+fn alerts_and_dashboard_name_metrics_that_there_are() {
+    let page = text("docs/metrics.md");
+    for name in ["packaging/prometheus/alerts.yaml", "packaging/grafana/dashboard.json"] {
+        let found = metrics_in(&text(name));
+        assert!(found.len() > 5, "{found:?}");
+        for metric in found {
+            let family = metric.trim_end_matches("_bucket");
+            assert!(page.contains(&format!("| `{family}` |")), "{name}: there is no {metric}");
+        }
+    }
+    serde_json::from_str::<serde_json::Value>(&text("packaging/grafana/dashboard.json")).unwrap();
+    let Some(output) = ask("promtool", &["check", "rules", "packaging/prometheus/alerts.yaml"]) else {
+        return;
+    };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn everything_in_the_package_is_there_and_the_versions_agree() {
+    let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    for asset in deb["assets"].as_array().unwrap() {
+        let source = asset[0].as_str().unwrap();
+        let found = match source.split_once('*') {
+            _ if source.starts_with("target/") => true,
+            Some((folder, ending)) => fs::read_dir(file(folder))
+                .unwrap()
+                .any(|entry| entry.unwrap().file_name().to_str().unwrap().ends_with(ending)),
+            None => file(source).is_file(),
+        };
+        assert!(found, "{source}");
+    }
+    let latest = text("packaging/deb/changelog");
+    let version = format!("pve-autoscaler ({}-1) ", env!("CARGO_PKG_VERSION"));
+    assert!(latest.starts_with(&version), "packaging/deb/changelog does not begin with {version}");
+}
