@@ -6,6 +6,7 @@
 mod bootstrap;
 mod health;
 mod kubernetes;
+mod leader;
 mod limits;
 mod listed;
 mod metrics;
@@ -30,6 +31,7 @@ use toml::Spanned;
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use health::Health;
 pub use kubernetes::Kubernetes;
+pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
@@ -87,6 +89,8 @@ pub struct Config {
     pub scale_down: ScaleDown,
     /// How many unready nodes are too many.
     pub health: Health,
+    /// Which of several instances acts.
+    pub leader: Leader,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
     /// Where figures are served.
@@ -116,6 +120,8 @@ struct Written {
     scale_down: scale_down::Written,
     #[serde(default)]
     health: health::Written,
+    #[serde(default)]
+    leader: leader::Written,
     #[serde(default)]
     limits: limits::Written,
     #[serde(default)]
@@ -183,6 +189,7 @@ impl Written {
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
             health: self.health.check(checker),
+            leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
