@@ -57,7 +57,7 @@ impl Daemon {
         if let Some(look) = &look {
             taken.vmids.extend(look.seen.guests.keys());
         }
-        snapshot.memory = self.memory.now();
+        snapshot.memory = self.memory.now(&snapshot, config);
         snapshot.memory.free_slots = Some(machines::free(config, &taken, |slot| self.registry.freed(slot)));
         snapshot.memory.name_seed = self.random.u64(..);
         self.narrow(config, &mut snapshot, fresh.is_some());

@@ -289,7 +289,7 @@ impl Daemon {
         let snapshot = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &config);
         self.rounds.keep(&config.record, &snapshot, &plan);
-        self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
+        self.memory.seen(now, self.switch.paused().is_some());
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
         self.measure(&config, &snapshot, &plan);

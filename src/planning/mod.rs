@@ -15,20 +15,24 @@ mod fresh;
 mod headroom;
 mod health;
 mod ids;
+mod judging;
 mod limits;
 mod names;
 mod packing;
 mod pending;
 mod removal;
+mod repair;
 mod rooms;
 mod scale_down;
 mod scale_up;
 mod search;
+mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub use shape::learn;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

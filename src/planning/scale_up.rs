@@ -12,7 +12,7 @@ use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, fresh, limits, pool_of, ready};
+use super::{View, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -312,11 +312,12 @@ impl<'a> Packer<'_, 'a> {
         class.done += count;
     }
 
-    /// Pools below their minimum grow whether pods wait or not.
+    /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
     fn reach_minimum(&mut self) {
+        let lost = repair::lost(self.view);
         for index in 0..self.pools().len() {
             let pool = &self.pools()[index];
-            let (name, min) = (pool.name.clone(), pool.min);
+            let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
             while self.rooms.staying(&name) < min {
                 let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
                 self.open(index, place, None);

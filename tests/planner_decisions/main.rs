@@ -6,4 +6,5 @@ mod cluster;
 mod headroom;
 mod limits;
 mod removals;
+mod repair;
 mod sizes;
