@@ -27,7 +27,7 @@ import (
 // The kubelet: TLS bootstrap, then Kubernetes' own hollow kubelet, with the cluster's configuration and the flags that
 // kubeadm wrote for this machine.
 func (g guest) kubelet(ctx context.Context) error {
-	flags, config, err := g.settings()
+	flags, config, err := g.settings(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,12 +61,12 @@ func (g guest) kubelet(ctx context.Context) error {
 
 // settings are the kubelet's: kubeadm's config.yaml, over it the flags of kubeadm-flags.env, over both what a kubelet
 // without a machine needs.
-func (g guest) settings() (*options.KubeletFlags, *kubeletconfig.KubeletConfiguration, error) {
+func (g guest) settings(ctx context.Context) (*options.KubeletFlags, *kubeletconfig.KubeletConfiguration, error) {
 	loader, err := configfiles.NewFsLoader(&utilfs.DefaultFs{}, g.path(kubeadmconstants.KubeletConfigurationFileName))
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := loader.Load()
+	config, err := loader.Load(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
