@@ -63,6 +63,8 @@ impl ControlPlane {
         plane.kubeadm("kubeadm.yaml", &["certs", "all"]).await?;
         let folder = directory.display().to_string();
         plane.kubeadm("kubeadm.yaml", &["kubeconfig", "all", "--kubeconfig-dir", &folder]).await?;
+        plane.lead_to_endpoint("controller-manager.conf", api)?;
+        plane.lead_to_endpoint("scheduler.conf", api)?;
         plane.launch("kube-apiserver", plane.api_server_flags(options, api, &etcd_url))?;
         plane.ready().await?;
         plane.launch("kube-controller-manager", plane.manager_flags(options, manager))?;
@@ -122,6 +124,12 @@ impl ControlPlane {
              etcd: {{ external: {{ endpoints: [\"{etcd}\"] }} }}\n",
             self.endpoint, options.address
         )
+    }
+
+    /// kubeadm lets these two go to the advertised address.
+    fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
+        let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
+        self.write(name, &text.replace(&format!("{ADVERTISED}:{port}"), &self.endpoint))
     }
 
     async fn kubeadm(&self, configuration: &str, phase: &[&str]) -> anyhow::Result<()> {
