@@ -96,8 +96,7 @@ impl Clusters {
     pub async fn start(directory: &Path, cluster: ClusterSpec, kube: KubeSpec) -> anyhow::Result<Self> {
         let clock = WorldClock::starting_at(now());
         let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
-        let kube =
-            KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
+        let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
         let kube = Kube::new(kube, clock.clone(), fastrand::u64(..));
         let proxmox = Proxmox::start(directory, cluster, clock, Arc::new(kube.clone())).await?;
         let api = kube.clone();
@@ -122,7 +121,8 @@ const ANY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)
 /// The directory, which only its owner may enter.
 fn made(directory: &Path) -> anyhow::Result<PathBuf> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.and_then(|()| directory.canonicalize()).with_context(|| format!("cannot make `{}`", directory.display()))
+    made.and_then(|()| directory.canonicalize())
+        .with_context(|| format!("cannot make `{}`", directory.display()))
 }
 
 /// Writes a file that only its owner may read: the daemon refuses secrets that others can read.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::lab_kubernetes::Bench;
 use crate::shared::bench::{POOL, cluster};
-use crate::lab_kubernetes::{Bench};
 
 impl Bench {
     /// The standard output of one of the daemon's commands, as JSON.

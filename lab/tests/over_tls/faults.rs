@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use world::guest::GuestFaults;
 
-use crate::shared::bench::{POOL, cluster};
 use crate::lab_kubernetes::{Bench, faulty};
+use crate::shared::bench::{POOL, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_whose_agent_never_answers_is_destroyed() {

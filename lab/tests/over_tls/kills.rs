@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::lab_kubernetes::Bench;
 use crate::shared::bench::{POOL, cluster};
-use crate::lab_kubernetes::{Bench};
 
 /// Instants at which the process is killed, in each direction.
 const KILLS: u32 = 10;

@@ -2,8 +2,8 @@
 
 use world::proxmox::spec::VmSpec;
 
-use crate::shared::bench::{POOL, cluster};
 use crate::lab_kubernetes::{Bench, LARGE};
+use crate::shared::bench::{POOL, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_pools_grow_at_once() {

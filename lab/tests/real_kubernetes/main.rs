@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 
 mod real;
+mod rights;
 #[path = "../shared/mod.rs"]
 mod shared;
 

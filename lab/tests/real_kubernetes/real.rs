@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,9 +42,10 @@ struct Site {
 pub struct Real {
     /// An administrator's access.
     pub admin: Admin,
+    /// The control plane.
+    pub plane: &'static ControlPlane,
     /// The daemon's token.
     token: String,
-    folder: PathBuf,
     seen: Seen,
     looking: JoinHandle<()>,
     _guests: Arc<Guests>,
@@ -101,7 +102,8 @@ impl Real {
         clear(&admin).await;
         admin.kubectl(&["apply", "-f", RBAC], "").await.unwrap();
         let kubeconfig = admin.kubeconfig_for("pve-autoscaler", "pve-autoscaler").await.unwrap();
-        let token = kubeconfig.split_once("token: ").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0.to_owned();
+        let token =
+            kubeconfig.split_once("token: ").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0.to_owned();
         let disks = tempfile::Builder::new().prefix("m").tempdir_in(plane.directory()).unwrap().keep();
         let guests = Guests::new(plane.programs().clone(), disks);
         let clock = WorldClock::starting_at(clusters::now());
@@ -110,8 +112,14 @@ impl Real {
         let seen = Seen::default();
         look(&admin, &seen).await.unwrap();
         let looking = tokio::spawn(keep_looking(admin.clone(), seen.clone()));
-        let folder = plane.directory().to_owned();
-        Some((proxmox, Self { admin, token, folder, seen, looking, _guests: guests, _turn: turn }))
+        Some((proxmox, Self { admin, plane, token, seen, looking, _guests: guests, _turn: turn }))
+    }
+}
+
+impl Real {
+    /// Makes an object exactly this.
+    pub async fn replace(&self, object: &Value) {
+        self.admin.kubectl(&["replace", "-f", "-"], &object.to_string()).await.unwrap();
     }
 }
 
@@ -119,7 +127,7 @@ impl Drop for Real {
     fn drop(&mut self) {
         self.looking.abort();
         if std::thread::panicking() {
-            keep(&self.folder);
+            keep(self.plane.directory());
         }
     }
 }
@@ -176,8 +184,10 @@ async fn clear(admin: &Admin) {
     let all = |namespace: &'static str, kinds: &'static str| {
         ["-n", namespace, "delete", kinds, "--all", "--wait=false", "--ignore-not-found"]
     };
-    let by_force = ["-n", "default", "delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false"];
-    let tokens = ["-n", "kube-system", "delete", "secrets", "--field-selector=type=bootstrap.kubernetes.io/token"];
+    let by_force =
+        ["-n", "default", "delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false"];
+    let tokens =
+        ["-n", "kube-system", "delete", "secrets", "--field-selector=type=bootstrap.kubernetes.io/token"];
     let ours = ["-n", "pve-autoscaler", "delete", "configmaps,leases", "--all", "--ignore-not-found"];
     for _ in 0..20 {
         admin.kubectl(&all("default", "deployments,poddisruptionbudgets"), "").await.unwrap();

@@ -27,7 +27,8 @@ pub async fn a_pool_scales_from_zero<K: Kubernetes>() {
 
 /// Ten pods that fill a node each get ten nodes in one go.
 pub async fn ten_nodes_come_at_once<K: Kubernetes>() {
-    let pool = POOL.replace("max = 3", "max = 12").replace("9109", "9119").replace("127.11.10.20", "127.11.10.30");
+    let pool =
+        POOL.replace("max = 3", "max = 12").replace("9109", "9119").replace("127.11.10.20", "127.11.10.30");
     let Some(mut bench) = Bench::<K>::new(cluster(), &pool).await else { return };
     bench.deploy("web", 10, "1500m", "1Gi").await;
     bench.until("all pods run", |bench| bench.running() == 10).await;
