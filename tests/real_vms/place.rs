@@ -1,0 +1,109 @@
+//! What real machines need of the machine that they run on, and the namespaces that they run in.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long all of it may take together.
+const LIMIT: Duration = Duration::from_mins(30);
+/// Says to the other tests that they are in a place of their own, and which image guests are clones of.
+const IMAGE: &str = "PVE_AUTOSCALER_TEST_IMAGE";
+/// Says that this process is in a namespace of its own.
+const INSIDE: &str = "PVE_AUTOSCALER_TEST_INSIDE";
+/// Emulation before this release of QEMU crashes the guest's kernel.
+const QEMU: u32 = 8;
+
+/// Whether a missing tool is a failure.
+pub fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+/// The guest image, where all that machines need is there; else what is missing.
+pub fn prepare() -> Result<PathBuf, String> {
+    let version =
+        said(Command::new("qemu-system-x86_64").arg("--version")).map_err(|_| "there is no QEMU")?;
+    let major = version.split_whitespace().skip_while(|word| *word != "version").nth(1);
+    let major = major.and_then(|text| text.split('.').next()?.parse::<u32>().ok()).unwrap_or(0);
+    if major < QEMU {
+        return Err(format!("QEMU {major} is older than {QEMU}: its emulation crashes guests"));
+    }
+    for program in ["qemu-img", "genisoimage"] {
+        said(Command::new(program).arg("--version")).map_err(|_| format!("there is no {program}"))?;
+    }
+    said(namespace().arg("true")).map_err(|text| format!("no namespaces can be made: {text}"))?;
+    if let Ok(image) = std::env::var(IMAGE) {
+        return Ok(image.into());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let programs = said(Command::new(folder.join("rig/build")).args(["kubelet", "kubeadm"]))
+        .map_err(|text| format!("no kubelet for the guest: {text}"))?;
+    let programs = programs.lines().last().unwrap_or_default().to_owned();
+    let mut build = Command::new(folder.join("image/build"));
+    build.env("KUBERNETES_BIN", programs);
+    if !is_ci() {
+        build.arg("--cached");
+    }
+    said(&mut build).map(PathBuf::from).map_err(|text| {
+        format!("no guest image, which `KUBERNETES_BIN=$(tests/rig/build kubelet kubeadm) tests/image/build` makes: {text}")
+    })
+}
+
+/// The last line that a program wrote, or how it failed.
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.lines().last().unwrap_or("it failed").to_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    Ok(said.lines().last().unwrap_or_default().to_owned())
+}
+
+/// A command that runs another one where there is no network and no process but its own, and ends with this process.
+fn namespace() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command
+}
+
+/// Runs the tests that are ignored otherwise.
+pub fn run_the_others(image: &Path) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = namespace();
+    command.arg(program).args(["--ignored", "--nocapture", "--test-threads=1"]);
+    // `cargo test --test real_vms -- NAME` is meant for them, too.
+    let wanted = std::env::args().skip(1).find(|word| word.contains("::"));
+    command.args(wanted);
+    let mut others = command.env(IMAGE, image).env(INSIDE, "1").stdin(Stdio::null()).spawn().unwrap();
+    let end = std::time::Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = others.try_wait().unwrap() {
+            assert!(status.success(), "see above");
+            return;
+        }
+        if std::time::Instant::now() > end {
+            others.kill().unwrap();
+            panic!("the real machines took longer than {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The guest image, inside of the namespace; nothing outside of it.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+pub fn image() -> Option<PathBuf> {
+    if std::env::var_os(INSIDE).is_none() {
+        eprintln!("skipped: only runs in a namespace that the first test makes");
+        return None;
+    }
+    std::env::var_os(IMAGE).map(PathBuf::from)
+}
