@@ -33,6 +33,8 @@ pub struct JoinRequest {
     pub provider_id: Option<String>,
     /// `--max-pods`, where given.
     pub max_pods: Option<u32>,
+    /// The JoinConfiguration as kubeadm got it, for a control plane that reads it with kubeadm's own code.
+    pub configuration: String,
 }
 
 /// How a join ended, in kubeadm's own terms.
