@@ -35,7 +35,7 @@ async fn started(stage: &Stage) -> BTreeMap<String, String> {
         ("cores", "2"),
         ("memory", "2048"),
         ("ipconfig0", "ip=10.77.0.11/24,gw=10.77.0.1"),
-        ("ciuser", "operator"),
+        ("ciuser", "keeper"),
         ("ciupgrade", "0"),
         ("sshkeys", KEY),
     ];
@@ -59,7 +59,8 @@ async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     stage.booted(VMID).await;
     a_system_that_starts_says_so_with_an_error(&stage).await;
     let state = stage.settled(VMID).await;
-    let failed = stage.run(VMID, "systemctl --failed --no-legend").await.stdout;
+    let why = "systemctl --failed --no-legend; journalctl --no-pager -n 60 -u 'cloud-*'";
+    let failed = if state == "running" { String::new() } else { stage.run(VMID, why).await.stdout };
     assert_eq!(state, "running", "{failed}");
     assert_eq!(stage.run(VMID, "systemctl is-system-running").await.exit_code, Some(0));
     the_guest_was_told_all(&stage, &config).await;
@@ -82,7 +83,7 @@ async fn the_guest_was_told_all(stage: &Stage, config: &BTreeMap<String, String>
     assert_eq!(said("cat /sys/class/dmi/id/product_uuid").await, uuid);
     assert_eq!(said("hostname").await, "workers-a1");
     assert_eq!(said("nproc").await, "2");
-    assert!(said("cat ~operator/.ssh/authorized_keys").await.contains("justatestkey"));
+    assert!(said("cat ~keeper/.ssh/authorized_keys").await.contains("justatestkey"));
     assert!(
         said("df --output=size -BG / | tail -1").await.starts_with('4'),
         "the root file system has grown"
@@ -118,7 +119,7 @@ async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
     assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
 }
 
-/// A unit that fails makes a system `degraded` for good: whether that will do is the operator's decision, and no wait.
+/// A unit that fails makes a system `degraded` for good: whether that will do is the keeper's decision, and no wait.
 async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
     let status = stage.run(VMID, "systemctl is-system-running").await;

@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 mod facts;
+mod join;
 mod place;
 mod stage;
 

@@ -35,8 +35,8 @@ pub fn prepare() -> Result<PathBuf, String> {
         return Ok(image.into());
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let programs = said(Command::new(folder.join("rig/build")).args(["kubelet", "kubeadm"]))
-        .map_err(|text| format!("no kubelet for the guest: {text}"))?;
+    let programs = said(Command::new(folder.join("rig/build")))
+        .map_err(|text| format!("no Kubernetes: {text}"))?;
     let programs = programs.lines().last().unwrap_or_default().to_owned();
     let mut build = Command::new(folder.join("image/build"));
     build.env("KUBERNETES_BIN", programs);
@@ -44,19 +44,18 @@ pub fn prepare() -> Result<PathBuf, String> {
         build.arg("--cached");
     }
     said(&mut build).map(PathBuf::from).map_err(|text| {
-        format!("no guest image, which `KUBERNETES_BIN=$(tests/rig/build kubelet kubeadm) tests/image/build` makes: {text}")
+        format!("no guest image, which `KUBERNETES_BIN=$(tests/rig/build) tests/image/build` makes: {text}")
     })
 }
 
-/// The last line that a program wrote, or how it failed.
+/// What a program wrote, or how it failed.
 fn said(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(said.lines().last().unwrap_or("it failed").to_owned());
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    Ok(said.lines().last().unwrap_or_default().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// A command that runs another one where there is no network and no process but its own, and ends with this process.

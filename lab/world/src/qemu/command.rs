@@ -1,6 +1,6 @@
 //! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`.
 //!
-//! Three differences: no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
+//! Four differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
 //! has powered itself off; and the processor is the best that there is, since the configured model may need
 //! hardware.
 
@@ -54,7 +54,7 @@ pub fn arguments(
     let name = get("name").map_or_else(|| format!("VM {vmid}"), String::from);
     let at = |file: &str| directory.join(file).to_string_lossy().into_owned();
 
-    add(&["-id", &vmid.to_string(), "-name", &format!("{name},debug-threads=on")]);
+    add(&["-name", &format!("{name},debug-threads=on")]);
     add(&["-nodefaults", "-no-user-config", "-vga", "none", "-display", "none", "-machine", "type=pc"]);
     add(&accelerator.arguments());
     add(&["-smp", &format!("{},sockets={sockets},cores={cores},maxcpus={0}", cores * sockets)]);
