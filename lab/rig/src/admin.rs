@@ -29,11 +29,15 @@ impl Admin {
         let text = std::fs::read_to_string(kubeconfig).context("cannot read the kubeconfig")?;
         let config: Value = serde_saphyr::from_str(&text).context("cannot read the kubeconfig")?;
         let field = |pointer: &str| -> anyhow::Result<&str> {
-            config.pointer(pointer).and_then(Value::as_str).with_context(|| format!("no {pointer} in the kubeconfig"))
+            config
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .with_context(|| format!("no {pointer} in the kubeconfig"))
         };
         let pem = |pointer: &str| -> anyhow::Result<Vec<u8>> { Ok(STANDARD.decode(field(pointer)?)?) };
         let ca = field("/clusters/0/cluster/certificate-authority-data")?.to_owned();
-        let user = [pem("/users/0/user/client-certificate-data")?, pem("/users/0/user/client-key-data")?].concat();
+        let user =
+            [pem("/users/0/user/client-certificate-data")?, pem("/users/0/user/client-key-data")?].concat();
         let http = reqwest::Client::builder()
             .tls_certs_only([reqwest::Certificate::from_pem(&STANDARD.decode(&ca)?)?])
             .identity(reqwest::Identity::from_pem(&user)?)
@@ -95,7 +99,8 @@ impl Admin {
     /// # Errors
     /// No token was given.
     pub async fn kubeconfig_for(&self, namespace: &str, account: &str) -> anyhow::Result<String> {
-        let token = self.kubectl(&["-n", namespace, "create", "token", account, "--duration=12h"], "").await?;
+        let token =
+            self.kubectl(&["-n", namespace, "create", "token", account, "--duration=12h"], "").await?;
         Ok(format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: rig\n\
              clusters: [{{ name: rig, cluster: {{ server: \"{}\", certificate-authority-data: {} }} }}]\n\

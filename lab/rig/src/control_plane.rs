@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::admin::Admin;
@@ -54,15 +55,17 @@ impl ControlPlane {
     pub async fn start(programs: Programs, directory: &Path, options: &Options) -> anyhow::Result<Self> {
         let [api, etcd, peer, manager, scheduler] = free_ports(options.address)?;
         let endpoint = format!("{}:{api}", options.address);
-        let mut plane =
-            Self { programs, directory: directory.to_owned(), endpoint, processes: Vec::new() };
+        let mut plane = Self { programs, directory: directory.to_owned(), endpoint, processes: Vec::new() };
         let etcd_url = format!("http://127.0.0.1:{etcd}");
         plane.write("kubeadm.yaml", &plane.configuration(options, api, &etcd_url, true))?;
         plane.write("cluster.yaml", &plane.configuration(options, api, &etcd_url, false))?;
+        plane.write("audit.yaml", AUDIT)?;
         plane.launch("etcd", etcd_flags(directory, &etcd_url, peer))?;
         plane.kubeadm("kubeadm.yaml", &["certs", "all"]).await?;
         let folder = directory.display().to_string();
         plane.kubeadm("kubeadm.yaml", &["kubeconfig", "all", "--kubeconfig-dir", &folder]).await?;
+        plane.lead_to_endpoint("controller-manager.conf", api)?;
+        plane.lead_to_endpoint("scheduler.conf", api)?;
         plane.launch("kube-apiserver", plane.api_server_flags(options, api, &etcd_url))?;
         plane.ready().await?;
         plane.launch("kube-controller-manager", plane.manager_flags(options, manager))?;
@@ -98,6 +101,16 @@ impl ControlPlane {
         Admin::new(self.programs.clone(), Path::new(&self.at("super-admin.conf")))
     }
 
+    /// What service accounts outside of `kube-system` have asked of the API server so far: one audit event each.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn audit(&self) -> anyhow::Result<Vec<Value>> {
+        let text = fs::read_to_string(self.at(AUDIT_LOG)).context("cannot read the audit log")?;
+        // The last line may be half written.
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
     fn at(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
@@ -124,10 +137,18 @@ impl ControlPlane {
         )
     }
 
+    /// kubeadm lets these two go to the advertised address.
+    fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
+        let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
+        self.write(name, &text.replace(&format!("{ADVERTISED}:{port}"), &self.endpoint))
+    }
+
     async fn kubeadm(&self, configuration: &str, phase: &[&str]) -> anyhow::Result<()> {
         let file = self.at(configuration);
         let arguments = [&["init", "phase"][..], phase, &["--config", &file]].concat();
-        timeout(LIMIT, self.programs.run("kubeadm", &arguments, "")).await.context("kubeadm does not end")??;
+        timeout(LIMIT, self.programs.run("kubeadm", &arguments, ""))
+            .await
+            .context("kubeadm does not end")??;
         Ok(())
     }
 
@@ -141,8 +162,10 @@ impl ControlPlane {
     /// Waits until the API server is ready.
     async fn ready(&mut self) -> anyhow::Result<()> {
         let admin = self.admin()?;
-        self.until("the API server is ready", async || admin.text("/readyz").await.is_ok_and(|said| said == "ok"))
-            .await
+        self.until("the API server is ready", async || {
+            admin.text("/readyz").await.is_ok_and(|said| said == "ok")
+        })
+        .await
     }
 
     /// Waits until the controllers work: the signer of cluster-info and the namespace's service account.
@@ -164,9 +187,13 @@ impl ControlPlane {
         while !is_so().await {
             for (name, process) in &mut self.processes {
                 if let Some(status) = process.ended() {
-                    let said = fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
+                    let said =
+                        fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
                     let last: Vec<&str> = said.lines().rev().take(10).collect();
-                    bail!("{name} has ended with {status}; its last lines, latest first:\n{}", last.join("\n"));
+                    bail!(
+                        "{name} has ended with {status}; its last lines, latest first:\n{}",
+                        last.join("\n")
+                    );
                 }
             }
             if Instant::now() > end {
@@ -181,6 +208,8 @@ impl ControlPlane {
         let pki = |name: &str| self.at(&format!("pki/{name}"));
         flags(&[
             ("advertise-address", ADVERTISED.to_owned()),
+            ("audit-log-path", self.at(AUDIT_LOG)),
+            ("audit-policy-file", self.at("audit.yaml")),
             ("allow-privileged", "true".to_owned()),
             ("authorization-mode", "Node,RBAC".to_owned()),
             ("bind-address", options.address.to_string()),
@@ -241,6 +270,22 @@ impl ControlPlane {
         ])
     }
 }
+
+/// Where the API server writes what it was asked.
+const AUDIT_LOG: &str = "audit.log";
+
+/// Who asked for what, without contents.
+const AUDIT: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: None
+    userGroups: [\"system:serviceaccounts:kube-system\"]
+  - level: Metadata
+    userGroups: [\"system:serviceaccounts\"]
+  - level: None
+";
 
 /// The release that `tests/rig/go.mod` names.
 const VERSION: &str = "v1.36.2";

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	kubeadmapi "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
 	"k8s.io/kubernetes/cmd/kubeadm/app/discovery"
 	kubeletphase "k8s.io/kubernetes/cmd/kubeadm/app/phases/kubelet"
@@ -62,6 +63,10 @@ func (g guest) preflight(config *kubeadmapi.JoinConfiguration) error {
 	}
 
 	if err := kubeconfigutil.WriteToDisk(g.path("bootstrap-kubelet.conf"), bootstrap); err != nil {
+		return err
+	}
+	instance := &kubeletconfig.KubeletConfiguration{ContainerRuntimeEndpoint: config.NodeRegistration.CRISocket}
+	if err := kubeletphase.WriteInstanceConfigToDisk(instance, g.dir); err != nil {
 		return err
 	}
 	if err := kubeletphase.WriteConfigToDisk(&cluster.ClusterConfiguration, g.dir, "", os.Stdout); err != nil {
