@@ -5,12 +5,13 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pve_autoscaler::bootstrap::{self, JoinEnd, Settle};
 use rig::{Admin, ControlPlane, Options, Programs};
 use serde_json::Value;
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;
 
 use crate::place;
@@ -23,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(20);
 /// Far more than what follows from a change takes.
 const SOON: Duration = Duration::from_mins(2);
 
-const WORKLOAD: &str = r#"
+const WORKLOAD: &str = r"
 apiVersion: apps/v1
 kind: Deployment
 metadata: { name: web, namespace: default }
@@ -38,7 +39,7 @@ spec:
         - name: web
           image: registry.k8s.io/pause:3.10.2
           resources: { requests: { cpu: 500m, memory: 64Mi } }
-"#;
+";
 
 /// Everything, up.
 struct Scene {
@@ -95,7 +96,10 @@ impl Scene {
         let nodes = self.list("/api/v1/nodes").await;
         let is = |node: &Value| {
             let conditions = node["status"]["conditions"].as_array();
-            conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && (one["status"] == "True") == ready)
+            conditions
+                .into_iter()
+                .flatten()
+                .any(|one| one["type"] == "Ready" && (one["status"] == "True") == ready)
         };
         nodes.into_iter().find(is)
     }
@@ -110,7 +114,8 @@ fn daemon(stage: &Stage, kubeconfig: &str, log: &Path) -> Child {
     let at = |name: &str| stage.folder.path().join(name).display().to_string();
     let secret = |name: &str, text: &str| {
         use std::io::Write as _;
-        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(at(name)).unwrap();
+        let mut file =
+            File::options().create(true).write(true).truncate(true).mode(0o600).open(at(name)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     };
     secret("kubeconfig", kubeconfig);
@@ -238,7 +243,10 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
     scene.until("its record and its token are gone", SOON, left).await;
     let exits = scene.stage.pve.task_exits();
     let shut_down = exits.iter().filter(|(upid, _)| upid.contains(":qmshutdown:"));
-    assert!(shut_down.clone().count() > 0 && shut_down.clone().all(|(_, exit)| exit.as_deref() == Some("OK")), "{exits:?}");
+    assert!(
+        shut_down.clone().count() > 0 && shut_down.clone().all(|(_, exit)| exit.as_deref() == Some("OK")),
+        "{exits:?}"
+    );
     assert_eq!(scene.stage.pve.volumes_of(VMID), Vec::<String>::new());
     let said = scene.said();
     assert!(!said.contains(ClusterSpec::DEMO_SECRET), "the log keeps the token to itself");

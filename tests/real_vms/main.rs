@@ -12,11 +12,10 @@ mod place;
 mod stage;
 
 /// Starts this program again where the others may run.
-#[test]
-#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
-fn real_machines_live_and_join_in_a_network_of_their_own() {
+#[tokio::test]
+async fn real_machines_live_and_join_in_a_network_of_their_own() {
     match place::prepare() {
-        Ok(image) => place::run_the_others(&image),
+        Ok(image) => place::run_the_others(&image).await,
         Err(missing) if place::is_ci() => panic!("{missing}"),
         Err(missing) => eprintln!("skipped: {missing}"),
     }

@@ -35,8 +35,8 @@ pub fn prepare() -> Result<PathBuf, String> {
         return Ok(image.into());
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let programs = said(Command::new(folder.join("rig/build")))
-        .map_err(|text| format!("no Kubernetes: {text}"))?;
+    let programs =
+        said(&mut Command::new(folder.join("rig/build"))).map_err(|text| format!("no Kubernetes: {text}"))?;
     let programs = programs.lines().last().unwrap_or_default().to_owned();
     let mut build = Command::new(folder.join("image/build"));
     build.env("KUBERNETES_BIN", programs);
@@ -75,26 +75,19 @@ fn namespace() -> Command {
 }
 
 /// Runs the tests that are ignored otherwise.
-pub fn run_the_others(image: &Path) {
+pub async fn run_the_others(image: &Path) {
     let program = std::env::current_exe().unwrap();
     let mut command = namespace();
     command.arg(program).args(["--ignored", "--nocapture", "--test-threads=1"]);
     // `cargo test --test real_vms -- NAME` is meant for them, too.
     let wanted = std::env::args().skip(1).find(|word| word.contains("::"));
     command.args(wanted);
-    let mut others = command.env(IMAGE, image).env(INSIDE, "1").stdin(Stdio::null()).spawn().unwrap();
-    let end = std::time::Instant::now() + LIMIT;
-    loop {
-        if let Some(status) = others.try_wait().unwrap() {
-            assert!(status.success(), "see above");
-            return;
-        }
-        if std::time::Instant::now() > end {
-            others.kill().unwrap();
-            panic!("the real machines took longer than {LIMIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let mut others = tokio::process::Command::from(command);
+    let mut others =
+        others.env(IMAGE, image).env(INSIDE, "1").stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let ended = tokio::time::timeout(LIMIT, others.wait()).await;
+    let status = ended.unwrap_or_else(|_| panic!("the real machines took longer than {LIMIT:?}")).unwrap();
+    assert!(status.success(), "see above");
 }
 
 /// The guest image, inside of the namespace; nothing outside of it.

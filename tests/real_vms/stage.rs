@@ -1,11 +1,13 @@
 //! A Proxmox VE with one host whose VMs are processes, served over TLS, and a client of it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pve_autoscaler::clock::{Clock as _, SystemClock};
 use pve_autoscaler::proxmox::{Client, ExecStatus, Exit, Settings, Trust, Upid, connect};
 use secrecy::SecretString;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, Timings, VmSpec};
@@ -47,7 +49,7 @@ impl Stage {
             accelerator: None,
         };
         let hardware = Hardware::open(spec).await.unwrap();
-        let clock = WorldClock::starting_at(jiff::Timestamp::now());
+        let clock = WorldClock::starting_at(SystemClock.now());
         let pve = Pve::on_hardware(cluster(), clock, 1, hardware.clone());
         let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
         let served = pve.clone();

@@ -4,7 +4,6 @@ use std::{fmt::Write, net::Ipv4Addr};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{
     ApiCall, Pve,
@@ -12,7 +11,6 @@ use super::{
     config::LOCK_WAIT,
     vm::{Vm, property},
 };
-use crate::qemu::{Seed, SeedKind};
 
 /// Keys whose changes the drive has to be made anew for.
 const KEYS: &[&str] = &["sshkeys", "searchdomain", "nameserver", "ciuser", "cipassword"];
@@ -48,55 +46,7 @@ impl Pve {
     }
 }
 
-/// What the drive of a VM holds: the layout of its `citype`, by default NoCloud.
-pub(super) fn seed(vm: &Vm) -> Seed {
-    let user = user(vm);
-    if vm.get("citype") == Some("configdrive2") {
-        let id = instance(&user, "");
-        let meta = json!({ "uuid": id, "network_config": { "content_path": "/content/0000" } });
-        let network = interfaces(vm);
-        return Seed { kind: SeedKind::ConfigDrive, user, network, meta: meta.to_string() };
-    }
-    let network = network(vm);
-    let meta = format!("instance-id: {}\n", instance(&user, &network));
-    Seed { kind: SeedKind::NoCloud, user, network, meta }
-}
-
-/// An id that changes with what a guest is told. The real one is SHA-1.
-fn instance(user: &str, network: &str) -> String {
-    let hash = Sha256::new().chain_update(user).chain_update(network).finalize();
-    hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The network in the form of Debian's `interfaces`, as a configuration drive has it.
-fn interfaces(vm: &Vm) -> String {
-    let mut text = "auto lo\niface lo inet loopback\n\n".to_owned();
-    for (key, config) in vm.config.iter().filter(|(key, _)| key.starts_with("ipconfig")) {
-        let name = format!("eth{}", key.trim_start_matches("ipconfig"));
-        text += &format!("auto {name}\n");
-        match property(config, "ip") {
-            Some("dhcp") => text += &format!("iface {name} inet dhcp\n"),
-            Some(address) => {
-                let (own, mask) = address.split_once('/').map_or((address, None), |(own, prefix)| {
-                    (own, prefix.parse::<u32>().ok().and_then(|prefix| u32::MAX.checked_shl(32 - prefix)))
-                });
-                let mask = Ipv4Addr::from(mask.unwrap_or(0));
-                text += &format!("iface {name} inet static\n        address {own}\n        netmask {mask}\n");
-                if let Some(gateway) = property(config, "gw") {
-                    text += &format!("        gateway {gateway}\n");
-                }
-            }
-            None => {}
-        }
-    }
-    text += &format!("        dns_nameservers {}\n", vm.get("nameserver").unwrap_or("10.77.0.1"));
-    if let Some(domains) = vm.get("searchdomain") {
-        text += &format!("        dns_search {domains}\n");
-    }
-    text
-}
-
-fn user(vm: &Vm) -> String {
+pub(super) fn user(vm: &Vm) -> String {
     let name = vm.name();
     let host = name.split('.').next().unwrap_or_default();
     let domain =
@@ -129,7 +79,7 @@ fn user(vm: &Vm) -> String {
     text
 }
 
-fn network(vm: &Vm) -> String {
+pub(super) fn network(vm: &Vm) -> String {
     let mut lines = vec!["version: 1".to_owned(), "config:".to_owned()];
     for (key, config) in vm.config.iter().filter(|(key, _)| key.starts_with("ipconfig")) {
         let number = key.trim_start_matches("ipconfig");

@@ -275,7 +275,9 @@ impl Pve {
         let named: Vec<String> = named.into_iter().map(|(_, volid, _)| volid).collect();
         state.volumes.retain(|(volid, _), volume| volume.vmid != vmid || !named.contains(volid));
         if let Some(hardware) = &self.0.hardware {
-            named.iter().for_each(|volid| hardware.free_disk(volid));
+            for volid in &named {
+                hardware.free_disk(volid);
+            }
         }
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);

@@ -49,6 +49,7 @@ mod power;
 mod process;
 mod real_agent;
 mod schema;
+mod seed;
 pub mod spec;
 mod state;
 mod storage;

@@ -49,7 +49,7 @@ impl Pve {
             let mut state = self.state();
             let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return Ok(()) };
             apply_pending(vm);
-            Blueprint { vmid, config: vm.config.clone(), seed: super::cloudinit::seed(vm) }
+            Blueprint { vmid, config: vm.config.clone(), seed: super::seed::seed(vm) }
         };
         let running = hardware.start(blueprint).await.map_err(|error| start_failed(&error))?;
         let machine =
