@@ -89,9 +89,8 @@ fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
 /// refused, so that none is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
-    let Some(mut bench) = Bench::<Real>::new(cluster(), POOL).await else { return };
+    let Some(mut bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
     let before = bench.kube.plane.audit().unwrap().len();
-    bench.stop().await;
     bench.start().await;
     bench.deploy("big", 2, "1500m", "1Gi").await;
     bench.until("both run", |bench| bench.running() == 2).await;

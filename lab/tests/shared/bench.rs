@@ -210,7 +210,7 @@ impl<K: Kubernetes> Bench<K> {
     pub fn nodes(&self, pool: &str) -> Vec<String> {
         let nodes = self.kube.list("Node");
         let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == pool);
-        ours.filter(|node| is_ready(node)).map(|node| name(node)).collect()
+        ours.filter(|node| is_ready(node)).map(name).collect()
     }
 
     /// Ids of the pools' VMs.
@@ -221,7 +221,7 @@ impl<K: Kubernetes> Bench<K> {
     /// Records of machines and bootstrap tokens of ours.
     pub fn leftovers(&self) -> Vec<String> {
         let named = |kind: &str, start: &str| -> Vec<String> {
-            self.kube.list(kind).iter().map(|one| name(one)).filter(|name| name.starts_with(start)).collect()
+            self.kube.list(kind).iter().map(name).filter(|name| name.starts_with(start)).collect()
         };
         [named("ConfigMap", "machine-"), named("Secret", "bootstrap-token-")].concat()
     }
