@@ -5,8 +5,10 @@
 mod check;
 pub mod exit;
 mod explain;
+mod history;
 mod input;
 mod live;
+mod nodes;
 mod pause;
 mod plan;
 mod plan_text;
@@ -14,6 +16,7 @@ mod run;
 mod snapshot;
 mod status;
 mod table;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -37,6 +40,14 @@ enum Command {
     Pause(pause::Pause),
     /// Go on after `pause`
     Resume(pause::Resume),
+    /// Show what was decided lately, and what became of it
+    History(history::Arguments),
+    /// Drain a node and destroy its machine
+    Retire(nodes::Retire),
+    /// Keep a node, whatever it is used for
+    Pin(nodes::Node),
+    /// Treat a node that was pinned as any other again
+    Unpin(nodes::Node),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -65,6 +76,10 @@ impl Arguments {
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
             Command::Resume(arguments) => pause::resume(&arguments),
+            Command::History(arguments) => history::run(&arguments),
+            Command::Retire(arguments) => nodes::retire(&arguments),
+            Command::Pin(arguments) => nodes::pin(&arguments),
+            Command::Unpin(arguments) => nodes::unpin(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

@@ -24,6 +24,7 @@ mod speak;
 mod standby;
 mod switch;
 mod trigger;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -259,6 +260,7 @@ impl Daemon {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
+        self.board.recall(&self.memory.now().decisions);
         // Before anything goes on that a pause holds up.
         self.look_at_switch().await;
         self.read_records().await;
@@ -289,6 +291,7 @@ impl Daemon {
         self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
+        self.memory.decided(self.board.latest_decisions(), now);
         self.measure(&config, &snapshot, &plan);
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));

@@ -9,12 +9,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use super::status::{Decision, Status};
+use super::status::Status;
 use crate::machines::{Ending, Told};
 use crate::model::Pause;
+use crate::model::snapshot::Decision;
 
-/// Decisions that are kept.
+/// Decisions that are kept, and those of them that outlive a restart.
 const DECISIONS: usize = 100;
+const REMEMBERED: usize = 50;
+/// As much of a decision's words as is kept, in characters.
+const LONGEST: usize = 300;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -136,11 +140,27 @@ impl Board {
     }
 
     pub(crate) fn decided(&self, time: Timestamp, what: String) {
+        let what = if what.chars().count() > LONGEST { what.chars().take(LONGEST).collect() } else { what };
         let mut inner = self.inner();
         if inner.decisions.len() >= DECISIONS {
             inner.decisions.pop_front();
         }
         inner.decisions.push_back(Decision { time, what });
+    }
+
+    /// The latest decisions, oldest first, for whoever leads next.
+    pub(crate) fn latest_decisions(&self) -> Vec<Decision> {
+        let inner = self.inner();
+        inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
+    }
+
+    /// Takes over what was decided before, by an earlier run or by whoever led before.
+    pub(crate) fn recall(&self, decisions: &[Decision]) {
+        let mut inner = self.inner();
+        let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();
+        all.sort_by(|a, b| (a.time, &a.what).cmp(&(b.time, &b.what)));
+        all.dedup();
+        inner.decisions = all.into_iter().rev().take(DECISIONS).rev().collect();
     }
 
     pub(crate) fn heard(&self, told: &Told, now: Timestamp) {

@@ -8,6 +8,7 @@ mod pages;
 mod socket;
 mod status;
 
+pub use crate::model::snapshot::Decision;
 pub use board::Board;
 pub use metrics::Metrics;
 pub(crate) use metrics::{Seen, names, number};
@@ -15,4 +16,4 @@ pub use notify::Supervisor;
 pub use orders::{Order, Orders};
 pub use pages::Pages;
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
-pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};
+pub use status::{MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

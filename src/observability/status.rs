@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Pause;
+use crate::model::snapshot::Decision;
 
 /// Everything that `status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -127,14 +128,4 @@ pub struct PodStatus {
     pub verdict: String,
     /// Why, in words.
     pub why: String,
-}
-
-/// Something that was decided, or that happened to a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Decision {
-    /// When.
-    pub time: Timestamp,
-    /// What, in words.
-    pub what: String,
 }

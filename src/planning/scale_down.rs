@@ -16,7 +16,7 @@ use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, Removal, RemovalReason};
 use crate::model::pod::Pod;
-use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
 /// What scaling down decided.
@@ -159,9 +159,10 @@ fn judge<'a>(
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
 }
 
-fn disabled(node: &Node) -> Option<&'static str> {
+/// The annotation that keeps the node whatever it is used for, if there is one.
+pub(crate) fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
-        "pve-autoscaler/scale-down-disabled",
+        PINNED,
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
         "pve-autoscaler/do-not-disrupt",
         "karpenter.sh/do-not-disrupt",
