@@ -62,9 +62,10 @@ impl Switch {
     async fn node(&self, name: &str) -> Result<Node, String> {
         let found = self.kubernetes.get_node(name).await.map_err(|error| chain(&error))?;
         let node = found.ok_or_else(|| format!("there is no node `{name}`"))?;
-        match node.labels.contains_key(POOL_LABEL) {
-            true => Ok(node),
-            false => Err(format!("`{name}` belongs to no pool")),
+        if node.labels.contains_key(POOL_LABEL) {
+            Ok(node)
+        } else {
+            Err(format!("`{name}` belongs to no pool"))
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::metrics::Metrics;
 use super::status::Status;
+use super::timeline::{Sample, Timeline};
 use crate::machines::{Ending, Told};
 use crate::model::Pause;
 use crate::model::snapshot::Decision;
@@ -24,6 +25,7 @@ const LONGEST: usize = 300;
 struct Inner {
     status: Status,
     decisions: VecDeque<Decision>,
+    timeline: Timeline,
     next_due: Option<Timestamp>,
     last_round: Option<Instant>,
 }
@@ -49,6 +51,11 @@ impl Board {
     pub fn status(&self) -> Status {
         let inner = self.inner();
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
+    }
+
+    /// Nodes and waiting pods over the last hours, oldest first.
+    pub(super) fn timeline(&self) -> Vec<Sample> {
+        self.inner().timeline.samples()
     }
 
     /// Says whose board it is and how it starts, before the first round.
@@ -188,6 +195,7 @@ impl Board {
             let mut inner = self.inner();
             let problems = std::mem::take(&mut inner.status.problems);
             let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
+            inner.timeline.take(&status);
             inner.status = Status { ready, rounds, problems, ..status };
             inner.next_due = next_due;
             inner.last_round = Some(Instant::now());

@@ -4,9 +4,11 @@ mod board;
 mod metrics;
 mod notify;
 mod orders;
+mod page;
 mod pages;
 mod socket;
 mod status;
+mod timeline;
 
 pub use crate::model::snapshot::Decision;
 pub use board::Board;
@@ -16,4 +18,4 @@ pub use notify::Supervisor;
 pub use orders::{Order, Orders};
 pub use pages::Pages;
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
-pub use status::{MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};
+pub use status::{HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

@@ -32,6 +32,8 @@ pub struct Status {
     pub problems: BTreeMap<String, String>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
+    /// Hosts by name, as they were last seen.
+    pub hosts: Vec<HostStatus>,
     /// Machines by name.
     pub machines: Vec<MachineStatus>,
     /// Nodes by name.
@@ -72,6 +74,28 @@ pub struct PoolStatus {
     pub next: String,
 }
 
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// It is up and part of the cluster.
+    pub online: bool,
+    /// It is in maintenance.
+    pub maintenance: bool,
+    /// Its threads.
+    pub cores: u32,
+    /// vCPUs of all guests that run on it.
+    pub cores_assigned: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
+    /// Memory in bytes that all guests that run on it were given.
+    pub memory_assigned: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+}
+
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -84,6 +108,10 @@ pub struct MachineStatus {
     pub vmid: u32,
     /// Its host.
     pub host: String,
+    /// Its vCPUs.
+    pub cores: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
     /// Its address, empty with DHCP.
     pub address: String,
     /// Where it is in its life.

@@ -20,8 +20,7 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
     let mut bench = Bench::new(cluster(), POOL).await;
     bench.deploy("web", 1, "1500m", "1Gi");
     bench.until("the pod runs", |bench| bench.running() == 1).await;
-    let node = bench.nodes("workers").remove(0);
-    let node = node["metadata"]["name"].as_str().unwrap_or_default();
+    let node = &bench.nodes("workers").remove(0);
     let socket = bench.file("control.sock");
     let give = async |order: &str| {
         let arguments = [order, node, "--socket", &socket, "--output", "json"];
@@ -29,8 +28,10 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
         assert_eq!(answer, json!({ "order": order, "node": node, "accepted": true }));
     };
     let kept = |bench: &Bench| {
-        let nodes = bench.nodes("workers");
-        nodes[0]["metadata"]["annotations"]["pve-autoscaler/scale-down-disabled"] == "true"
+        let nodes = bench.clusters.kube.list("Node");
+        let found = nodes.iter().find(|one| one["metadata"]["name"] == node.as_str());
+        found
+            .is_some_and(|one| one["metadata"]["annotations"]["pve-autoscaler/scale-down-disabled"] == "true")
     };
     give("pin").await;
     assert!(kept(&bench));
@@ -40,7 +41,7 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
     bench
         .until("another one has taken its place", |bench| {
             let nodes = bench.nodes("workers");
-            nodes.len() == 1 && nodes[0]["metadata"]["name"] != node && bench.running() == 1
+            nodes.len() == 1 && nodes[0] != *node && bench.running() == 1
         })
         .await;
     let words = format!("- {node}: an operator asked for it");
