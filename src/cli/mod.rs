@@ -13,6 +13,7 @@ mod pause;
 mod plan;
 mod plan_text;
 mod run;
+mod setup;
 mod snapshot;
 mod status;
 mod table;
@@ -32,6 +33,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make what the daemon needs on both sides, and a first configuration
+    Setup(Box<setup::Arguments>),
     /// Run the daemon
     Run(run::Arguments),
     /// Show what the running daemon sees, does and has decided
@@ -72,6 +75,7 @@ impl Arguments {
     /// Runs the command; the exit status is one of [`exit`].
     pub fn execute(self) -> ExitCode {
         let result = match self.command {
+            Command::Setup(arguments) => setup::run(&arguments),
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
