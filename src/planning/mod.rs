@@ -34,6 +34,7 @@ mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub(crate) use judging::disabled;
 pub use shape::learn;
 
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ use pending::Waiting;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
@@ -169,14 +170,17 @@ impl<'a> View<'a> {
 }
 
 /// Whether somebody is taking the node away.
-fn being_deleted(node: &Node) -> bool {
+pub(crate) fn being_deleted(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
-    node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+    node.deleted.is_some()
+        // Somebody else takes its place before it goes, where its pool is at its minimum.
+        || node.annotations.contains_key(RETIRE)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
-fn ready(node: &Node) -> bool {
+pub(crate) fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
