@@ -13,6 +13,7 @@ mod drain;
 mod filling;
 mod fresh;
 mod health;
+mod homeless;
 mod ids;
 mod names;
 mod packing;
@@ -26,6 +27,7 @@ mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub use homeless::homeless;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
