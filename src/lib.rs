@@ -18,6 +18,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod daemon;
+pub mod fence;
 pub mod kubernetes;
 pub mod machines;
 pub mod model;

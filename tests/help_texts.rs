@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 7] = ["", "run", "status", "check", "plan", "snapshot", "explain"];
+const COMMANDS: [&str; 9] = ["", "run", "status", "pause", "resume", "check", "plan", "snapshot", "explain"];
 
 #[test]
 fn every_commands_help_is_as_it_is_written_down() {

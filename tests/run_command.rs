@@ -227,6 +227,63 @@ async fn with_both_clusters_its_rounds_begin_and_a_reload_reaches_them() {
 }
 
 #[tokio::test]
+async fn a_killed_daemon_leads_again_as_soon_as_it_is_back() {
+    let bench = Bench::demo().await;
+    for _ in 0..3 {
+        let mut daemon = bench.start().await;
+        let started = tokio::time::Instant::now();
+        daemon.says("rounds begin").await;
+        // Far less than a lease lasts, on a busy machine too.
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+        daemon.signal("KILL").await;
+        daemon.ends().await;
+    }
+}
+
+#[tokio::test]
+async fn everything_is_stopped_over_a_restart_until_it_is_resumed() {
+    let bench = Bench::demo().await;
+    let socket = bench.path("control.sock").display().to_string();
+    let give = async |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        let output = command.args(arguments).args(["--socket", &socket]).output().await.unwrap();
+        (output.status.code().unwrap(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    assert_eq!(give(&["pause"]).await.0, 6, "no daemon answers");
+    let mut daemon = bench.start().await;
+    daemon.says("rounds begin").await;
+    let (code, said) = give(&["pause", "--reason", "storage is moved"]).await;
+    assert_eq!((code, said.as_str()), (0, "paused: nothing new is begun until `pve-autoscaler resume`\n"));
+    daemon.says("paused: nothing new is begun").await;
+    bench.shows(|status| status.paused.is_some()).await;
+    daemon.signal("KILL").await;
+    daemon.ends().await;
+    let daemon = bench.start().await;
+    let status = bench.shows(|status| status.paused.is_some()).await;
+    assert_eq!(status.paused.unwrap().reason, "storage is moved");
+    let (_, said) = give(&["status"]).await;
+    assert!(said.contains("storage is moved; nothing new is begun until"), "{said}");
+    assert_eq!(give(&["resume"]).await, (0, "resumed\n".to_owned()));
+    bench.shows(|status| status.paused.is_none()).await;
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.ends().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn a_pause_that_cannot_be_stored_says_so_and_names_another_way() {
+    let bench = Bench::without_kubernetes().await;
+    let daemon = bench.start().await;
+    let socket = bench.path("control.sock").display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    let output = command.args(["pause", "--socket", &socket]).output().await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the daemon did not do it") && said.contains("systemctl stop"), "{said}");
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.ends().await.0, Some(0));
+}
+
+#[tokio::test]
 async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
     let bench = Bench::without_kubernetes().await;
     let path = bench.path("notify.sock");

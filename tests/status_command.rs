@@ -4,8 +4,9 @@
 
 use std::os::unix::net::UnixListener;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
-use pve_autoscaler::observability::{Board, Listener, Status};
+use pve_autoscaler::observability::{Board, Listener, Order, Orders, Status};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -40,6 +41,14 @@ async fn something_else_that_answers_is_no_daemon() {
     assert!(err.contains("no daemon of this version"), "{err}");
 }
 
+struct NoOrders;
+
+impl Orders for NoOrders {
+    fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move { Err(format!("no orders: {order:?}")) })
+    }
+}
+
 #[tokio::test]
 async fn a_daemons_status_is_shown_to_people_and_to_programs() {
     let folder = TempDir::new().unwrap();
@@ -48,7 +57,7 @@ async fn a_daemons_status_is_shown_to_people_and_to_programs() {
     board.introduce("pve1", "observe", Timestamp::UNIX_EPOCH);
     let listener = Listener::bind(&path).await.unwrap();
     let served = board.clone();
-    let serving = tokio::spawn(async move { listener.serve(&served).await });
+    let serving = tokio::spawn(async move { listener.serve(&served, &NoOrders).await });
     let path = path.display().to_string();
     let (code, out, err) = status(&["--socket", &path]).await;
     assert_eq!(code, 0, "{err}");

@@ -8,7 +8,7 @@ use crate::snapshot::SnapshotError;
 
 /// All went well, whatever a plan says.
 pub const SUCCESS: u8 = 0;
-/// `check` found something; `explain` was asked for something that is not there.
+/// `check` found something; `explain` was asked for something that is not there; the daemon refused an order.
 pub const FINDINGS: u8 = 1;
 /// Wrong command line or configuration.
 pub const USAGE: u8 = 2;
@@ -26,7 +26,7 @@ pub const RUNNING: u8 = 7;
 pub(super) const HELP: &str = "\
 Exit status:
   0  success
-  1  something was found wrong, or what was asked for is not there
+  1  something was found wrong, or what was asked for is not there or was refused
   2  wrong command line or configuration, or a secret that cannot be read
   3  a snapshot that cannot be read
   4  a cluster that cannot be reached or refuses
@@ -53,6 +53,8 @@ pub(super) enum Failure {
     Output(std::io::Error),
     /// What was asked for is not there.
     NotFound(String),
+    /// The daemon answers that it does not do what it was told, and why.
+    Refused(String),
     /// No daemon answers.
     NotRunning(SocketError),
     /// A daemon already runs.
@@ -72,7 +74,7 @@ impl Failure {
             // A reader that has seen enough (`| head`) is no failure.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
             Self::Output(_) | Self::System(..) => OUTPUT,
-            Self::NotFound(_) => FINDINGS,
+            Self::NotFound(_) | Self::Refused(_) => FINDINGS,
             Self::NotRunning(_) => NOT_RUNNING,
             Self::Running(_) => RUNNING,
         }
@@ -90,6 +92,7 @@ impl Failure {
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NotFound(what) => what.clone(),
+            Self::Refused(why) => format!("the daemon did not do it: {why}"),
             Self::NotRunning(error) | Self::Running(error) | Self::Socket(error) => chain(error),
             Self::System(what, error) => format!("cannot {what}: {error}"),
         }

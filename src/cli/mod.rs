@@ -7,6 +7,7 @@ pub mod exit;
 mod explain;
 mod input;
 mod live;
+mod pause;
 mod plan;
 mod plan_text;
 mod run;
@@ -32,6 +33,10 @@ enum Command {
     Run(run::Arguments),
     /// Show what the running daemon sees, does and has decided
     Status(status::Arguments),
+    /// Stop everything: nothing new is begun until `resume`
+    Pause(pause::Pause),
+    /// Go on after `pause`
+    Resume(pause::Resume),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -58,6 +63,8 @@ impl Arguments {
         let result = match self.command {
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => status::run(&arguments),
+            Command::Pause(arguments) => pause::pause(&arguments),
+            Command::Resume(arguments) => pause::resume(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

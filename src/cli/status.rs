@@ -64,13 +64,29 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     let mode = if status.mode == "observe" { "only observes (`mode = \"observe\"`)" } else { "active" };
     let _ = write!(out, "daemon on {}: {mode}", plain(&status.instance));
     let age = now.duration_since(status.time);
-    let _ = if status.ready {
+    let stands_by = !status.leads && !status.leader.is_empty();
+    let _ = if stands_by {
+        writeln!(out, ", stands by while the one on {} leads: ask that one for more", plain(&status.leader))
+    } else if status.ready {
         let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
         let age = span(age.max(SignedDuration::ZERO));
-        writeln!(out, ", {} rounds, the last {age} ago{old}", status.rounds)
+        let acts = if status.leads { "" } else { "; it does nothing until it has the lease" };
+        writeln!(out, ", {} rounds, the last {age} ago{old}{acts}", status.rounds)
     } else {
         writeln!(out, ", waits for its first look at both clusters since {}", span(age))
     };
+    if let Some(pause) = &status.paused {
+        let since = pause
+            .since
+            .map(|since| format!(" for {}", span(now.duration_since(since).max(SignedDuration::ZERO))));
+        let by = if pause.by.is_empty() { String::new() } else { format!(" from {}", plain(&pause.by)) };
+        let since = since.unwrap_or_default();
+        let why = plain(pause.words());
+        let _ = writeln!(
+            out,
+            "{PROBLEM}paused{PROBLEM:#}{since}{by}: {why}; nothing new is begun until `pve-autoscaler resume`"
+        );
+    }
     for (about, what) in &status.problems {
         let _ = writeln!(out, "{PROBLEM}problem{PROBLEM:#}  {}: {}", plain(about), plain(what));
     }
@@ -219,12 +235,27 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_names_the_leader() {
+        let status = Status {
+            instance: "pve2".to_owned(),
+            leader: "pve1".to_owned(),
+            ready: true,
+            ..Status::default()
+        };
+        assert_eq!(
+            text(&status),
+            "daemon on pve2: active, stands by while the one on pve1 leads: ask that one for more\n"
+        );
+    }
+
+    #[test]
     fn everything_is_in_its_table() {
         let status = Status {
             time: "2026-11-21T12:04:57Z".parse().unwrap(),
             instance: "pve1".to_owned(),
             mode: "observe".to_owned(),
             ready: true,
+            leads: true,
             rounds: 7,
             pools: vec![PoolStatus {
                 name: "workers".to_owned(),

@@ -6,6 +6,7 @@
 mod bootstrap;
 mod health;
 mod kubernetes;
+mod leader;
 mod limits;
 mod listed;
 mod metrics;
@@ -29,6 +30,7 @@ use toml::Spanned;
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use health::Health;
 pub use kubernetes::Kubernetes;
+pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
@@ -85,6 +87,8 @@ pub struct Config {
     pub scale_down: ScaleDown,
     /// How many unready nodes are too many.
     pub health: Health,
+    /// Which of several instances acts.
+    pub leader: Leader,
     /// How long each step of a machine's life may take.
     pub limits: Limits,
     /// Where figures are served.
@@ -112,6 +116,8 @@ struct Written {
     scale_down: scale_down::Written,
     #[serde(default)]
     health: health::Written,
+    #[serde(default)]
+    leader: leader::Written,
     #[serde(default)]
     limits: limits::Written,
     #[serde(default)]
@@ -177,6 +183,7 @@ impl Written {
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
             health: self.health.check(checker),
+            leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             pools: pool::check_all(&self.pool, headroom, checker),

@@ -38,6 +38,8 @@ pub struct ScaleDown {
     /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file cannot release it;
     /// `None`, no brake, is for simulations.
     pub max_removals_per_hour: Option<u32>,
+    /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
+    pub max_removal_percentage: f64,
 }
 
 /// `[scale_down]` as it is written.
@@ -57,6 +59,7 @@ pub(super) struct Written {
     skip_nodes_with_custom_controller_pods: Option<bool>,
     max_parallel_drains: Option<Spanned<usize>>,
     max_removals_per_hour: Option<Spanned<u32>>,
+    max_removal_percentage: Option<Spanned<f64>>,
 }
 
 #[cfg(test)]
@@ -74,6 +77,7 @@ pub(super) const KEYS: &[&str] = &[
     "skip_nodes_with_custom_controller_pods",
     "max_parallel_drains",
     "max_removals_per_hour",
+    "max_removal_percentage",
 ];
 
 impl Written {
@@ -113,6 +117,12 @@ impl Written {
                 .unwrap_or(true),
             max_parallel_drains,
             max_removals_per_hour: Some(max_removals_per_hour),
+            max_removal_percentage: checker.between(
+                "max_removal_percentage",
+                self.max_removal_percentage.as_ref(),
+                (0.0, 100.0),
+                50.0,
+            ),
         }
     }
 }

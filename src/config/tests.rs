@@ -172,6 +172,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_up::KEYS,
         scale_down::KEYS,
         health::KEYS,
+        leader::KEYS,
         limits::KEYS,
         metrics::KEYS,
         pool::KEYS,
@@ -189,7 +190,7 @@ fn the_example_shows_the_defaults() {
     let bare = good(include_str!("../../config.example.toml"), Needs::Plan);
     let tables = |config: &Config| {
         format!(
-            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
             config.mode,
             config.cluster,
             config.scan_interval,
@@ -198,6 +199,7 @@ fn the_example_shows_the_defaults() {
             config.scale_up,
             config.scale_down,
             config.health,
+            config.leader,
             config.limits,
             config.metrics
         )
@@ -329,6 +331,22 @@ fn scaling_is_checked() {
         ),
         ("[scale_down]\nmax_parallel_drains = 0\n", &["`max_parallel_drains` is zero", "enabled = false"]),
     ]);
+}
+
+#[test]
+fn a_leaders_term_ends_before_another_may_begin() {
+    refuses(&[
+        ("[leader]\nlease_duration = \"10500ms\"\n", &["is not in whole seconds", "c.toml:2:18"]),
+        (
+            "[leader]\nlease_duration = \"6s\"\n",
+            &["`renew_deadline` is not shorter than `lease_duration`", "longer than `renew_deadline` by 1s"],
+        ),
+        ("[leader]\nrenew_deadline = \"10s\"\n", &["`renew_deadline` is not shorter", "c.toml:2:18"]),
+        ("[leader]\nretry_period = \"4s\"\n", &["`retry_period` is longer than half", "two tries"]),
+        ("[leader]\nrenew_deadline = \"3s\"\n", &["`retry_period` is longer than half", "c.toml:2:18"]),
+    ]);
+    let fine = "[leader]\nlease_duration = \"7s\"\nrenew_deadline = \"6s\"\nretry_period = \"3s\"\n";
+    assert_eq!(good(fine, Needs::Plan).leader.lease_duration, Duration::from_secs(7));
 }
 
 #[test]

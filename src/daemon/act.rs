@@ -21,6 +21,13 @@ const PODS_NAMED: usize = 5;
 
 impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
+        let begins = !(plan.scale_up.is_empty() && plan.scale_down.is_empty());
+        if self.switch.paused().is_some()
+            || (begins && config.mode == Mode::Active && !self.may_begin().await)
+        {
+            // A node that is needed is: what was counted before counts for nothing then.
+            return self.annotate(snapshot, plan, Option::is_none).await;
+        }
         self.speak(snapshot, plan);
         if config.mode == Mode::Observe {
             self.overlay = timers(plan).filter_map(|(node, since)| Some((node.to_owned(), since?))).collect();
@@ -35,7 +42,7 @@ impl Daemon {
         for removal in &plan.scale_down {
             self.take_back(config, removal, now);
         }
-        self.annotate(snapshot, plan).await;
+        self.annotate(snapshot, plan, |_| true).await;
     }
 
     fn make(&mut self, config: &Arc<Config>, pool: &str, machine: &NewMachine, now: Timestamp) {
@@ -64,6 +71,7 @@ impl Daemon {
             task: None,
             smbios_uuid: None,
             token_id: None,
+            old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,
@@ -103,6 +111,15 @@ impl Daemon {
         if leaving >= config.limits.max_parallel_retires as usize {
             return;
         }
+        if self.share_is_going(config, &view.record.pool) {
+            self.said.once(&format!("share {}", view.record.pool), || {
+                tracing::info!(
+                    pool = view.record.pool,
+                    "more nodes are removed later: `scale_down.max_removal_percentage` of the pool is on its way out"
+                );
+            });
+            return;
+        }
         let reason = why(removal);
         tracing::info!(node = %removal.node, reason, "a node is removed");
         self.board.decided(now, format!("- {}: {reason}", removal.node));
@@ -118,9 +135,19 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
+    /// Whether as much of a pool is on its way out as may be at a time.
+    fn share_is_going(&self, config: &Config, pool: &str) -> bool {
+        let views = self.registry.all();
+        let of_pool = || views.iter().filter(|view| view.record.pool == pool);
+        let leaving = of_pool().filter(|view| leaves(view.phase)).count();
+        let nodes = leaving + of_pool().filter(|view| view.phase == Phase::Ready).count();
+        leaving >= most_at_once(nodes, config.scale_down.max_removal_percentage)
+    }
+
     /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes.
-    async fn annotate(&self, snapshot: &Snapshot, plan: &Plan) {
-        let wanted: BTreeMap<&str, Option<Timestamp>> = timers(plan).collect();
+    async fn annotate(&self, snapshot: &Snapshot, plan: &Plan, wanted: impl Fn(&Option<Timestamp>) -> bool) {
+        let wanted: BTreeMap<&str, Option<Timestamp>> =
+            timers(plan).filter(|(_, since)| wanted(since)).collect();
         let changes = snapshot.nodes.iter().filter_map(|node| {
             if !node.labels.contains_key(POOL_LABEL) {
                 return None;
@@ -153,6 +180,17 @@ pub(super) fn leaves(phase: Phase) -> bool {
     matches!(phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
 }
 
+/// So many of a pool's nodes may be on their way out at a time.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a number of nodes, rounded down"
+)]
+fn most_at_once(nodes: usize, percentage: f64) -> usize {
+    ((nodes as f64 * percentage / 100.0) as usize).max(1)
+}
+
 fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
         [] => "the pool's minimum".to_owned(),
@@ -171,5 +209,19 @@ pub(super) fn why(removal: &Removal) -> String {
         RemovalReason::Consolidation => "fewer or smaller machines do".to_owned(),
         RemovalReason::Drifted => "it was made from settings that have changed".to_owned(),
         RemovalReason::Expired => "it is older than allowed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_down_and_one_node_always_may_go() {
+        for (nodes, percentage, most) in
+            [(0, 50.0, 1), (1, 50.0, 1), (3, 50.0, 1), (4, 50.0, 2), (9, 34.0, 3), (5, 0.0, 1), (5, 100.0, 5)]
+        {
+            assert_eq!(most_at_once(nodes, percentage), most, "{percentage} % of {nodes}");
+        }
     }
 }

@@ -103,7 +103,7 @@ impl Daemon {
                 Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
             }
         }
-        if config.mode == Mode::Active && self.watches.is_current() {
+        if config.mode == Mode::Active && self.watches.is_current() && self.switch.paused().is_none() {
             self.hold_against_vms(config, now);
             self.hold_against_nodes(config, now);
         }
@@ -143,7 +143,7 @@ impl Daemon {
         let uuid = stored.record.smbios_uuid.as_deref();
         let node = uuid.and_then(|uuid| self.watches.node_by_system_uuid(uuid));
         let settled = stored.record.intent == Intent::Create
-            && stored.record.token_id.is_none()
+            && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some()
             && node.as_ref().is_none_or(|node| node.taints.iter().all(|taint| taint.key != STARTING_TAINT));
         let mut view = View::found(&stored, node.map(|node| node.name.clone()), now);

@@ -15,11 +15,14 @@ mod act;
 mod customary;
 mod gather;
 mod inventory;
+mod leader;
 mod measure;
 mod mend;
 mod remember;
 mod show;
 mod speak;
+mod standby;
+mod switch;
 mod trigger;
 
 use std::collections::BTreeMap;
@@ -33,18 +36,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::kubernetes::{Cluster, Recorder, Watches};
+use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::Board;
 use crate::proxmox::Client;
 
 use customary::Customary;
 use inventory::Inventory;
+use leader::{Standing, Term};
 use remember::Remembered;
+use standby::{Eyes, Warm};
+pub use switch::Switch;
 use trigger::Trigger;
 
 /// How long the first look at everything is waited for before a warning, and between two.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Between two looks at whether views are fresh again.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What the daemon is given.
 pub struct Deps {
@@ -73,15 +81,25 @@ impl std::fmt::Debug for Deps {
 }
 
 /// Runs until it is cancelled. What is under way then is left as it is: its records say how to go on.
+///
+/// Of several instances only the one that holds the lease acts; the others watch, and take over when it is gone.
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    tokio::select! {
-        biased;
-        () = cancel.cancelled() => {}
-        () = serve(deps, &cancel, &tasks) => {}
-    }
+    // Whoever drops this future must not leave a candidate behind.
+    let candidate = cancel.child_token();
+    let _guard = candidate.clone().drop_guard();
+    let (standing, seen) = watch::channel(Standing::Unknown);
+    // Another seed in each run, so that it also tells runs apart.
+    let lease = Lease::new(deps.kubernetes.clone(), &deps.instance, &format!("{:016x}", deps.seed));
+    let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
+    let part = tokio::spawn(part);
+    standby::serve(&deps, &cancel, &tasks, seen).await;
+    candidate.cancel();
     tasks.close();
     tasks.wait().await;
+    if let Ok(lease) = part.await {
+        leader::give_up(lease).await;
+    }
 }
 
 /// The daemon's own state between rounds.
@@ -108,45 +126,57 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    switch: switch::Seen,
     waiting: measure::Waiting,
     customary: Customary,
 }
 
-async fn serve(deps: Deps, cancel: &CancellationToken, tasks: &TaskTracker) {
+/// Acts until the term is over, and until everything that acted in it has ended.
+async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
+    let tasks = TaskTracker::new();
+    tokio::select! {
+        biased;
+        () = term.over.cancelled() => {}
+        () = rounds(deps, warm, &eyes, term, &tasks) => {}
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &TaskTracker) {
     let (reports, mut told) = mpsc::unbounded_channel();
     let config = deps.config.borrow().clone();
-    let watches = Watches::start(&deps.kubernetes, cancel);
-    let templates = Templates::default();
-    let inventory =
-        Inventory::start(&deps.proxmox, deps.config.clone(), &templates, deps.clock.clone(), cancel, tasks);
+    let kubernetes = deps.kubernetes.fenced(&term.fence);
     let mut daemon = Daemon {
         registry: Registry::default(),
-        recorder: Recorder::new(deps.kubernetes.clone(), &deps.instance),
+        recorder: Recorder::new(kubernetes.clone(), &deps.instance),
         creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
         facts: Arc::default(),
-        memory: Remembered::start(&deps.kubernetes, cancel, tasks),
-        customary: Customary::start(&deps.kubernetes, cancel, tasks),
-        random: fastrand::Rng::with_seed(deps.seed),
-        pace: Pace::default(),
-        config: deps.config,
-        proxmox: deps.proxmox,
-        kubernetes: deps.kubernetes,
-        clock: deps.clock,
-        probe: deps.probe,
-        board: deps.board,
+        memory: Remembered::start(&kubernetes, &term.over, tasks),
+        customary: Customary::start(&kubernetes, &term.over, tasks),
+        random: warm.random(),
+        pace: warm.pace.clone(),
+        config: deps.config.clone(),
+        proxmox: deps.proxmox.fenced(&term.fence),
+        kubernetes,
+        clock: deps.clock.clone(),
+        probe: deps.probe.clone(),
+        board: deps.board.clone(),
         tasks: tasks.clone(),
-        cancel: cancel.clone(),
+        cancel: term.over.clone(),
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
         waiting: measure::Waiting::default(),
-        watches,
-        templates,
-        inventory,
+        switch: switch::Seen::new(&deps.board),
+        watches: warm.watches.clone(),
+        templates: eyes.templates.clone(),
+        inventory: eyes.inventory.clone(),
         reports,
     };
     daemon.first_look().await;
-    let mut trigger = Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config);
+    let mut trigger =
+        Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config, &daemon.board);
     loop {
         let began = Instant::now();
         let decided = daemon.round().await;
@@ -190,6 +220,7 @@ impl Daemon {
             recorder: self.recorder.clone(),
             creating: self.creating.clone(),
             cluster_facts: self.facts.clone(),
+            pause: self.switch.watch(),
         }
     }
 
@@ -222,7 +253,14 @@ impl Daemon {
             let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
             self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
         }
+        // After a time without the API, in which somebody else may have led, old views are worth nothing.
+        let waited = tokio::time::Instant::now();
+        while !self.watches.is_current() && waited.elapsed() < PATIENCE {
+            tokio::time::sleep(LOOK).await;
+        }
         self.memory.load(&self.kubernetes).await;
+        // Before anything goes on that a pause holds up.
+        self.look_at_switch().await;
         self.read_records().await;
         self.inventory.first(PATIENCE).await;
         tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
@@ -232,6 +270,7 @@ impl Daemon {
     /// Whether something could be decided.
     async fn round(&mut self) -> bool {
         let config = self.config.borrow().clone();
+        self.look_at_switch().await;
         self.mend(&config).await;
         let now = self.clock.now();
         if !self.watches.is_current() {
@@ -247,7 +286,7 @@ impl Daemon {
         self.board.clear("kubernetes");
         let (snapshot, effective) = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &effective);
-        self.memory.seen(now, &snapshot, &config);
+        self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
         self.measure(&config, &snapshot, &plan);

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::kubernetes::{Cluster, ErrorKind};
+use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::Snapshot;
 use crate::model::snapshot::{Memory, POOL_LABEL};
@@ -26,14 +26,15 @@ const NOBODY: SignedDuration = SignedDuration::from_secs(10);
 pub(super) struct Remembered {
     memory: Memory,
     stored_round: Option<Timestamp>,
-    version: Arc<tokio::sync::Mutex<Option<String>>>,
+    paused: bool,
+    version: Arc<tokio::sync::Mutex<Option<MemoryVersion>>>,
     to_store: watch::Sender<Option<Memory>>,
 }
 
 impl Remembered {
     /// Starts the task that stores what is to be remembered.
     pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
-        let version = Arc::<tokio::sync::Mutex<Option<String>>>::default();
+        let version = Arc::<tokio::sync::Mutex<Option<MemoryVersion>>>::default();
         let (to_store, receiver) = watch::channel(None);
         let (keeper, cancel) = (keep(kubernetes.clone(), version.clone(), receiver), cancel.clone());
         tasks.spawn(async move {
@@ -43,7 +44,7 @@ impl Remembered {
                 () = keeper => {}
             }
         });
-        Self { memory: Memory::default(), stored_round: None, version, to_store }
+        Self { memory: Memory::default(), stored_round: None, paused: false, version, to_store }
     }
 
     /// Reads what an earlier run has stored; something unreadable is overwritten, with a warning.
@@ -75,7 +76,10 @@ impl Remembered {
     }
 
     /// A round looked at this snapshot.
-    pub fn seen(&mut self, now: Timestamp, snapshot: &Snapshot, config: &Config) {
+    ///
+    /// While everything is paused no time passes for timers: they count from the last round before.
+    pub fn seen(&mut self, now: Timestamp, snapshot: &Snapshot, config: &Config, paused: bool) {
+        self.paused = paused;
         let before = self.memory.clone();
         for node in &snapshot.nodes {
             let Some(pool) = node.labels.get(POOL_LABEL) else { continue };
@@ -90,7 +94,7 @@ impl Remembered {
         let hour = SignedDuration::from_hours(1);
         self.memory.removals.retain(|time| now.duration_since(*time) < hour);
         let changed = self.memory != before;
-        self.memory.last_round = Some(now);
+        self.round_ran(now);
         let old = self.stored_round.is_none_or(|stored| now.duration_since(stored) >= STORE_ANYWAY);
         if changed || old {
             self.store(now);
@@ -150,9 +154,15 @@ impl Remembered {
         *place = Some(doubled(place.as_ref(), reason, config, now));
     }
 
+    fn round_ran(&mut self, now: Timestamp) {
+        if !self.paused {
+            self.memory.last_round = Some(now);
+        }
+    }
+
     fn store(&mut self, now: Timestamp) {
         self.stored_round = Some(now);
-        self.memory.last_round = Some(now);
+        self.round_ran(now);
         self.to_store.send_replace(Some(self.memory.clone()));
     }
 }
@@ -174,7 +184,7 @@ fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timesta
 
 async fn keep(
     kubernetes: Cluster,
-    version: Arc<tokio::sync::Mutex<Option<String>>>,
+    version: Arc<tokio::sync::Mutex<Option<MemoryVersion>>>,
     mut wanted: watch::Receiver<Option<Memory>>,
 ) {
     let mut pause = STORE_SOON;
@@ -183,7 +193,7 @@ async fn keep(
         loop {
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
             let mut version = version.lock().await;
-            match kubernetes.store_memory(&memory, version.as_deref()).await {
+            match kubernetes.store_memory(&memory, version.as_ref()).await {
                 Ok(new) => {
                     *version = Some(new);
                     pause = STORE_SOON;
@@ -196,7 +206,7 @@ async fn keep(
                     ) =>
                 {
                     // Ours is the newer one; its answer was lost, or somebody removed the object.
-                    if let Ok((_, stored)) = kubernetes.load_memory().await {
+                    if let Ok(stored) = kubernetes.memory_version().await {
                         *version = stored;
                     }
                 }

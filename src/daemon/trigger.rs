@@ -11,6 +11,7 @@ use crate::changes::Changed;
 use crate::config::Config;
 use crate::kubernetes::Watches;
 use crate::machines::Registry;
+use crate::observability::Board;
 
 /// Everything whose change is worth a round.
 pub(super) struct Trigger {
@@ -18,6 +19,7 @@ pub(super) struct Trigger {
     machines: Changed,
     inventory: watch::Receiver<u64>,
     config: watch::Receiver<Arc<Config>>,
+    pokes: watch::Receiver<u64>,
 }
 
 impl Trigger {
@@ -26,12 +28,14 @@ impl Trigger {
         registry: &Registry,
         inventory: &Inventory,
         config: &watch::Receiver<Arc<Config>>,
+        board: &Board,
     ) -> Self {
         Self {
             cluster: watches.changed(),
             machines: registry.changed(),
             inventory: inventory.changed(),
             config: config.clone(),
+            pokes: board.pokes(),
         }
     }
 
@@ -43,6 +47,7 @@ impl Trigger {
             () = self.machines.changed() => {}
             _ = self.inventory.changed() => {}
             _ = self.config.changed() => {}
+            _ = self.pokes.changed() => {}
             () = tokio::time::sleep(longest) => {}
         }
     }
@@ -77,7 +82,8 @@ mod tests {
         let inventory = watch::channel(0).1;
         let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
         let config = watch::channel(Arc::new(config)).1;
-        (Trigger { cluster: receiver, machines, inventory, config }, cluster)
+        let pokes = watch::channel(0).1;
+        (Trigger { cluster: receiver, machines, inventory, config, pokes }, cluster)
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
 use crate::clock::{SharedClock, SystemClock};
+use crate::fence::Fence;
 
 /// How long a call may take where nothing else is said.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(15);
@@ -54,6 +55,7 @@ pub struct Cluster {
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
     pub(super) entropy: Entropy,
+    fence: Fence,
     limit: Duration,
     server: Arc<str>,
     observer: Option<Observer>,
@@ -115,6 +117,7 @@ impl Cluster {
             namespace: namespace.into(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(operating_system),
+            fence: Fence::open(),
             limit: DEFAULT_LIMIT,
             server: "".into(),
             observer: None,
@@ -153,6 +156,22 @@ impl Cluster {
         self
     }
 
+    /// The same cluster, whose writes this fence has to let pass: all requests but GET, whoever sends them.
+    pub fn fenced(&self, fence: &Fence) -> Self {
+        let (open, gate) = (self.client.clone(), fence.clone());
+        let service = service_fn(move |request: http::Request<Body>| {
+            let (open, gate) = (open.clone(), gate.clone());
+            async move {
+                if request.method() != http::Method::GET {
+                    gate.pass().await.map_err(BoxError::from)?;
+                }
+                open.send(request).await.map_err(BoxError::from)
+            }
+        });
+        let client = Client::new(service, &*self.namespace);
+        Self { client, fence: fence.clone(), ..self.clone() }
+    }
+
     /// The same cluster, with another limit for each call.
     pub fn with_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -182,6 +201,17 @@ impl Cluster {
     pub async fn version(&self) -> Result<String, Error> {
         let info = self.call("ask the API server for its version", self.client.apiserver_version()).await?;
         Ok(info.git_version)
+    }
+
+    /// Lets a change to the cluster pass that is made in another way than through the API server.
+    ///
+    /// # Errors
+    /// [`super::ErrorKind::Fenced`]: this instance does not lead.
+    pub async fn may_write(&self) -> Result<(), Error> {
+        self.fence.pass().await.map_err(|fenced| {
+            let source = Box::new(kube::Error::Service(Box::new(fenced)));
+            Error::Call { action: "change anything".to_owned(), source }
+        })
     }
 
     /// Awaits a call, but not for longer than the limit.

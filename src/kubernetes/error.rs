@@ -5,6 +5,8 @@ use std::time::Duration;
 use kube::core::Status;
 use thiserror::Error;
 
+use crate::fence::Fenced;
+
 /// A call to Kubernetes that failed.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -84,6 +86,8 @@ pub enum ErrorKind {
     Unavailable,
     /// No answer in time.
     Timeout,
+    /// This instance does not lead (any more): the write was not sent.
+    Fenced,
     /// The settings, or what an answer holds, cannot be used.
     Unusable,
     /// Anything else.
@@ -129,6 +133,7 @@ pub(super) fn status_of(error: &kube::Error) -> Option<&Status> {
 pub(super) fn kind_of(error: &kube::Error) -> ErrorKind {
     match error {
         kube::Error::Api(status) => kind_of_status(status),
+        kube::Error::Service(source) if source.is::<Fenced>() => ErrorKind::Fenced,
         kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
             ErrorKind::Unavailable
         }

@@ -1,9 +1,13 @@
 //! The Lease that makes one instance the active one.
 //!
-//! A Lease is advice, no fence: who holds it knows that nobody else thought so a moment ago. Every write is conditional
+//! A Lease is advice, no lock: who holds it knows that nobody else thought so a moment ago. Every write is conditional
 //! all the same. Whether another holder's claim has run out is judged by how long we have seen it unchanged, never by
 //! comparing clocks (as client-go does).
+//!
+//! An instance that was killed takes its own lease over at once when it is back, since it is known by its name. The mark of
+//! the run, an annotation, is what tells two living instances of one name apart: the first gives way to the second.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,19 +21,25 @@ use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 
 const NAME: &str = "pve-autoscaler";
+/// The annotation that tells one run of an instance from the next.
+const RUN: &str = "pve-autoscaler/run";
+/// How often it is tried to give the lease up while something gets in the way.
+const ATTEMPTS: u32 = 3;
 
 /// What came of asking for the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is ours until then, by the monotonic clock, unless it is renewed.
+    /// It is ours.
     Held {
-        /// Nothing may be written after this.
-        until: Instant,
+        /// When it was asked for, by the monotonic clock: others count from later than that.
+        since: Instant,
     },
     /// Somebody else has it.
     Other {
         /// Who.
         holder: String,
+        /// When it may be taken if it stays as it is, as far as is known.
+        free_at: Option<Instant>,
     },
 }
 
@@ -38,43 +48,62 @@ pub enum Claim {
 pub struct Lease {
     cluster: Cluster,
     identity: Arc<str>,
-    duration: Duration,
+    run: Arc<str>,
+    /// The lease as we have written it: it is renewed with one call.
+    held: Option<Object>,
     /// What somebody else's lease looked like, and when we first saw it so.
     seen: Option<(String, Instant)>,
+    /// Whoever had our name before this run is dead; whoever has it since is another.
+    looked: bool,
 }
 
 impl Lease {
-    /// A lease of whole seconds that others may take once it was not renewed for `duration`. The identity must differ
-    /// from that of every other instance, and from our own before a restart.
-    pub fn new(cluster: Cluster, identity: &str, duration: Duration) -> Self {
-        Self { cluster, identity: identity.into(), duration, seen: None }
+    /// The lease for an instance of this name, which must differ from that of every other instance and be the same after a
+    /// restart. `run` must differ from run to run.
+    pub fn new(cluster: Cluster, identity: &str, run: &str) -> Self {
+        Self { cluster, identity: identity.into(), run: run.into(), held: None, seen: None, looked: false }
     }
 
-    /// Takes or renews the lease if that is possible now. To be called several times within the duration.
+    /// Takes or renews the lease if that is possible now: others may take it once they have seen it unchanged for
+    /// `duration`, in whole seconds. To be called several times within that time.
     ///
     /// # Errors
     /// The call failed. What was held is still held until its end.
-    pub async fn claim(&mut self) -> Result<Claim, Error> {
+    pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
+        if let Some(held) = self.held.take() {
+            let asked = Instant::now();
+            match self.write(Some(&held), duration).await {
+                Ok(()) => return Ok(Claim::Held { since: asked }),
+                // Somebody wrote it, or the answer to our last write was lost: it has to be read.
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {}
+                Err(error) => {
+                    self.held = Some(held);
+                    return Err(error);
+                }
+            }
+        }
         // Counted from before the call: others see the renewal later than that.
         let asked = Instant::now();
-        let action = "read the lease";
-        let Some(found) = self.cluster.call(action, self.leases().get_opt(NAME)).await? else {
-            let outcome = self
-                .cluster
-                .call("create the lease", self.leases().create(&PostParams::default(), &self.ours(None)))
-                .await;
-            return self.settle(asked, outcome);
-        };
-        let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-        if holder != *self.identity && !holder.is_empty() && !self.run_out(&found, asked) {
-            return Ok(Claim::Other { holder });
+        let found = self.cluster.call("read the lease", self.leases().get_opt(NAME)).await?;
+        let first = !std::mem::replace(&mut self.looked, true);
+        if let Some(found) = &found {
+            let holder = holder(found);
+            let ours = *holder == *self.identity && (first || self.is_this_run(found));
+            if !ours && !holder.is_empty() {
+                let free_at = self.free_at(found, asked, duration);
+                if asked <= free_at {
+                    return Ok(Claim::Other { holder: holder.to_owned(), free_at: Some(free_at) });
+                }
+            }
         }
-        let ours = self.ours(Some(&found));
-        let outcome = self
-            .cluster
-            .call("renew the lease", self.leases().replace(NAME, &PostParams::default(), &ours))
-            .await;
-        self.settle(asked, outcome)
+        match self.write(found.as_ref(), duration).await {
+            Ok(()) => Ok(Claim::Held { since: asked }),
+            // Somebody else was faster; who, the next call tells.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {
+                Ok(Claim::Other { holder: "another instance".to_owned(), free_at: None })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives the lease up, so that another instance need not wait. Does nothing where it is not ours.
@@ -82,67 +111,69 @@ impl Lease {
     /// # Errors
     /// The call failed; the lease runs out by itself.
     pub async fn release(&mut self) -> Result<(), Error> {
-        let Some(mut found) = self.cluster.call("read the lease", self.leases().get_opt(NAME)).await? else {
-            return Ok(());
-        };
-        let Some(spec) = found.spec.as_mut() else { return Ok(()) };
-        if spec.holder_identity.as_deref() != Some(&*self.identity) {
-            return Ok(());
+        self.held = None;
+        let (leases, options) = (self.leases(), PostParams::default());
+        for _ in 0..ATTEMPTS {
+            let found = self.cluster.call("read the lease", leases.get_opt(NAME)).await?;
+            let Some(mut found) = found.filter(|found| self.is_this_run(found)) else { return Ok(()) };
+            let Some(spec) = found.spec.as_mut() else { return Ok(()) };
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(self.cluster.clock.now()));
+            let written = self.cluster.call("give up the lease", leases.replace(NAME, &options, &found));
+            match written.await.map(|_| ()) {
+                // A renewal that was under way came first.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                outcome => return outcome,
+            }
         }
-        spec.holder_identity = Some(String::new());
-        spec.lease_duration_seconds = Some(1);
-        spec.renew_time = Some(MicroTime(self.cluster.clock.now()));
-        match self
-            .cluster
-            .call("give up the lease", self.leases().replace(NAME, &PostParams::default(), &found))
-            .await
-        {
-            Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Whether the lease has been as it is for as long as its holder asked for, as far as we have seen.
-    fn run_out(&mut self, found: &Object, now: Instant) -> bool {
+    /// When the lease has been as it is for as long as its holder asked for, as far as we have seen.
+    fn free_at(&mut self, found: &Object, now: Instant, duration: Duration) -> Instant {
         let version = found.metadata.resource_version.clone().unwrap_or_default();
         let seconds = found.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
-        let lasts = u64::try_from(seconds).map_or(self.duration, Duration::from_secs).max(self.duration);
+        let lasts = u64::try_from(seconds).map_or(duration, Duration::from_secs).max(duration);
         match &self.seen {
-            Some((seen, since)) if *seen == version => now.duration_since(*since) > lasts,
+            Some((seen, since)) if *seen == version => *since + lasts,
             _ => {
                 self.seen = Some((version, now));
-                false
+                now + lasts
             }
         }
     }
 
-    fn settle(&mut self, asked: Instant, outcome: Result<Object, Error>) -> Result<Claim, Error> {
-        match outcome {
-            Ok(_) => {
-                self.seen = None;
-                Ok(Claim::Held { until: asked + self.duration })
-            }
-            // Somebody else was faster; who, the next call tells.
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {
-                Ok(Claim::Other { holder: "another instance".to_owned() })
-            }
-            Err(error) => Err(error),
-        }
+    /// Writes the lease as ours over the one that was found.
+    async fn write(&mut self, found: Option<&Object>, duration: Duration) -> Result<(), Error> {
+        let (leases, options) = (self.leases(), PostParams::default());
+        let ours = self.ours(found, duration);
+        let written = match found {
+            Some(_) => self.cluster.call("renew the lease", leases.replace(NAME, &options, &ours)).await?,
+            None => self.cluster.call("create the lease", leases.create(&options, &ours)).await?,
+        };
+        self.seen = None;
+        self.held = Some(written);
+        Ok(())
     }
 
-    fn ours(&self, found: Option<&Object>) -> Object {
+    fn ours(&self, found: Option<&Object>, duration: Duration) -> Object {
         let now = MicroTime(self.cluster.clock.now());
         let old = found.and_then(|found| found.spec.as_ref());
-        let renewed = old.is_some_and(|spec| spec.holder_identity.as_deref() == Some(&*self.identity));
+        let renewed = found.is_some_and(|found| self.is_this_run(found));
         let transitions = old.and_then(|spec| spec.lease_transitions).unwrap_or_default();
+        let mut metadata = found.map_or_else(
+            || ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+            |found| found.metadata.clone(),
+        );
+        metadata.annotations.get_or_insert_with(BTreeMap::new).insert(RUN.to_owned(), self.run.to_string());
+        // The server keeps these, and would have to be sent them back for nothing.
+        metadata.managed_fields = None;
         Object {
-            metadata: found.map_or_else(
-                || ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
-                |found| found.metadata.clone(),
-            ),
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.to_string()),
-                lease_duration_seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
+                lease_duration_seconds: Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)),
                 acquire_time: old
                     .filter(|_| renewed)
                     .and_then(|spec| spec.acquire_time.clone())
@@ -154,7 +185,17 @@ impl Lease {
         }
     }
 
+    /// Whether it was this very run that wrote the lease last, and as its own.
+    fn is_this_run(&self, found: &Object) -> bool {
+        let run = found.metadata.annotations.as_ref().and_then(|all| all.get(RUN));
+        holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
+    }
+
     fn leases(&self) -> Api<Object> {
         Api::namespaced(self.cluster.client.clone(), &self.cluster.namespace)
     }
+}
+
+fn holder(found: &Object) -> &str {
+    found.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }

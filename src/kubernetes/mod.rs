@@ -39,6 +39,7 @@ pub use error::{Error, ErrorKind};
 pub use events::{EventKind, Recorder};
 pub use evictions::Eviction;
 pub use lease::{Claim, Lease};
+pub use memory::MemoryVersion;
 pub use records::{RecordError, Records, UnreadableRecord, Versioned, name as record_name};
 pub use rights::Right;
 pub use tokens::BootstrapToken;

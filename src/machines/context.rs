@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use secrecy::SecretString;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 
 use super::{Pace, Probe, Registry, Templates};
 use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::kubernetes::{Cluster, ClusterInfo, Recorder, Watches};
+use crate::model::Pause;
 use crate::proxmox::Client;
 
 /// What every machine's task works with. Cheap to clone.
@@ -38,6 +39,8 @@ pub struct Context {
     pub creating: Arc<Semaphore>,
     /// What a join needs to know of the cluster, asked once.
     pub cluster_facts: Arc<OnceCell<ClusterFacts>>,
+    /// Why nothing new is begun now, if so.
+    pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }
 
 /// What a join needs to know of the cluster.
@@ -47,6 +50,13 @@ pub struct ClusterFacts {
     pub info: ClusterInfo,
     /// Minor version.
     pub minor: u32,
+}
+
+impl Context {
+    /// Why nothing new is begun now, in words, if so.
+    pub(super) fn paused(&self) -> Option<String> {
+        self.pause.borrow().as_ref().map(|pause| format!("everything is paused: {}", pause.words()))
+    }
 }
 
 impl std::fmt::Debug for Context {

@@ -47,6 +47,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         let turn = turn(ctx, machine, &pool).await;
         // Machines that only boot hold up nobody.
         let _permit = ctx.creating.acquire().await;
+        not_paused(ctx, machine).await;
         machine.enter(ctx, Phase::Cloning, "the clone is being made");
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
         drop(turn);
@@ -62,6 +63,18 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
     machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
     join::run(ctx, machine, &pool, &ticket, started).await?;
     node::settle(ctx, machine, &pool).await
+}
+
+/// A machine of which there is nothing yet waits for the end of a pause; others are finished.
+async fn not_paused(ctx: &Context, machine: &mut Tracked) {
+    if machine.record().task.is_some() || machine.record().smbios_uuid.is_some() {
+        return;
+    }
+    if let Some(why) = ctx.paused() {
+        machine.say(ctx, &why);
+        // It ends with the daemon: then this does, too.
+        let _ = ctx.pause.clone().wait_for(Option::is_none).await;
+    }
 }
 
 /// Waits until one more clone of the template's storages may be made. One that runs since before a restart only counts.

@@ -36,9 +36,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         forget_node(ctx, machine).await?;
     }
     leftovers::none(ctx, machine, storages).await?;
-    if let Some(id) = machine.record().token_id.clone() {
-        tokens::delete(ctx, machine, &id, ctx.config.limits.destroy).await?;
-    }
+    tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     machine.drop_record(ctx).await
 }
 

@@ -46,7 +46,8 @@ pub(super) async fn run(
     let end = Instant::now() + limit;
     let mut refused: BTreeMap<String, Refused> = BTreeMap::new();
     let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
-    let mut changed = ctx.watches.changed();
+    let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
+    pause.mark_unchanged();
     loop {
         changed.mark_unchanged();
         let mut snapshot = ctx.watches.snapshot();
@@ -55,6 +56,9 @@ pub(super) async fn run(
             planning::evictions(snapshot, &ctx.config, node)
                 .map_err(|why| Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")))
         };
+        if let Some(why) = ctx.paused() {
+            return Ok(Drained::GivenUp(why));
+        }
         let mut left = match judge(&snapshot) {
             Ok(left) => left,
             Err(given_up) => return Ok(given_up),
@@ -124,6 +128,7 @@ pub(super) async fn run(
         tokio::select! {
             biased;
             () = changed.changed() => {}
+            Ok(()) = pause.changed() => {}
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
     }

@@ -16,15 +16,22 @@ use crate::proxmox::{ExecStatus, Kind};
 
 /// What settling and joining take together, until it was seen: the first guess of when to look.
 const JOIN: Duration = Duration::from_secs(15);
+/// Tokens of earlier runs that are kept for a join that may be under way: the first ones, since joins wait for each other.
+const OLD_TOKENS: usize = 3;
 /// What an agent call and its answer may add to the limits that hold inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// A fresh token, recorded and signed. One that an earlier run of the daemon has minted is deleted: its secret is lost.
+/// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is lost, but a join with it
+/// may be under way in the guest, where it would wait in vain if it were deleted: it goes once the node has registered.
 pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticket, Trouble> {
     let settings = settings(ctx)?;
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
-        tokens::delete(ctx, machine, &old, limit).await?;
+        if machine.record().old_token_ids.len() < OLD_TOKENS {
+            machine.stored.record.old_token_ids.push(old);
+        } else {
+            tokens::delete(ctx, machine, &old, limit).await?;
+        }
     }
     let ticket = tokens::mint(ctx, machine, settings, limit).await?;
     ctx.kubernetes.wait_for_signature(&ticket.id, limit).await?;

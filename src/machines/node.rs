@@ -47,12 +47,10 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
         tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
     let node = ready.await.map_err(|_| late("the Node's readiness", limits.ready))?;
     open(ctx, machine, pool, &node).await?;
-    let token = machine.record().token_id.clone();
-    if let Some(id) = &token {
-        tokens::delete(ctx, machine, id, limits.ready).await?;
-    }
+    tokens::delete_all(ctx, machine, limits.ready).await?;
     machine.enter(ctx, Phase::Ready, "");
     machine.stored.record.token_id = None;
+    machine.stored.record.old_token_ids.clear();
     machine.stored.record.node_uid = Some(node.uid.clone());
     machine.save(ctx).await
 }

@@ -67,7 +67,8 @@ async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result
     machine.say(ctx, "volumes are being detached");
     let detached = until(ctx, || (!ctx.watches.has_attachments(&node.name)).then_some(()));
     match tokio::time::timeout(limits.detach, detached).await {
-        Ok(()) => Ok(None),
+        // The last moment in which there is a way back.
+        Ok(()) => Ok(ctx.paused()),
         Err(_) => Ok(Some(format!("volumes were still attached after {}", words(limits.detach)))),
     }
 }

@@ -32,7 +32,11 @@ pub(super) async fn mint(
         TokenSource::Ssh(ssh) => {
             let host = TokenHost::new(ssh.clone(), SSH.min(limit));
             let ttl = settings.token_ttl;
-            let token = insist!(limit, machine.seed(), Ok(host.mint(ttl, &description).await?)).await?;
+            let token = insist!(limit, machine.seed(), {
+                ctx.kubernetes.may_write().await?;
+                Ok(host.mint(ttl, &description).await?)
+            });
+            let token = token.await?;
             let id = token.id.clone();
             machine.change(ctx, |record| record.token_id = Some(id)).await?;
             Ok(Ticket { token: token.token, id: token.id })
@@ -75,6 +79,14 @@ async fn through_api(
     }
 }
 
+/// Deletes every token that was minted for the machine.
+pub(super) async fn delete_all(ctx: &Context, machine: &Tracked, limit: Duration) -> Result<(), Trouble> {
+    for id in machine.record().tokens() {
+        delete(ctx, machine, id, limit).await?;
+    }
+    Ok(())
+}
+
 /// Deletes a token by the id in the machine's record. One that is gone already is no error.
 ///
 /// Who has tokens made over SSH need not grant us any right to Secrets, and the admission policy that is shipped lets us
@@ -106,7 +118,11 @@ pub(super) async fn delete(
     }
     let limit = limit.min(FAREWELL);
     let host = TokenHost::new(ssh.clone(), SSH.min(limit));
-    let asked: Result<(), Trouble> = insist!(limit, machine.seed(), Ok(host.delete(id).await?)).await;
+    let asked: Result<(), Trouble> = insist!(limit, machine.seed(), {
+        ctx.kubernetes.may_write().await?;
+        Ok(host.delete(id).await?)
+    })
+    .await;
     if let Err(trouble) = asked {
         left(machine, id, &trouble);
     }

@@ -85,6 +85,7 @@ impl Trouble {
             Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
             Self::Proxmox(error) => match error.kind {
                 Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => Blame::Host,
+                Kind::Fenced => Blame::Nobody,
                 _ => Blame::Pool,
             },
             // What does not pass is wrong in the settings, so that the next machine fails too.

@@ -174,6 +174,9 @@ pub struct Record {
     /// Id (not the secret) of the bootstrap token minted for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
+    /// Ids of tokens that an earlier run of the daemon minted for it: a join with one of them may be under way in the guest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old_token_ids: Vec<String>,
     /// uid of the Node that it became.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_uid: Option<String>,
@@ -189,4 +192,11 @@ pub struct Record {
     /// Pods it was made for, `namespace/name`, at most a few.
     #[serde(default)]
     pub pods: Vec<String>,
+}
+
+impl Record {
+    /// Ids of all tokens that were minted for it and may live.
+    pub fn tokens(&self) -> impl Iterator<Item = &String> {
+        self.old_token_ids.iter().chain(&self.token_id)
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod machine;
 pub mod node;
+pub mod pause;
 pub mod plan;
 pub mod pod;
 pub mod quantity;
@@ -14,6 +15,7 @@ pub mod workload;
 
 pub use machine::{Host, Machine, Phase, Record, Slot};
 pub use node::{Node, Taint, TaintEffect};
+pub use pause::Pause;
 pub use plan::Plan;
 pub use pod::Pod;
 pub use resources::Resources;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::metrics::Metrics;
 use super::status::{Decision, Status};
 use crate::machines::{Ending, Told};
+use crate::model::Pause;
 
 /// Decisions that are kept.
 const DECISIONS: usize = 100;
@@ -28,12 +29,14 @@ struct Inner {
 pub struct Board {
     inner: Arc<Mutex<Inner>>,
     rounds: watch::Sender<u64>,
+    pokes: watch::Sender<u64>,
     metrics: Metrics,
 }
 
 impl Default for Board {
     fn default() -> Self {
-        Self { inner: Arc::default(), rounds: watch::Sender::new(0), metrics: Metrics::default() }
+        let metrics = Metrics::default();
+        Self { inner: Arc::default(), rounds: watch::Sender::new(0), pokes: watch::Sender::new(0), metrics }
     }
 }
 
@@ -57,6 +60,19 @@ impl Board {
         self.rounds.subscribe()
     }
 
+    /// A number that grows when a round should come soon: an operator has changed something.
+    pub(crate) fn pokes(&self) -> watch::Receiver<u64> {
+        self.pokes.subscribe()
+    }
+
+    pub(crate) fn poke(&self) {
+        self.pokes.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn paused(&self, pause: Option<&Pause>) {
+        self.inner().status.paused = pause.cloned();
+    }
+
     /// What is counted.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -75,8 +91,38 @@ impl Board {
     pub(crate) fn ready(&self) {
         {
             let mut inner = self.inner();
-            inner.status.ready = true;
             inner.last_round = Some(Instant::now());
+            let status = &mut inner.status;
+            status.ready = true;
+            status.leads = true;
+            status.leader.clone_from(&status.instance);
+        }
+        self.rounds.send_modify(|_| {});
+    }
+
+    /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays as it was, but for
+    /// the lead. It says so regularly: that is its round.
+    pub(crate) fn stand_by(&self, leader: &str, now: Timestamp) {
+        {
+            let mut inner = self.inner();
+            inner.next_due = None;
+            inner.last_round = Some(Instant::now());
+            inner.status.leads = false;
+            leader.clone_into(&mut inner.status.leader);
+            if !leader.is_empty() {
+                let old = std::mem::take(&mut inner.status);
+                let Status { instance, mode, rounds, problems, leader, .. } = old;
+                inner.status = Status {
+                    time: now,
+                    instance,
+                    mode,
+                    rounds,
+                    problems,
+                    leader,
+                    ready: true,
+                    ..Status::default()
+                };
+            }
         }
         self.rounds.send_modify(|_| {});
     }

@@ -3,6 +3,7 @@
 mod board;
 mod metrics;
 mod notify;
+mod orders;
 mod pages;
 mod socket;
 mod status;
@@ -11,6 +12,7 @@ pub use board::Board;
 pub use metrics::Metrics;
 pub(crate) use metrics::{Seen, names, number};
 pub use notify::Supervisor;
+pub use orders::{Order, Orders};
 pub use pages::Pages;
-pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask};
+pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

@@ -82,6 +82,12 @@ fn line(status: &Status) -> String {
     if let Some((about, what)) = status.problems.iter().next() {
         return format!("{about}: {what}");
     }
+    if let Some(pause) = &status.paused {
+        return format!("paused ({}): nothing new is begun", pause.words());
+    }
+    if !status.leads && !status.leader.is_empty() {
+        return format!("stands by, {} leads", status.leader);
+    }
     if !status.ready {
         return "waiting for the first look at both clusters".to_owned();
     }
@@ -99,6 +105,7 @@ fn tell(state: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Pause;
 
     #[test]
     fn the_watchdog_is_fed_while_rounds_come() {
@@ -120,6 +127,10 @@ mod tests {
         assert_eq!(line(&status), "waiting for the first look at both clusters");
         status.ready = true;
         assert_eq!(line(&status), "0 nodes in 0 pools, 0 pods wait, observing only");
+        status.leader = "pve2".to_owned();
+        assert_eq!(line(&status), "stands by, pve2 leads");
+        status.paused = Some(Pause { reason: "storage is moved".to_owned(), ..Pause::default() });
+        assert_eq!(line(&status), "paused (storage is moved): nothing new is begun");
         status.problems.insert("proxmox".to_owned(), "no answer".to_owned());
         assert_eq!(line(&status), "proxmox: no answer");
     }

@@ -1,22 +1,30 @@
-//! The local socket: whoever connects gets the status as JSON and the end of the stream.
+//! The local socket: whoever connects says in one line of JSON what is wanted, and gets the answer and the end of the stream.
+//! Whoever says nothing gets the status.
 //!
 //! A file beside the socket is locked for as long as the daemon lives: the kernel lets go of it however the daemon ends, so
 //! that a socket without a lock is a dead daemon's, and one with a lock is never taken away from a living one.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
+use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
 
 /// Where the daemon listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
+/// How long is waited for what somebody wants, and how much of it is read.
+const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
+/// How long an order may take, a little less than its answer is waited for.
+const ORDER_LIMIT: Duration = Duration::from_secs(20);
+/// How long the answer to an order is waited for.
+const ORDER_ANSWER: Duration = Duration::from_secs(25);
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long nobody is let in after a connection could not be taken, e.g. because no file can be opened.
@@ -44,6 +52,12 @@ pub enum SocketError {
         /// Why.
         #[source]
         source: serde_json::Error,
+    },
+    /// The order was not carried out.
+    #[error("the daemon refuses: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
     },
     /// A daemon lives there.
     #[error("another daemon already answers at `{path}`")]
@@ -73,6 +87,7 @@ pub enum SocketError {
 pub struct Listener {
     socket: UnixListener,
     path: PathBuf,
+    owner: u32,
     _lock: File,
 }
 
@@ -105,11 +120,12 @@ impl Listener {
         }
         let socket = UnixListener::bind(path).map_err(unusable)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(unusable)?;
-        Ok(Self { socket, path: path.to_owned(), _lock: lock })
+        let owner = std::fs::symlink_metadata(path).map_err(unusable)?.uid();
+        Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves the status until the future is dropped.
-    pub async fn serve(&self, board: &Board) {
+    /// Serves until the future is dropped.
+    pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         loop {
             let mut stream = match self.socket.accept().await {
                 Ok((stream, _)) => stream,
@@ -119,24 +135,55 @@ impl Listener {
                     continue;
                 }
             };
-            let answer = match serde_json::to_vec(&board.status()) {
+            // One at a time, each with limits: nobody can keep the daemon busy here.
+            let answer = match wanted(&mut stream).await {
+                Some(Request::Order(order)) => {
+                    serde_json::to_vec(&self.carry_out(&stream, order, orders).await)
+                }
+                Some(Request::Status) => serde_json::to_vec(&board.status()),
+                None => serde_json::to_vec(&Answer::Refused("this is no request that it knows".to_owned())),
+            };
+            let answer = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
-                    tracing::error!(%error, "the status cannot be written as JSON");
+                    tracing::error!(%error, "the answer cannot be written as JSON");
                     continue;
                 }
             };
-            // One at a time, each with a limit: nobody can keep the daemon busy here.
             let written = tokio::time::timeout(ANSWER_LIMIT, async {
                 stream.write_all(&answer).await?;
                 stream.shutdown().await
             });
             match written.await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a status could not be sent"),
-                Err(_) => tracing::debug!("a status was not read in time"),
+                Ok(Err(error)) => tracing::debug!(%error, "an answer could not be sent"),
+                Err(_) => tracing::debug!("an answer was not read in time"),
             }
         }
+    }
+
+    async fn carry_out(&self, stream: &UnixStream, order: Order, orders: &dyn Orders) -> Answer {
+        let peer = stream.peer_cred().ok().map(|peer| peer.uid());
+        if !may_order(peer, self.owner) {
+            tracing::warn!(uid = peer, ?order, "an order was refused: it came from another user");
+            return Answer::Refused("only root and the daemon's own user may give orders".to_owned());
+        }
+        tracing::info!(uid = peer, ?order, "an order at the control socket");
+        match tokio::time::timeout(ORDER_LIMIT, orders.follow(order)).await {
+            Ok(Ok(())) => Answer::Done,
+            Ok(Err(why)) => Answer::Refused(why),
+            Err(_) => Answer::Refused(format!("it took longer than {} s", ORDER_LIMIT.as_secs())),
+        }
+    }
+}
+
+/// `None` where it cannot be understood.
+async fn wanted(stream: &mut UnixStream) -> Option<Request> {
+    let mut line = String::new();
+    let mut reader = BufReader::new(stream).take(REQUEST.1);
+    match tokio::time::timeout(REQUEST.0, reader.read_line(&mut line)).await {
+        Ok(Ok(length)) if length > 0 => serde_json::from_str(&line).ok(),
+        _ => Some(Request::Status),
     }
 }
 
@@ -160,17 +207,49 @@ fn beside(path: &Path) -> PathBuf {
 /// # Errors
 /// Nobody answers there, or something else does.
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
+    let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
+    read(path, &text)
+}
+
+/// Gives the daemon at this socket an order.
+///
+/// # Errors
+/// Nobody answers there, or something else does, or it did not do it.
+pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {
+    let text = exchange(path, &Request::Order(order), ORDER_ANSWER).await?;
+    match read(path, &text)? {
+        Answer::Done => Ok(()),
+        Answer::Refused(reason) => Err(SocketError::Refused { reason }),
+    }
+}
+
+async fn exchange(path: &Path, request: &Request, limit: Duration) -> Result<Vec<u8>, SocketError> {
     let name = || path.display().to_string();
-    let unreachable = |source| SocketError::Unreachable { path: name(), source };
-    let reading = async {
-        let stream = UnixStream::connect(path).await?;
+    let mut line =
+        serde_json::to_vec(request).map_err(|source| SocketError::Malformed { path: name(), source })?;
+    line.push(b'\n');
+    let asking = async {
+        let mut stream = UnixStream::connect(path).await?;
+        // What has hung up already may have said why.
+        let _ = stream.write_all(&line).await;
         let mut text = Vec::new();
-        stream.take(LARGEST).read_to_end(&mut text).await?;
+        match stream.take(LARGEST).read_to_end(&mut text).await {
+            // So it ends where something answers that does not read what it is asked.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && !text.is_empty() => {}
+            read => {
+                read?;
+            }
+        }
         Ok(text)
     };
-    let text = tokio::time::timeout(ANSWER_LIMIT, reading).await;
-    let text = text.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(unreachable)?;
-    serde_json::from_slice(&text).map_err(|source| SocketError::Malformed { path: name(), source })
+    let text = tokio::time::timeout(limit, asking).await;
+    let unreachable = |source| SocketError::Unreachable { path: name(), source };
+    text.unwrap_or_else(|elapsed| Err(elapsed.into())).map_err(unreachable)
+}
+
+fn read<T: serde::de::DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, SocketError> {
+    let malformed = |source| SocketError::Malformed { path: path.display().to_string(), source };
+    serde_json::from_slice(text).map_err(malformed)
 }
 
 #[cfg(test)]
@@ -208,16 +287,46 @@ mod tests {
         assert!(matches!(Listener::bind(&path).await, Err(SocketError::InUse { .. })));
     }
 
+    /// Notes what it is told, and refuses to resume.
+    #[derive(Default)]
+    struct Noted(std::sync::Mutex<Vec<Order>>);
+
+    impl Orders for Noted {
+        fn follow(&self, order: Order) -> futures::future::BoxFuture<'_, Result<(), String>> {
+            self.0.lock().unwrap().push(order.clone());
+            Box::pin(async move { if order == Order::Resume { Err("not yet".to_owned()) } else { Ok(()) } })
+        }
+    }
+
     #[tokio::test]
-    async fn who_asks_gets_the_status() {
+    async fn who_asks_gets_the_status_and_who_orders_what_came_of_it() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("control.sock");
-        let board = Board::default();
+        let (board, orders) = (Board::default(), Noted::default());
         board.introduce("pve1", "active", Timestamp::UNIX_EPOCH);
         let listener = Listener::bind(&path).await.unwrap();
+        let pause = Order::Pause { reason: "a \"test\"\nof it".to_owned() };
+        let asking = async {
+            assert_eq!(ask(&path).await.unwrap().instance, "pve1");
+            order(&path, pause.clone()).await.unwrap();
+            let refused = order(&path, Order::Resume).await.unwrap_err();
+            assert_eq!(refused.to_string(), "the daemon refuses: not yet");
+            // Whoever says nothing, or nothing that can be understood.
+            let mut silent = UnixStream::connect(&path).await.unwrap();
+            silent.shutdown().await.unwrap();
+            let mut text = String::new();
+            silent.read_to_string(&mut text).await.unwrap();
+            assert!(text.contains("pve1"), "{text}");
+            let mut other = UnixStream::connect(&path).await.unwrap();
+            other.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+            text.clear();
+            other.read_to_string(&mut text).await.unwrap();
+            assert!(text.contains("refused"), "{text}");
+        };
         tokio::select! {
-            () = listener.serve(&board) => {}
-            status = ask(&path) => assert_eq!(status.unwrap().instance, "pve1"),
+            () = listener.serve(&board, &orders) => {}
+            () = asking => {}
         }
+        assert_eq!(*orders.0.lock().unwrap(), [pause, Order::Resume]);
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::Pause;
+
 /// Everything that `status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -15,6 +17,12 @@ pub struct Status {
     pub instance: String,
     /// `active` or `observe`.
     pub mode: String,
+    /// It is the instance that acts, of those that there are.
+    pub leads: bool,
+    /// The instance that leads, as far as it is known.
+    pub leader: String,
+    /// Nothing new is begun, if so; known to who leads.
+    pub paused: Option<Pause>,
     /// Everything was seen once and rounds run.
     pub ready: bool,
     /// How many rounds there were.

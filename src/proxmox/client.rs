@@ -20,6 +20,7 @@ pub(super) use super::lanes::Lane;
 use super::lanes::{Lanes, Sizes};
 use super::transport::{NotSent, Transport};
 use crate::causes::chain;
+use crate::fence::{Fence, Fenced};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -52,6 +53,7 @@ pub type Observer = Arc<dyn Fn(Option<Kind>, Duration) + Send + Sync>;
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    fence: Fence,
     observer: Option<Observer>,
 }
 
@@ -94,7 +96,12 @@ impl Client {
             lanes: Lanes::new(sizes),
             calls: AtomicU64::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), observer: None })
+        Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None })
+    }
+
+    /// The same client, whose writes this fence has to let pass.
+    pub fn fenced(&self, fence: &Fence) -> Self {
+        Self { fence: fence.clone(), ..self.clone() }
     }
 
     /// The same client, with somebody who is told of each call.
@@ -169,6 +176,11 @@ impl Client {
             let request = self.request(method, &endpoints[at], path, parameters).map_err(|error| {
                 Error::without_answer(call, Kind::BadRequest, format!("the request cannot be made: {error}"))
             })?;
+            // After all waiting for lanes: what matters is the moment in which the request leaves.
+            if method != Method::GET {
+                let refused = |fenced: Fenced| Error::without_answer(call, Kind::Fenced, fenced.to_string());
+                self.fence.pass().await.map_err(refused)?;
+            }
             self.shared.calls.fetch_add(1, Ordering::Relaxed);
             let mut transport = self.shared.transport.clone();
             let sent = match transport.ready().await {
@@ -231,4 +243,51 @@ async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<
 /// Percent-encodes a value, or a part of a path.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::Response;
+    use tokio::time::Instant;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_term_no_write_leaves_and_reads_do() {
+        let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
+            Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))
+        }));
+        let settings = Settings {
+            endpoints: vec!["https://a".to_owned()],
+            token_id: "a@pve!b".to_owned(),
+            agent_lane: 1,
+            lifecycle_lane: 1,
+            linked_clones: 1,
+            full_clones: 1,
+        };
+        let client = Client::new(transport, settings, &SecretString::from("s")).unwrap();
+        let client = client.fenced(&Fence::until(Instant::now() + Duration::from_secs(6)));
+        let ask = async |method| client.call(method, Lane::Lifecycle("pve1"), "/x", &[]).await;
+        let writes = [Method::POST, Method::PUT, Method::DELETE];
+        for method in writes.clone() {
+            assert!(ask(method).await.is_ok());
+        }
+        // The wait for the lane is part of what may outlast the term.
+        let lane = client.lanes().of(Lane::Lifecycle("pve1")).unwrap();
+        let held = lane.acquire().await.unwrap();
+        let (waiting, ()) = tokio::join!(ask(Method::POST), async {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            drop(held);
+        });
+        assert_eq!(waiting.unwrap_err().kind, Kind::Fenced);
+        let before = client.calls();
+        for method in writes {
+            assert_eq!(ask(method).await.unwrap_err().kind, Kind::Fenced);
+        }
+        assert_eq!(client.calls(), before);
+        assert!(ask(Method::GET).await.is_ok());
+    }
 }

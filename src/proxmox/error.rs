@@ -31,6 +31,8 @@ pub enum Kind {
     HostUnreachable,
     /// Nobody knows whether the call was carried out: read back before repeating it.
     OutcomeUnknown,
+    /// This instance does not lead (any more): the call was not made.
+    Fenced,
     /// Something else.
     Other,
 }

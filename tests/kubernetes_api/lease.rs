@@ -8,15 +8,15 @@ use jiff::Timestamp;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::kubernetes::{Claim, Cluster, Lease};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::fake::{Reply, cluster, refusal};
+use crate::fake::{Log, Reply, cluster, refusal};
 
 /// A server that holds one lease, by the API's rules for versions.
-fn server() -> (Cluster, Arc<Mutex<Option<Value>>>) {
+fn server() -> (Cluster, Arc<Mutex<Option<Value>>>, Log) {
     let held: Arc<Mutex<Option<Value>>> = Arc::default();
     let inside = held.clone();
-    let (cluster, _) = cluster(move |asked| {
+    let (cluster, log) = cluster(move |asked| {
         let mut held = inside.lock().unwrap();
         let version =
             |lease: &Value| lease["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse::<u32>();
@@ -38,7 +38,7 @@ fn server() -> (Cluster, Arc<Mutex<Option<Value>>>) {
         Reply::Json(200, lease)
     });
     let clock = TokioClock::starting_at(Timestamp::UNIX_EPOCH);
-    (cluster.with_clock(Arc::new(clock)), held)
+    (cluster.with_clock(Arc::new(clock)), held, log)
 }
 
 const TEN: Duration = Duration::from_secs(10);
@@ -47,28 +47,32 @@ fn is_held(claim: &Claim) -> bool {
     matches!(claim, Claim::Held { .. })
 }
 
+fn is_held_by(claim: &Claim, who: &str) -> bool {
+    matches!(claim, Claim::Other { holder, .. } if holder == who)
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_holds_it_and_the_other_takes_it_only_after_it_was_not_renewed() {
-    let (cluster, held) = server();
-    let mut one = Lease::new(cluster.clone(), "one", TEN);
-    let mut two = Lease::new(cluster, "two", TEN);
-    assert_eq!(one.claim().await.unwrap(), Claim::Held { until: Instant::now() + TEN });
-    let others = Claim::Other { holder: "one".to_owned() };
+    let (cluster, held, _) = server();
+    let mut one = Lease::new(cluster.clone(), "one", "a");
+    let mut two = Lease::new(cluster, "two", "b");
+    assert_eq!(one.claim(TEN).await.unwrap(), Claim::Held { since: Instant::now() });
+    let mut free_at = None;
     for _ in 0..20 {
         sleep(Duration::from_secs(2)).await;
-        assert!(is_held(&one.claim().await.unwrap()));
-        assert_eq!(two.claim().await.unwrap(), others);
+        assert!(is_held(&one.claim(TEN).await.unwrap()));
+        let claim = two.claim(TEN).await.unwrap();
+        assert!(is_held_by(&claim, "one"), "{claim:?}");
+        let Claim::Other { free_at: at, .. } = claim else { panic!("{claim:?}") };
+        assert_eq!(at, Some(Instant::now() + TEN));
+        free_at = at;
     }
-    let stopped = Instant::now();
-    while !is_held(&two.claim().await.unwrap()) {
-        sleep(Duration::from_secs(2)).await;
-    }
-    assert!(
-        stopped.elapsed() > TEN && stopped.elapsed() <= Duration::from_secs(14),
-        "{:?}",
-        stopped.elapsed()
-    );
-    assert!(!is_held(&one.claim().await.unwrap()));
+    sleep_until(free_at.unwrap()).await;
+    assert!(!is_held(&two.claim(TEN).await.unwrap()), "taken at the very end of its time");
+    sleep(Duration::from_millis(1)).await;
+    assert!(is_held(&two.claim(TEN).await.unwrap()));
+    let claim = one.claim(TEN).await.unwrap();
+    assert!(is_held_by(&claim, "two"), "{claim:?}");
     let lease = held.lock().unwrap().clone().unwrap();
     assert_eq!(lease["spec"]["leaseTransitions"], 1);
     assert_eq!(lease["spec"]["renewTime"].as_str().map(str::len), Some("1970-01-01T00:00:00.000000Z".len()));
@@ -76,12 +80,50 @@ async fn one_holds_it_and_the_other_takes_it_only_after_it_was_not_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_given_up_is_free_at_once() {
-    let (cluster, _) = server();
-    let mut one = Lease::new(cluster.clone(), "one", TEN);
-    let mut two = Lease::new(cluster, "two", TEN);
-    assert!(is_held(&one.claim().await.unwrap()));
+    let (cluster, ..) = server();
+    let mut one = Lease::new(cluster.clone(), "one", "a");
+    let mut two = Lease::new(cluster, "two", "b");
+    assert!(is_held(&one.claim(TEN).await.unwrap()));
     two.release().await.unwrap();
-    assert!(!is_held(&two.claim().await.unwrap()), "released by one that had none");
+    assert!(!is_held(&two.claim(TEN).await.unwrap()), "released by one that had none");
     one.release().await.unwrap();
-    assert!(is_held(&two.claim().await.unwrap()));
+    assert!(is_held(&two.claim(TEN).await.unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_taken_with_two_calls_and_renewed_with_one() {
+    let (cluster, _, log) = server();
+    let mut one = Lease::new(cluster.clone(), "one", "a");
+    for calls in [2, 1, 1, 1] {
+        let before = log.all().len();
+        assert!(is_held(&one.claim(TEN).await.unwrap()));
+        assert_eq!(log.all().len() - before, calls);
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_was_killed_has_its_own_lease_back_at_once() {
+    let (cluster, held, _) = server();
+    assert!(is_held(&Lease::new(cluster.clone(), "one", "a").claim(TEN).await.unwrap()));
+    let mut again = Lease::new(cluster, "one", "b");
+    assert!(is_held(&again.claim(TEN).await.unwrap()));
+    assert_eq!(held.lock().unwrap().clone().unwrap()["spec"]["leaseTransitions"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_living_instances_of_one_name_the_first_gives_way_and_does_not_come_back() {
+    let (cluster, ..) = server();
+    let mut first = Lease::new(cluster.clone(), "one", "a");
+    let mut second = Lease::new(cluster, "one", "b");
+    assert!(is_held(&first.claim(TEN).await.unwrap()));
+    assert!(is_held(&second.claim(TEN).await.unwrap()));
+    for _ in 0..20 {
+        let claim = first.claim(TEN).await.unwrap();
+        assert!(is_held_by(&claim, "one"), "{claim:?}");
+        sleep(Duration::from_secs(2)).await;
+        assert!(is_held(&second.claim(TEN).await.unwrap()));
+    }
+    first.release().await.unwrap();
+    assert!(is_held(&second.claim(TEN).await.unwrap()));
 }

@@ -5,6 +5,7 @@
 mod calls;
 mod connect;
 mod fake;
+mod fence;
 mod lease;
 mod rights;
 mod tokens;

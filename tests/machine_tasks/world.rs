@@ -146,6 +146,7 @@ impl World {
             templates,
             creating: Arc::new(Semaphore::new(10)),
             cluster_facts: Arc::new(OnceCell::new()),
+            pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }
     }
@@ -168,6 +169,7 @@ impl World {
             task: None,
             smbios_uuid: None,
             token_id: None,
+            old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,

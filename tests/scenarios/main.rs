@@ -7,7 +7,9 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod brakes;
 mod economy;
+mod leaders;
 mod metrics;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;

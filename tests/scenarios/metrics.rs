@@ -8,7 +8,7 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(2);
 
 fn scrape(stage: &Stage) -> Families {
-    read(&stage.board.metrics().encode(&stage.board.status()).unwrap())
+    read(&stage.board().metrics().encode(&stage.status()).unwrap())
 }
 
 /// The value of a sample, by its name without the prefix all have.

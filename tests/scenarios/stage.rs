@@ -1,12 +1,13 @@
 //! One embedded Proxmox VE, one embedded Kubernetes, and the real daemon between them, in process under virtual time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::observability::{Board, Status};
+use pve_autoscaler::observability::{Board, Order, Orders, Status};
 use serde_json::{Value, json};
 use stage::{Actor, Cast, Stall, Wire};
 use tokio::sync::watch;
@@ -19,8 +20,15 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
 
+use log::Log;
+
+#[path = "log.rs"]
+pub mod log;
+
 /// When the world begins.
 const BEGINNING: &str = "2026-11-21T00:00:00Z";
+/// The host of the instance that is meant where none is named.
+const FIRST: &str = "pve1";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// The same, for what takes minutes: a drain must not pass unseen.
@@ -57,10 +65,10 @@ bridge = "vmbr0"
 pub struct Stage {
     pub pve: Pve,
     pub kube: Kube,
-    pub board: Board,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
-    instance: Option<Actor>,
+    instances: BTreeMap<String, Actor>,
+    logs: BTreeMap<String, Log>,
     started: u64,
     /// Calls of all instances so far.
     pub calls: Arc<AtomicU64>,
@@ -90,10 +98,10 @@ impl Stage {
         Self {
             pve,
             kube,
-            board: Board::default(),
             config: watch::Sender::new(Arc::new(config)),
             clock: TokioClock::starting_at(base),
-            instance: None,
+            instances: BTreeMap::new(),
+            logs: BTreeMap::new(),
             started: 0,
             calls: Arc::default(),
             stall: Stall::default(),
@@ -120,8 +128,19 @@ impl Stage {
 
     /// Starts the daemon; its wires are cut after so many calls of all instances together.
     pub fn start_until(&mut self, last: u64) {
+        self.launch(FIRST, last);
+    }
+
+    /// Starts a daemon on this host, beside those on others.
+    pub fn start_on(&mut self, host: &str) {
+        self.launch(host, u64::MAX);
+    }
+
+    fn launch(&mut self, host: &str, last: u64) {
         self.started += 1;
-        let wire = Wire::counting(self.calls.clone()).stalling(self.stall.clone());
+        let log = Log::new(self.clock);
+        let wire =
+            Wire::counting(self.calls.clone()).stalling(self.stall.clone()).observed(Arc::new(log.clone()));
         wire.cut_after(last);
         let cast = Cast {
             pve: self.pve.clone(),
@@ -130,31 +149,71 @@ impl Stage {
             config: self.config.subscribe(),
             probes: self.probes,
             seed: self.started,
-            instance: format!("pve{}", self.started),
+            instance: host.to_owned(),
             entropy: None,
         };
-        let actor = Actor::start(cast, wire).unwrap();
-        self.board = actor.board.clone();
-        self.instance = Some(actor);
+        self.instances.insert(host.to_owned(), Actor::start(cast, wire).unwrap());
+        self.logs.insert(host.to_owned(), log);
     }
 
-    /// Whether the wires of the daemon that was started last are cut.
+    /// Whether the wires of the daemon are cut.
     pub fn is_cut(&self) -> bool {
-        self.instance.as_ref().is_none_or(|instance| instance.wire.is_cut())
+        self.instances.get(FIRST).is_none_or(|instance| instance.wire.is_cut())
+    }
+
+    /// The wires of the daemon on this host.
+    pub fn wire(&self, host: &str) -> &Wire {
+        &self.instances[host].wire
+    }
+
+    /// The calls of the daemon that was started last on this host.
+    pub fn log(&self, host: &str) -> &Log {
+        &self.logs[host]
+    }
+
+    /// Gives the daemon on this host an order, as an operator does.
+    pub async fn order(&self, host: &str, order: Order) {
+        self.instances[host].switch.follow(order).await.unwrap();
     }
 
     /// Ends the daemon as SIGTERM does.
     pub async fn stop(&mut self) {
-        if let Some(instance) = self.instance.take() {
+        self.stop_on(FIRST).await;
+    }
+
+    /// The same, of the one on this host.
+    pub async fn stop_on(&mut self, host: &str) {
+        if let Some(instance) = self.instances.remove(host) {
             assert!(instance.stop().await, "the daemon ends soon, and well");
         }
     }
 
     /// Ends the daemon as SIGKILL does: whatever is under way is torn off.
     pub fn kill(&mut self) {
-        if let Some(instance) = self.instance.take() {
+        self.kill_on(FIRST);
+    }
+
+    /// The same, of the one on this host.
+    pub fn kill_on(&mut self, host: &str) {
+        if let Some(instance) = self.instances.remove(host) {
             instance.kill();
         }
+    }
+
+    /// The hosts whose daemon says that it leads.
+    pub fn leaders(&self) -> Vec<&str> {
+        let leading = self.instances.iter().filter(|(_, instance)| instance.board.status().leads);
+        leading.map(|(host, _)| host.as_str()).collect()
+    }
+
+    /// The board of the daemon.
+    pub fn board(&self) -> &Board {
+        &self.instances[FIRST].board
+    }
+
+    /// What the daemon on this host shows.
+    pub fn status_of(&self, host: &str) -> Status {
+        self.instances.get(host).map(|instance| instance.board.status()).unwrap_or_default()
     }
 
     /// Gives the daemon another configuration, as SIGHUP does.
@@ -163,9 +222,10 @@ impl Stage {
         self.config.send_replace(Arc::new(config));
     }
 
-    /// What the daemon shows.
+    /// What the daemon shows: with several, the one that leads.
     pub fn status(&self) -> Status {
-        self.board.status()
+        let leader = self.leaders().first().map_or(FIRST, |host| *host).to_owned();
+        self.status_of(&leader)
     }
 
     /// Waits until something is so; says what it waited for, and what the daemon showed, where that takes longer.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pve_autoscaler::clock::TokioClock;
+use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::Config;
-use pve_autoscaler::daemon::{self, Deps};
+use pve_autoscaler::daemon::{self, Deps, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
 use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::Board;
@@ -55,6 +55,8 @@ pub struct Actor {
     pub board: Board,
     /// Its wires.
     pub wire: Wire,
+    /// The operator's hand on it.
+    pub switch: Switch,
     cancel: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -66,6 +68,7 @@ impl Actor {
     /// The client of Proxmox VE refuses its settings.
     pub fn start(cast: Cast, wire: Wire) -> Result<Self, http::Error> {
         let (board, cancel) = (Board::default(), CancellationToken::new());
+        board.introduce(&cast.instance, "active", cast.clock.now());
         let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(Arc::new(cast.clock));
         let deps = Deps {
             config: cast.config,
@@ -80,8 +83,9 @@ impl Actor {
             instance: cast.instance,
             board: board.clone(),
         };
+        let switch = Switch::new(deps.kubernetes.clone(), deps.clock.clone(), &deps.instance, board.clone());
         let running = tokio::spawn(daemon::run(deps, cancel.clone()));
-        Ok(Self { board, wire, cancel, running })
+        Ok(Self { board, wire, switch, cancel, running })
     }
 
     /// Ends it as SIGTERM does; says whether it ended in time, and well.

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
+use tokio::sync::watch;
 use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
@@ -73,8 +74,25 @@ pub struct Wire {
     cut: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
     last: Arc<AtomicU64>,
+    held: watch::Sender<Held>,
     observer: Option<Arc<dyn Observer>>,
     stall: Option<Stall>,
+}
+
+/// On which sides everything is held up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    proxmox: bool,
+    kubernetes: bool,
+}
+
+impl Held {
+    fn on(&mut self, side: Side) -> &mut bool {
+        match side {
+            Side::Proxmox => &mut self.proxmox,
+            Side::Kubernetes => &mut self.kubernetes,
+        }
+    }
 }
 
 impl std::fmt::Debug for Wire {
@@ -87,7 +105,7 @@ impl Wire {
     /// Wires that add to this count of calls.
     pub fn counting(calls: Arc<AtomicU64>) -> Self {
         let last = Arc::new(AtomicU64::new(u64::MAX));
-        Self { cut: Arc::default(), calls, last, observer: None, stall: None }
+        Self { cut: Arc::default(), calls, last, held: watch::Sender::default(), observer: None, stall: None }
     }
 
     /// The same, observed.
@@ -117,11 +135,24 @@ impl Wire {
         self.cut.load(Ordering::SeqCst)
     }
 
-    async fn pass<R>(&self, call: Call<'_>, answer: impl Future<Output = R>) -> R {
+    /// Holds up every call and every answer on this side, or lets those that still wait pass. Watches that are open go on.
+    pub fn hold(&self, side: Side, held: bool) {
+        self.held.send_modify(|state| *state.on(side) = held);
+    }
+
+    async fn free(&self, side: Side) {
+        // The sender lives as long as this.
+        let _ = self.held.subscribe().wait_for(|state| !*{ *state }.on(side)).await;
         if self.is_cut() {
-            return std::future::pending().await;
+            std::future::pending::<()>().await;
         }
-        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    }
+
+    async fn pass<R>(&self, call: Call<'_>, answer: impl Future<Output = R>) -> R {
+        self.free(call.side).await;
+        // Renewals of a lease go on all the time: they would make most of the calls to be cut off at.
+        let counts = u64::from(!call.path.contains("/leases"));
+        let number = self.calls.fetch_add(counts, Ordering::SeqCst) + counts;
         if let Some(observer) = &self.observer {
             observer.before(call);
         }
@@ -129,7 +160,8 @@ impl Wire {
         if number >= self.last.load(Ordering::SeqCst) {
             self.cut();
         }
-        if self.is_cut() { std::future::pending().await } else { answer }
+        self.free(call.side).await;
+        answer
     }
 
     /// A client of Proxmox VE over these wires.

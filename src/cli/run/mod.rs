@@ -24,7 +24,7 @@ use super::input::ConfigFile;
 use super::live;
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::{self, Config, Mode, Needs};
-use crate::daemon::{self, Deps};
+use crate::daemon::{self, Deps, Switch};
 use crate::machines::{NoProbe, Probe, TcpProbe};
 use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
 
@@ -96,6 +96,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     let probe = probe(&config);
     let (settings, receiver) = watch::channel(Arc::new(config));
     let cancel = CancellationToken::new();
+    let switch = Switch::new(kubernetes.clone(), clock.clone(), &instance, board.clone());
     let deps = Deps {
         config: receiver,
         proxmox,
@@ -112,7 +113,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     let ends = {
         let mut beside = pin!(async {
             let interval = || settings.borrow().scan_interval;
-            tokio::join!(listener.serve(&board), supervisor.run(interval), pages.run());
+            tokio::join!(listener.serve(&board, &switch), supervisor.run(interval), pages.run());
             std::future::pending::<()>().await;
         });
         loop {

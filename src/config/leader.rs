@@ -1,0 +1,69 @@
+//! `[leader]`: which of several instances acts. Names and relations are client-go's leader election's.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline` < `lease_duration`, which is whole seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Others take the lease once they have seen it unchanged for so long.
+    pub lease_duration: Duration,
+    /// A leader that could not renew the lease for so long stops writing.
+    pub renew_deadline: Duration,
+    /// How often a leader renews the lease. Others look at it twice as often.
+    pub retry_period: Duration,
+}
+
+/// `[leader]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    lease_duration: Option<Spanned<String>>,
+    renew_deadline: Option<Spanned<String>>,
+    retry_period: Option<Spanned<String>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["lease_duration", "renew_deadline", "retry_period"];
+
+/// Between the end of a leader's term and the moment in which another may begin: for what has left already.
+const MARGIN: Duration = Duration::from_secs(1);
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> Leader {
+        let duration = self.lease_duration.as_ref();
+        let (deadline, retry) = (self.renew_deadline.as_ref(), self.retry_period.as_ref());
+        let leader = Leader {
+            lease_duration: checker.positive("lease_duration", duration, Duration::from_secs(10)),
+            renew_deadline: checker.positive("renew_deadline", deadline, Duration::from_secs(6)),
+            retry_period: checker.positive("retry_period", retry, Duration::from_secs(2)),
+        };
+        if let (Some(written), true) = (duration, leader.lease_duration.subsec_nanos() != 0) {
+            let title = "`lease_duration` is not in whole seconds".to_owned();
+            checker.wrong(title, written.span(), "a Lease knows whole seconds only", "");
+        }
+        let written = duration.or(deadline);
+        if let (Some(written), true) = (written, leader.lease_duration < leader.renew_deadline + MARGIN) {
+            checker.wrong(
+                "`renew_deadline` is not shorter than `lease_duration`".to_owned(),
+                written.span(),
+                "`lease_duration` must be longer than `renew_deadline` by 1s at least",
+                "else two instances could act at a time",
+            );
+        }
+        let written = retry.or(deadline);
+        if let (Some(written), true) = (written, leader.retry_period * 2 > leader.renew_deadline) {
+            checker.wrong(
+                "`retry_period` is longer than half of `renew_deadline`".to_owned(),
+                written.span(),
+                "`renew_deadline` must leave time for two tries",
+                "",
+            );
+        }
+        leader
+    }
+}

@@ -1,0 +1,133 @@
+//! The switch that stops everything: nothing new is begun while it is on.
+//!
+//! It is kept in Kubernetes, so that it outlives restarts and hand-overs and can be turned at any instance. Who leads reads it
+//! every `scan_interval`, when it was turned at this very instance, and before anything is begun.
+//!
+//! Machines that are being made are finished; those whose clone was not begun wait. Drains are given up and their nodes serve
+//! again; VMs that are being shut down or destroyed are finished. Timers of unneeded nodes stand still.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Daemon;
+use crate::causes::chain;
+use crate::clock::SharedClock;
+use crate::kubernetes::Cluster;
+use crate::model::Pause;
+use crate::observability::{Board, Order, Orders};
+
+/// The operator's hand on the switch.
+#[derive(Clone)]
+pub struct Switch {
+    kubernetes: Cluster,
+    clock: SharedClock,
+    instance: String,
+    board: Board,
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+impl Switch {
+    /// The switch as it is reached from this instance.
+    pub fn new(kubernetes: Cluster, clock: SharedClock, instance: &str, board: Board) -> Self {
+        Self { kubernetes, clock, instance: instance.to_owned(), board }
+    }
+
+    async fn turn(&self, order: Order) -> Result<(), String> {
+        let pause = match order {
+            Order::Pause { reason } => {
+                Some(Pause { since: Some(self.clock.now()), by: self.instance.clone(), reason })
+            }
+            Order::Resume => None,
+        };
+        let turned = self.kubernetes.set_pause(pause.as_ref()).await;
+        turned.map_err(|error| {
+            // Nobody acts without the API for longer than a term.
+            format!(
+                "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
+                chain(&error)
+            )
+        })?;
+        self.board.poke();
+        Ok(())
+    }
+}
+
+impl Orders for Switch {
+    fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.turn(order))
+    }
+}
+
+/// What is known of the switch.
+pub(super) struct Seen {
+    pause: watch::Sender<Option<Arc<Pause>>>,
+    read: Option<Instant>,
+    pokes: watch::Receiver<u64>,
+}
+
+impl Seen {
+    pub fn new(board: &Board) -> Self {
+        Self { pause: watch::Sender::new(None), read: None, pokes: board.pokes() }
+    }
+
+    /// For machines' tasks.
+    pub fn watch(&self) -> watch::Receiver<Option<Arc<Pause>>> {
+        self.pause.subscribe()
+    }
+
+    /// Why nothing is begun now, if so.
+    pub fn paused(&self) -> Option<Arc<Pause>> {
+        self.pause.borrow().clone()
+    }
+}
+
+impl Daemon {
+    /// Reads the switch where it was not for a while.
+    pub(super) async fn look_at_switch(&mut self) {
+        let old = self.config.borrow().scan_interval;
+        let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);
+        if !fresh || self.switch.pokes.has_changed().unwrap_or(false) {
+            self.read_switch().await;
+        }
+    }
+
+    /// Whether something new may be begun now, as the switch is at this moment.
+    pub(super) async fn may_begin(&mut self) -> bool {
+        self.read_switch().await && self.switch.paused().is_none()
+    }
+
+    /// False where it cannot be read: it stays as it was.
+    async fn read_switch(&mut self) -> bool {
+        self.switch.pokes.mark_unchanged();
+        let pause = match self.kubernetes.pause().await {
+            Ok(pause) => pause.map(Arc::new),
+            Err(error) => {
+                tracing::debug!(%error, "the switch cannot be read for the moment");
+                return false;
+            }
+        };
+        self.switch.read = Some(Instant::now());
+        self.board.paused(pause.as_deref());
+        self.switch.pause.send_if_modified(|before| {
+            if *before == pause {
+                return false;
+            }
+            if let Some(pause) = &pause {
+                tracing::warn!(by = pause.by, reason = pause.words(), "paused: nothing new is begun");
+            } else {
+                tracing::info!("resumed");
+            }
+            *before = pause;
+            true
+        });
+        true
+    }
+}

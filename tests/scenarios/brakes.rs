@@ -1,0 +1,200 @@
+//! What keeps a mistake small: the switch that stops everything, the hourly brake, a pool's share, quorum.
+
+use std::time::Duration;
+
+use pve_autoscaler::observability::Order;
+use serde_json::json;
+use world::kubernetes::{Effect, Fault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(3);
+
+fn pause() -> Order {
+    Order::Pause { reason: "storage is moved".to_owned() }
+}
+
+/// A node goes after two minutes; with more lines in `[scale_down]`.
+fn quick(more: &str) -> String {
+    let table = format!("[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n{more}\n[[pool]]");
+    ONE_POOL.replace("[[pool]]", &table)
+}
+
+/// So many nodes, each with one pod.
+async fn nodes(stage: &Stage, number: u32) {
+    stage.deploy("web", number, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == number as usize).await;
+    stage.until("the tokens are gone", SOON, |stage| stage.leftovers().len() == number as usize).await;
+}
+
+fn vms(stage: &Stage) -> usize {
+    stage.vms(9100..=9109).len()
+}
+
+fn tainted(stage: &Stage) -> bool {
+    let nodes = stage.kube.list("Node");
+    let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
+    ours.into_iter().any(|node| node["spec"]["unschedulable"] == true || node["spec"]["taints"].is_array())
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_paused_nothing_is_made_whoever_leads_and_afterwards_it_is() {
+    let mut stage = Stage::new(ONE_POOL);
+    stage.start_on("pve1");
+    stage.until("one leads", SOON, |stage| stage.leaders() == ["pve1"]).await;
+    stage.start_on("pve2");
+    // Turned at one that stands by, it holds for the one that leads at once.
+    stage.order("pve2", pause()).await;
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("it is shown", SOON, |stage| stage.status().paused.is_some()).await;
+    stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
+    let shown = stage.status().paused.unwrap();
+    assert_eq!((shown.by.as_str(), shown.reason.as_str()), ("pve2", "storage is moved"));
+    stage.stop_on("pve1").await;
+    stage.until("the other leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
+    stage.kill_on("pve2");
+    stage.start();
+    stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0 && stage.leftovers().is_empty()).await;
+    assert_eq!(stage.status().paused, Some(shown));
+    stage.order("pve1", Order::Resume).await;
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(stage.status().paused, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_under_way_are_finished_while_paused() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("a clone is there", SOON, |stage| vms(stage) == 1).await;
+    stage.order("pve1", pause()).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.deploy("more", 1, "1500m", "1Gi");
+    stage.throughout("nothing more is made", SOON, |stage| vms(stage) == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_by_hand_in_the_config_map_holds() {
+    let stage = Stage::running(ONE_POOL);
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let maps = stage.kube.list("ConfigMap");
+    let map = maps.iter().find(|map| map["metadata"]["name"] == "autoscaler-state").unwrap();
+    let mut map = serde_json::Value::clone(map);
+    map["kind"] = json!("ConfigMap");
+    map["data"]["paused"] = json!("by hand");
+    stage.kube.apply(&map).unwrap();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
+    assert_eq!(stage.status().paused.unwrap().reason, "by hand");
+    stage.order("pve1", Order::Resume).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 2).await;
+    stage.deploy("small", 2, "100m", "128Mi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.kube.scale("default", "web", 1);
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+    });
+    stage.kube.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/api/v1/namespaces/*/pods/*/eviction".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 429, body },
+    });
+    stage.until("a node is closed", Duration::from_mins(10), tainted).await;
+    stage.throughout("the drain waits", Duration::from_secs(20), tainted).await;
+    stage.order("pve1", pause()).await;
+    let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    stage.throughout("it stays", Duration::from_mins(10), |stage| !tainted(stage) && vms(stage) == 2).await;
+    stage.order("pve1", Order::Resume).await;
+    stage.until("it is closed again", Duration::from_mins(10), tainted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_unneeded_nodes_stands_still_while_paused() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.order("pve1", pause()).await;
+    stage.throughout("the node stays", Duration::from_mins(20), |stage| vms(stage) == 1).await;
+    stage.order("pve1", Order::Resume).await;
+    // A minute was over, and a minute is left: not two, and not none.
+    stage
+        .throughout("the node stays", Duration::from_secs(45), |stage| !tainted(stage) && vms(stage) == 1)
+        .await;
+    stage.until("the node goes", Duration::from_secs(45), |stage| tainted(stage) || vms(stage) == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_needed_during_a_pause_begins_anew() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.order("pve1", pause()).await;
+    stage.kube.scale("default", "web", 1);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(SOON).await;
+    stage.order("pve1", Order::Resume).await;
+    stage
+        .throughout("the node stays", Duration::from_secs(105), |stage| !tainted(stage) && vms(stage) == 1)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hourly_brake_holds_over_a_restart() {
+    let mut stage = Stage::running(&quick("max_removals_per_hour = 2"));
+    nodes(&stage, 4).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("two are gone", Duration::from_mins(10), |stage| vms(stage) == 2).await;
+    for _ in 0..3 {
+        stage.throughout("two stay", Duration::from_mins(10), |stage| vms(stage) == 2).await;
+        stage.kill();
+        stage.start();
+    }
+    stage.until("the others go", Duration::from_mins(40), |stage| vms(stage) == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_share_of_a_pool_goes_at_a_time() {
+    for (percentage, most) in [(50, 2), (25, 1), (100, 4)] {
+        let stage = Stage::running(&quick(&format!("max_removal_percentage = {percentage}")));
+        nodes(&stage, 4).await;
+        stage.kube.scale("default", "web", 0);
+        let mut seen = 0;
+        while vms(&stage) > 0 {
+            let going = stage.status().pools.first().map_or(0, |pool| pool.going);
+            seen = seen.max(going);
+            assert!(going <= most, "{percentage} %: {going}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(stage.now() < "2026-11-21T01:00:00Z".parse().unwrap(), "{}", stage.scene());
+        }
+        assert_eq!(seen, most, "{percentage} %");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_destroyed_without_quorum() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.pve.set_quorum(false);
+    stage.throughout("the VM stays", Duration::from_mins(20), |stage| vms(stage) == 1).await;
+    assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
+    stage.pve.set_quorum(true);
+    stage
+        .until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0 && stage.leftovers().is_empty())
+        .await;
+}

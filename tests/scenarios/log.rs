@@ -1,0 +1,53 @@
+//! What one daemon called.
+
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use pve_autoscaler::clock::{Clock, TokioClock};
+use stage::{Call, Observer, Side};
+
+/// A call that has arrived.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    pub at: Timestamp,
+    pub side: Side,
+    /// Method and path.
+    pub what: String,
+}
+
+impl Arrived {
+    /// It may have changed something, other than who holds the lease.
+    pub fn is_write(&self) -> bool {
+        !self.what.starts_with("GET ") && !self.what.contains("/leases")
+    }
+}
+
+/// The calls of one daemon. Clones share it.
+#[derive(Clone)]
+pub struct Log {
+    arrived: Arc<Mutex<Vec<Arrived>>>,
+    clock: TokioClock,
+}
+
+impl Log {
+    pub fn new(clock: TokioClock) -> Self {
+        Self { arrived: Arc::default(), clock }
+    }
+
+    /// What has arrived, oldest first.
+    pub fn arrived(&self) -> Vec<Arrived> {
+        self.arrived.lock().unwrap().clone()
+    }
+
+    /// Writes that have arrived after a time.
+    pub fn writes_after(&self, time: Timestamp) -> Vec<Arrived> {
+        self.arrived().into_iter().filter(|one| one.at > time && one.is_write()).collect()
+    }
+}
+
+impl Observer for Log {
+    fn before(&self, call: Call<'_>) {
+        let what = format!("{} {}", call.method, call.path);
+        self.arrived.lock().unwrap().push(Arrived { at: self.clock.now(), side: call.side, what });
+    }
+}
