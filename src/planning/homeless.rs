@@ -7,8 +7,8 @@ use super::budgets::Budgets;
 use super::drain::Rules;
 use super::{View, ready, sorted};
 use crate::config::Config;
-use crate::model::pod::Pod;
 use crate::model::Snapshot;
+use crate::model::pod::Pod;
 use crate::scheduling::{NodeIndex, World};
 
 /// Pods that wait are placed first, but so many at most: more of them do not wait for room on nodes that are there.

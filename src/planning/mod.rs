@@ -67,8 +67,10 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let priorities = pending::Priorities::new(snapshot, config);
     rules
         .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
