@@ -460,3 +460,8 @@ fn drains_have_groups_and_a_limit_for_each_pool() {
         (&format!("{pool}drain = \"0s\"\n"), &["`drain`", "c.toml:6:9"]),
     ]);
 }
+
+#[test]
+fn a_key_with_a_character_of_several_bytes_is_reported() {
+    refuses(&[("nam\u{feff}e = \"a\"\n", &["c.toml:1"]), ("tök€n = 1\n", &["c.toml:1"])]);
+}
