@@ -28,6 +28,8 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s h -l help
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s V -l version -d 'Print version'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "run" -d 'Run the daemon'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "resume" -d 'Go on after `pause`'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
@@ -41,6 +43,11 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l reason -d 'Why, for those who look at `status` or the log' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l for -d 'The command that the configuration is for' -r -f -a "run\t'The daemon'
 plan\t'`plan` and `explain`, which need less'"
@@ -65,10 +72,12 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l all-pods -d 'Every pod without a node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "resume" -d 'Go on after `pause`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

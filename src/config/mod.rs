@@ -13,6 +13,7 @@ mod metrics;
 mod names;
 mod pool;
 mod proxmox;
+mod record;
 mod report;
 mod scale_down;
 mod scale_up;
@@ -33,8 +34,9 @@ pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
+pub use record::Record;
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
@@ -93,6 +95,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where figures are served.
     pub metrics: Metrics,
+    /// Which rounds are kept as files.
+    pub record: Record,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -122,6 +126,8 @@ struct Written {
     limits: limits::Written,
     #[serde(default)]
     metrics: metrics::Written,
+    #[serde(default)]
+    record: record::Written,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -186,6 +192,7 @@ impl Written {
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
+            record: self.record.check(checker),
             pools: pool::check_all(&self.pool, headroom, checker),
         };
         self.token_lives_long_enough(&config, checker);

@@ -33,6 +33,10 @@ pub struct ScaleUp {
     pub new_pod_delay: Duration,
     /// At most so many nodes in the whole cluster, those of no pool included.
     pub max_nodes_total: Option<u32>,
+    /// At most so many vCPUs in the whole cluster, those of nodes in no pool included.
+    pub max_cores_total: Option<u32>,
+    /// At most so much memory in bytes in the whole cluster, that of nodes in no pool included.
+    pub max_memory_total: Option<i64>,
     /// How long a pool or host is left alone after its first failure; each further one doubles it.
     pub backoff_initial: Duration,
     /// It is never left alone for longer.
@@ -49,6 +53,8 @@ pub(super) struct Written {
     expendable_pods_priority_cutoff: Option<i32>,
     new_pod_delay: Option<Spanned<String>>,
     max_nodes_total: Option<u32>,
+    max_cores_total: Option<u32>,
+    max_memory_total: Option<Spanned<String>>,
     backoff_initial: Option<Spanned<String>>,
     backoff_max: Option<Spanned<String>>,
 }
@@ -60,6 +66,8 @@ pub(super) const KEYS: &[&str] = &[
     "expendable_pods_priority_cutoff",
     "new_pod_delay",
     "max_nodes_total",
+    "max_cores_total",
+    "max_memory_total",
     "backoff_initial",
     "backoff_max",
 ];
@@ -83,6 +91,12 @@ impl Written {
             expendable_pods_priority_cutoff: self.expendable_pods_priority_cutoff.unwrap_or(-10),
             new_pod_delay: checker.duration("new_pod_delay", self.new_pod_delay.as_ref(), Duration::ZERO),
             max_nodes_total: self.max_nodes_total.filter(|most| *most > 0),
+            max_cores_total: self.max_cores_total.filter(|most| *most > 0),
+            max_memory_total: self
+                .max_memory_total
+                .as_ref()
+                .map(|size| checker.size("`max_memory_total`", size))
+                .filter(|most| *most > 0),
         }
     }
 }

@@ -175,6 +175,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         leader::KEYS,
         limits::KEYS,
         metrics::KEYS,
+        record::KEYS,
         pool::KEYS,
     ] {
         for key in keys {

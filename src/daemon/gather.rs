@@ -33,8 +33,8 @@ fn seen_with(view: &machines::View, look: Option<&Look>) -> Machine {
 pub(super) type Overlay = BTreeMap<String, Timestamp>;
 
 impl Daemon {
-    /// The snapshot for a decision at `now`, and the settings with hosts narrowed to those that a template reaches.
-    pub(super) fn gather(&mut self, config: &Arc<Config>, now: Timestamp) -> (Snapshot, Config) {
+    /// The snapshot for a decision at `now`.
+    pub(super) fn gather(&mut self, config: &Arc<Config>, now: Timestamp) -> Snapshot {
         let mut snapshot = self.watches.snapshot();
         snapshot.time = now;
         let views = self.registry.all();
@@ -57,11 +57,11 @@ impl Daemon {
         if let Some(look) = &look {
             taken.vmids.extend(look.seen.guests.keys());
         }
-        snapshot.memory = self.memory.now();
+        snapshot.memory = self.memory.now(&snapshot, config);
         snapshot.memory.free_slots = Some(machines::free(config, &taken, |slot| self.registry.freed(slot)));
         snapshot.memory.name_seed = self.random.u64(..);
-        let effective = self.narrowed(config, &mut snapshot, fresh.is_some());
-        (snapshot, effective)
+        self.narrow(config, &mut snapshot, fresh.is_some());
+        snapshot
     }
 
     /// A pool's label that somebody else set makes nothing ours: only a Node with a machine of ours behind it is managed.
@@ -104,11 +104,10 @@ impl Daemon {
     }
 
     /// Pools that have no usable template back off; the others get only hosts that a template reaches.
-    fn narrowed(&self, config: &Arc<Config>, snapshot: &mut Snapshot, proxmox_seen: bool) -> Config {
-        let mut effective = Config::clone(config);
+    fn narrow(&self, config: &Config, snapshot: &mut Snapshot, proxmox_seen: bool) {
         let found = self.templates.all();
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
-        for pool in &mut effective.pools {
+        for pool in &config.pools {
             let usable = found.get(&pool.name);
             let reach: std::collections::BTreeSet<&String> =
                 usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
@@ -120,19 +119,15 @@ impl Daemon {
             } else {
                 None
             };
+            let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
             if let Some(reason) = reason {
-                let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
                 let longer = memory.backoff.as_ref().is_some_and(|backoff| backoff.until > soon);
                 if !longer {
                     memory.backoff = Some(Backoff { until: soon, reason, seconds: 0 });
                 }
                 continue;
             }
-            let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
-            let hosts: Vec<String> = reach.into_iter().filter(allowed).cloned().collect();
-            // No host in common: a name that no host has keeps the pool from meaning "all".
-            pool.hosts = if hosts.is_empty() { vec!["-".to_owned()] } else { hosts };
+            memory.reach = Some(reach.into_iter().cloned().collect());
         }
-        effective
     }
 }

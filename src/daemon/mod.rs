@@ -38,7 +38,7 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
-use crate::observability::Board;
+use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
 
 use customary::Customary;
@@ -126,6 +126,7 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    rounds: Rounds,
     switch: switch::Seen,
     waiting: measure::Waiting,
     customary: Customary,
@@ -167,6 +168,7 @@ async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &Task
         mend: mend::State::default(),
         overlay: gather::Overlay::default(),
         said: speak::Said::default(),
+        rounds: Rounds::default(),
         waiting: measure::Waiting::default(),
         switch: switch::Seen::new(&deps.board),
         watches: warm.watches.clone(),
@@ -284,9 +286,10 @@ impl Daemon {
             return false;
         }
         self.board.clear("kubernetes");
-        let (snapshot, effective) = self.gather(&config, now);
-        let plan = crate::planning::plan(&snapshot, &effective);
-        self.memory.seen(now, &snapshot, &config, self.switch.paused().is_some());
+        let snapshot = self.gather(&config, now);
+        let plan = crate::planning::plan(&snapshot, &config);
+        self.rounds.keep(&config.record, &snapshot, &plan);
+        self.memory.seen(now, self.switch.paused().is_some());
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
         self.measure(&config, &snapshot, &plan);

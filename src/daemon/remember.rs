@@ -12,8 +12,9 @@ use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::Snapshot;
-use crate::model::snapshot::{Memory, POOL_LABEL};
+use crate::model::snapshot::Memory;
 use crate::model::workload::Backoff;
+use crate::planning;
 
 /// What matters is stored within this time.
 const STORE_SOON: Duration = Duration::from_secs(1);
@@ -27,6 +28,8 @@ pub(super) struct Remembered {
     memory: Memory,
     stored_round: Option<Timestamp>,
     paused: bool,
+    /// Something was learnt and is not stored yet.
+    learnt: bool,
     version: Arc<tokio::sync::Mutex<Option<MemoryVersion>>>,
     to_store: watch::Sender<Option<Memory>>,
 }
@@ -44,7 +47,14 @@ impl Remembered {
                 () = keeper => {}
             }
         });
-        Self { memory: Memory::default(), stored_round: None, paused: false, version, to_store }
+        Self {
+            memory: Memory::default(),
+            stored_round: None,
+            paused: false,
+            learnt: false,
+            version,
+            to_store,
+        }
     }
 
     /// Reads what an earlier run has stored; something unreadable is overwritten, with a warning.
@@ -70,30 +80,21 @@ impl Remembered {
         }
     }
 
-    /// As it is now.
-    pub fn now(&self) -> Memory {
+    /// As it is now, what this snapshot's nodes teach included.
+    pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
+        self.learnt |= planning::learn(&mut self.memory, snapshot, config);
         self.memory.clone()
     }
 
-    /// A round looked at this snapshot.
+    /// A round was decided.
     ///
     /// While everything is paused no time passes for timers: they count from the last round before.
-    pub fn seen(&mut self, now: Timestamp, snapshot: &Snapshot, config: &Config, paused: bool) {
+    pub fn seen(&mut self, now: Timestamp, paused: bool) {
         self.paused = paused;
-        let before = self.memory.clone();
-        for node in &snapshot.nodes {
-            let Some(pool) = node.labels.get(POOL_LABEL) else { continue };
-            let ready = node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
-            if ready && node.allocatable.cpu_milli > 0 && config.pools.iter().any(|one| one.name == *pool) {
-                let memory = self.memory.pools.entry(pool.clone()).or_default();
-                if memory.learnt_allocatable.is_none() {
-                    memory.learnt_allocatable = Some(node.allocatable.clone());
-                }
-            }
-        }
+        let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
         self.memory.removals.retain(|time| now.duration_since(*time) < hour);
-        let changed = self.memory != before;
+        let changed = std::mem::take(&mut self.learnt) || self.memory.removals.len() != before;
         self.round_ran(now);
         let old = self.stored_round.is_none_or(|stored| now.duration_since(stored) >= STORE_ANYWAY);
         if changed || old {

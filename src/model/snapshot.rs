@@ -51,8 +51,26 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool is left alone until then.
     pub backoff: Option<Backoff>,
-    /// What a ready node of the pool offers.
+    /// What a ready node of the pool's own `cores` and `memory` offers.
     pub learnt_allocatable: Option<Resources>,
+    /// What ready nodes of each size offer, by size.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub learnt_sizes: Vec<Learnt>,
+    /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Vec<String>>,
+}
+
+/// What a ready node on a machine of this size offers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Learnt {
+    /// vCPUs of the machine.
+    pub cores: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
+    /// What its node offers.
+    pub allocatable: Resources,
 }
 
 /// What is remembered of a host between rounds.

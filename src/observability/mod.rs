@@ -5,6 +5,7 @@ mod metrics;
 mod notify;
 mod orders;
 mod pages;
+mod rounds;
 mod socket;
 mod status;
 
@@ -14,5 +15,6 @@ pub(crate) use metrics::{Seen, names, number};
 pub use notify::Supervisor;
 pub use orders::{Order, Orders};
 pub use pages::Pages;
+pub use rounds::{RecordError, Rounds};
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
 pub use status::{Decision, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};

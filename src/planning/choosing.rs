@@ -24,7 +24,27 @@ struct Trial {
     waste: i64,
 }
 
+impl Ranked {
+    /// Comes after all that are as good otherwise, whatever they waste.
+    fn later(mut self) -> Self {
+        self.rank.1 += 1;
+        self
+    }
+}
+
 impl Packer<'_, '_> {
+    /// The same, with the size of this number first.
+    pub(super) fn rank_sized(&self, items: &[(usize, Item)], size: Option<usize>) -> Vec<Ranked> {
+        let ranked = self.rank(items);
+        let Some(size) = size else { return ranked };
+        let mut ranked: Vec<Ranked> = ranked
+            .into_iter()
+            .map(|one| if self.is_size(one.pool, size) { one } else { one.later() })
+            .collect();
+        ranked.sort_unstable();
+        ranked
+    }
+
     /// The pools whose empty nodes would take the first of these items, best first. Each item comes with the row of its
     /// demands.
     pub(super) fn rank(&self, items: &[(usize, Item)]) -> Vec<Ranked> {
@@ -72,7 +92,7 @@ impl Packer<'_, '_> {
                 let rank = match self.view.config.scale_up.expander {
                     Expander::LeastWaste => 0,
                     Expander::MostPods => -trial.pods,
-                    Expander::Priority => -i64::from(self.view.config.pools[pool].priority),
+                    Expander::Priority => -i64::from(self.view.offers[pool].priority),
                 };
                 Ranked { rank: (rank, i64::from(trial.short)), waste: trial.waste, pool }
             })
@@ -91,12 +111,12 @@ impl Packer<'_, '_> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
             let key = |pool: usize| {
-                let name = &self.view.config.pools[pool].name;
+                let name = &self.view.offers[pool].name;
                 (rooms.count(name), name)
             };
             let fitting = group.iter().map(|one| one.pool).filter(|&pool| takes(pool));
             let open = fitting.filter_map(|pool| {
-                let place = rooms.next(&self.view.config.pools[pool]).ok()?;
+                let place = rooms.next(&self.view.offers[pool]).ok()?;
                 Some((pool, place))
             });
             open.min_by(|a, b| key(a.0).cmp(&key(b.0)))

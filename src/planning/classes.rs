@@ -91,18 +91,19 @@ pub(super) fn of<'a>(
         }
         classes.push(Class { sample, pods, priority: priorities.of(sample), done: 0, demands: row });
     }
-    let size = largest_share(prototypes);
+    let size = largest_share(prototypes.iter().map(|one| &one.node.allocatable));
     classes.sort_by_cached_key(|class| {
         (Reverse(class.priority), Reverse(size(&class.sample.requests)), class.pods[0])
     });
     (classes, demands)
 }
 
-/// How large requests are: their parts of the largest of these nodes' CPU and memory, summed, in millionths.
-pub(super) fn largest_share(prototypes: &[SimNode]) -> impl Fn(&Resources) -> i64 + use<> {
-    let most = |of: fn(&Resources) -> i64| {
-        prototypes.iter().map(|one| of(&one.node.allocatable)).max().unwrap_or(0).max(1)
-    };
+/// How large amounts are: their parts of the largest of these CPUs and memories, summed, in millionths.
+pub(super) fn largest_share<'r, I>(all: I) -> impl Fn(&Resources) -> i64 + use<I>
+where
+    I: Iterator<Item = &'r Resources> + Clone,
+{
+    let most = |of: fn(&Resources) -> i64| all.clone().map(of).max().unwrap_or(0).max(1);
     let (most_cpu, most_memory) = (most(|one| one.cpu_milli), most(|one| one.memory));
     let part = |amount: i64, most: i64| {
         i64::try_from(i128::from(amount) * 1_000_000 / i128::from(most)).unwrap_or(i64::MAX / 2)

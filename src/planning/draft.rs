@@ -4,6 +4,7 @@ use super::classes::Class;
 use super::filling::{self, Filling, Item};
 use super::rooms::{Place, Rooms};
 use super::scale_up::Packer;
+use crate::model::Resources;
 
 /// How a machine is filled.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +33,12 @@ const MANY: usize = 20_000_000;
 impl<'a> Packer<'_, 'a> {
     /// The cheapest way to give these classes machines; pods of higher priority come before the cost.
     pub(super) fn best_draft(&self, classes: &[Class<'a>], plain: &[usize]) -> Draft {
-        let largest = self.draft(classes, plain, Way::Largest);
+        let largest = self.draft(classes, plain, Way::Largest, None);
         let pods: usize = plain.iter().map(|&number| classes[number].left()).sum();
-        if plain.len() < 2 || pods.min(largest.fillings.len() * 100) * plain.len() > MANY {
+        let sizes = self.most_sizes();
+        if sizes < 2 && plain.len() < 2 || pods.min(largest.fillings.len() * 100) * plain.len() > MANY {
             return largest;
         }
-        let evenly = self.draft(classes, plain, Way::Evenly);
         let unplaced = |draft: &Draft| {
             let mut by_priority: Vec<(i32, usize)> = Vec::new();
             for (&number, &left) in plain.iter().zip(&draft.left) {
@@ -49,18 +50,28 @@ impl<'a> Packer<'_, 'a> {
             }
             by_priority
         };
-        let (a, b) = (unplaced(&evenly), unplaced(&largest));
-        if (a, evenly.cost) < (b, largest.cost) { evenly } else { largest }
+        let preferred = || std::iter::once(None).chain((0..sizes).filter(|_| sizes > 1).map(Some));
+        let ways = [Way::Largest, Way::Evenly].into_iter().take(plain.len());
+        let others = ways.flat_map(|way| preferred().map(move |size| (way, size))).skip(1);
+        let mut best = largest;
+        for (way, size) in others {
+            let other = self.draft(classes, plain, way, size);
+            let key = |draft: &Draft| (unplaced(draft), draft.cost, draft.machines.len());
+            if key(&other) < key(&best) {
+                best = other;
+            }
+        }
+        best
     }
 
-    fn draft(&self, classes: &[Class<'a>], plain: &[usize], way: Way) -> Draft {
+    fn draft(&self, classes: &[Class<'a>], plain: &[usize], way: Way, size: Option<usize>) -> Draft {
         let mut rooms = self.rooms.clone();
         let left = plain.iter().map(|&number| classes[number].left()).collect();
         let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), left, cost: 0 };
         for first in 0..plain.len() {
             while draft.left[first] > 0 {
                 let open: Vec<usize> = (first..plain.len()).filter(|&one| draft.left[one] > 0).collect();
-                if !self.add(classes, plain, &open, way, &mut rooms, &mut draft) {
+                if !self.add(classes, plain, &open, (way, size), &mut rooms, &mut draft) {
                     break;
                 }
             }
@@ -75,7 +86,7 @@ impl<'a> Packer<'_, 'a> {
         classes: &[Class<'a>],
         plain: &[usize],
         open: &[usize],
-        way: Way,
+        (way, size): (Way, Option<usize>),
         rooms: &mut Rooms,
         draft: &mut Draft,
     ) -> bool {
@@ -87,9 +98,13 @@ impl<'a> Packer<'_, 'a> {
                 (class.demands, Item { wanted: &class.sample.requests, left })
             })
             .collect();
-        let ranked = self.rank(&items);
+        let ranked = self.rank_sized(&items, size);
         let Some((mut pool, mut place)) = self.pick(rooms, &ranked, |_| true) else { return false };
         let filling = self.filling(pool, &items, way);
+        let mut wanted = Resources::default();
+        for &(one, count) in &filling {
+            wanted.add_times(items[one].1.wanted, count);
+        }
         let free = self.prototypes[pool].free();
         let alike = |other: usize| {
             other == pool
@@ -104,9 +119,10 @@ impl<'a> Packer<'_, 'a> {
         let number = draft.fillings.len();
         draft.fillings.push(counts.iter().map(|&(one, count)| (plain[one], count)).collect());
         loop {
-            rooms.take(&self.view.config.pools[pool], &place);
-            draft.machines.push((pool, place, number));
-            draft.cost += self.sizes[pool];
+            let fitting = self.smallest(pool, &wanted);
+            rooms.take(&self.pools()[fitting], &place);
+            draft.machines.push((fitting, place, number));
+            draft.cost += self.sizes[fitting];
             for &(one, count) in &counts {
                 draft.left[one] -= count;
             }

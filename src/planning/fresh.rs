@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{View, pool_of, ready};
+use super::{View, shape};
 use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
@@ -23,7 +23,7 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     ] {
         labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
-    let allocatable = shape(view, pool);
+    let allocatable = shape::of(view.snapshot, view.config, pool);
     let node = Arc::new(Node {
         name: name.to_owned(),
         labels,
@@ -37,32 +37,6 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
         sim.hold(&pod);
     }
     sim
-}
-
-/// Declared, else learnt (by the daemon, or from a ready node of the pool), else computed from the VM.
-fn shape(view: &View, pool: &Pool) -> Resources {
-    if let Some(declared) = &pool.allocatable {
-        return declared.clone();
-    }
-    let learnt =
-        view.snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.learnt_allocatable.clone());
-    let live = || {
-        let of_pool = |node: &&Arc<Node>| pool_of(node) == Some(&pool.name) && ready(node);
-        view.snapshot.nodes.iter().find(of_pool).map(|node| node.allocatable.clone())
-    };
-    learnt.or_else(live).unwrap_or_else(|| computed(pool))
-}
-
-/// What a kubelet with default settings leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB, the
-/// eviction threshold 100 MiB; all of the CPU; 110 pods.
-fn computed(pool: &Pool) -> Resources {
-    let memory = pool.memory - pool.memory / 50 - (64 << 20) - (100 << 20);
-    Resources {
-        cpu_milli: i64::from(pool.cores) * 1000,
-        memory: if memory > 0 { memory } else { pool.memory },
-        pods: 110,
-        ..Resources::default()
-    }
 }
 
 /// Pods that DaemonSets will put on the node: node selector, affinity and taints decide, room does not.

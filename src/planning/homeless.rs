@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::{View, ready, sorted};
+use super::{View, ready, sizes, sorted};
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::pod::Pod;
@@ -21,7 +21,8 @@ const WAITING: usize = 100;
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods = &snapshot.pods;
     let snapshot = &sorted(snapshot);
-    let mut view = View::new(snapshot, pods, config);
+    let offers = &sizes::offers(config);
+    let mut view = View::new(snapshot, pods, config, offers);
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
     // A pod that must stay is another question's answer.

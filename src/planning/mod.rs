@@ -12,22 +12,29 @@ mod draft;
 mod drain;
 mod filling;
 mod fresh;
+mod headroom;
 mod health;
 mod homeless;
 mod ids;
+mod judging;
+mod limits;
 mod names;
 mod packing;
 mod pending;
 mod removal;
+mod repair;
 mod rooms;
 mod scale_down;
 mod scale_up;
 mod search;
+mod shape;
+mod sizes;
 mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
+pub use shape::learn;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +43,7 @@ use classes::Groups;
 use ids::{Id, Ids};
 use pending::Waiting;
 
-use crate::config::Config;
+use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
@@ -47,7 +54,8 @@ use crate::scheduling::{NodeIndex, World};
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let pods = &snapshot.pods;
     let snapshot = &sorted(snapshot);
-    let mut view = View::new(snapshot, pods, config);
+    let offers = &sizes::offers(config);
+    let mut view = View::new(snapshot, pods, config, offers);
     let growth = scale_up::decide(&mut view);
     let shrinkage = scale_down::decide(&mut view, &growth);
     Plan {
@@ -107,6 +115,8 @@ struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
     config: &'a Config,
+    /// The pools, once for each size of their machines.
+    offers: &'a [Pool],
     ids: Ids,
     /// Pods without a node, in order of their names.
     waiting: Vec<Waiting<'a>>,
@@ -120,7 +130,7 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config) -> Self {
+    fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config, offers: &'a [Pool]) -> Self {
         let priorities = pending::Priorities::new(snapshot, config);
         let mut world = World::without_pods(snapshot);
         for set in &snapshot.daemon_sets {
@@ -163,7 +173,7 @@ impl<'a> View<'a> {
                 world.close(at);
             }
         }
-        Self { snapshot, config, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
+        Self { snapshot, config, offers, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
     }
 }
 

@@ -67,8 +67,8 @@ const ORDERS: [Order; 3] = [
 /// Above so many candidates only the first order is tried.
 const MANY: usize = 200;
 
-/// The set of candidates that frees the most when it goes together. Due candidates come before others, empty ones before
-/// those with pods. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
+/// The set of candidates that frees the most when it goes together. Due candidates come before others, those that
+/// are not ready before those that are, empty ones before those with pods. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
 /// time has not come, are looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
@@ -81,7 +81,8 @@ pub(super) fn choose(
     for order in orders {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
-            let key = |one: &Candidate| (!one.due, !one.empty);
+            // A node that is lost serves nobody: it goes before any that does.
+            let key = |one: &Candidate| (!one.due, one.ready, !one.empty);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });

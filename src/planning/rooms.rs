@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::limits::{self, Shape, Sum};
 use super::{View, being_deleted, pool_of};
-use crate::config::Pool;
+use crate::config::{Pool, ScaleUp};
 use crate::model::machine::{Host, Machine, Phase, Slot};
+use crate::model::snapshot::PoolMemory;
 
 /// Why a pool gets no further machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The pool, or the cluster, is at its maximum.
-    AtMax(u32),
+    /// The pool, or the cluster, is at a maximum: which, in words.
+    AtMax(String),
     /// No free slot is left.
     NoSlot,
     /// No host has room.
@@ -31,7 +33,7 @@ impl Full {
 
     pub(super) fn message(&self) -> String {
         match self {
-            Self::AtMax(most) => format!("at its maximum of {most}"),
+            Self::AtMax(which) => which.clone(),
             Self::NoSlot => "no free VMID and address is left".to_owned(),
             Self::NoHost => "no host has room for another machine".to_owned(),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
@@ -58,19 +60,20 @@ struct HostRoom {
 
 /// What is left, counted down while machines are planned.
 #[derive(Clone)]
-pub(super) struct Rooms {
+pub(super) struct Rooms<'a> {
+    settings: &'a ScaleUp,
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
-    counts: BTreeMap<String, u32>,
+    counts: BTreeMap<String, Sum>,
     /// How many of them are on their way out.
     leaving: BTreeMap<String, u32>,
-    total: u32,
-    most_in_all: Option<u32>,
+    total: Sum,
     backoffs: BTreeMap<String, String>,
+    memory: &'a BTreeMap<String, PoolMemory>,
 }
 
-impl Rooms {
-    pub(super) fn new(view: &View) -> Self {
+impl<'a> Rooms<'a> {
+    pub(super) fn new(view: &View<'a>) -> Self {
         let snapshot = view.snapshot;
         let now = snapshot.time;
         let memory = &snapshot.memory;
@@ -84,8 +87,9 @@ impl Rooms {
             }),
             counts: BTreeMap::new(),
             leaving: BTreeMap::new(),
-            total: 0,
-            most_in_all: view.config.scale_up.max_nodes_total,
+            total: Sum::default(),
+            settings: &view.config.scale_up,
+            memory: &memory.pools,
             backoffs: memory
                 .pools
                 .iter()
@@ -102,6 +106,7 @@ impl Rooms {
         let present = || machines.into_iter().flatten().filter(|machine| machine.phase != Phase::Gone);
         let vms: BTreeSet<&str> =
             present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
+        let by_node = limits::by_node(machines);
         let mut nodes: BTreeSet<&str> = BTreeSet::new();
         for node in &view.snapshot.nodes {
             let leaves = being_deleted(node);
@@ -109,17 +114,18 @@ impl Rooms {
             if leaves && machines.is_some() && pool_of(node).is_some() && !vms.contains(node.name.as_str()) {
                 continue;
             }
-            self.total += 1;
+            let shape = limits::shape(view, node, by_node.get(node.name.as_str()).copied());
+            self.total.add(shape);
             if let Some(pool) = pool_of(node) {
-                *self.counts.entry(pool.to_owned()).or_default() += 1;
+                self.counts.entry(pool.to_owned()).or_default().add(shape);
                 *self.leaving.entry(pool.to_owned()).or_default() += u32::from(leaves);
             }
         }
         for machine in present() {
             let name = machine.node.as_ref().unwrap_or(&machine.name);
             if !nodes.contains(name.as_str()) {
-                self.total += 1;
-                *self.counts.entry(machine.pool.clone()).or_default() += 1;
+                self.total.add(machine.into());
+                self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
                 let leaves = machine.phase >= Phase::Draining;
                 *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
             }
@@ -133,16 +139,17 @@ impl Rooms {
 
     /// Machines of the pool, those that are planned included.
     pub(super) fn count(&self, pool: &str) -> u32 {
-        self.counts.get(pool).copied().unwrap_or(0)
+        self.sum(pool).machines
+    }
+
+    fn sum(&self, pool: &str) -> Sum {
+        self.counts.get(pool).copied().unwrap_or_default()
     }
 
     /// Where the next machine of the pool would go.
     pub(super) fn next(&self, pool: &Pool) -> Result<Place, Full> {
-        if self.count(&pool.name) >= pool.max {
-            return Err(Full::AtMax(pool.max));
-        }
-        if let Some(most) = self.most_in_all.filter(|most| self.total >= *most) {
-            return Err(Full::AtMax(most));
+        if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
+            return Err(Full::AtMax(which));
         }
         if let Some(why) = self.backoffs.get(&pool.name) {
             return Err(Full::BackingOff(why.clone()));
@@ -156,8 +163,9 @@ impl Rooms {
 
     /// Counts a machine of the pool as planned there.
     pub(super) fn take(&mut self, pool: &Pool, place: &Place) {
-        *self.counts.entry(pool.name.clone()).or_default() += 1;
-        self.total += 1;
+        let shape = Shape::from(pool);
+        self.counts.entry(pool.name.clone()).or_default().add(shape);
+        self.total.add(shape);
         if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
             slots.pop_front();
         }
@@ -173,10 +181,12 @@ impl Rooms {
         let Some(hosts) = &self.hosts else {
             return Ok(pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()));
         };
+        let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
         let mut best: Option<(&str, i64)> = None;
         for (name, host) in hosts {
-            let allowed = pool.hosts.is_empty() || pool.hosts.contains(name);
+            let allowed = (pool.hosts.is_empty() || pool.hosts.contains(name))
+                && reach.is_none_or(|reach| reach.contains(name));
             if !allowed || !host.usable || !host.takes(pool) {
                 continue;
             }

@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::budgets::Budgets;
-use super::drain::{Drain, Rules};
-use super::removal::{self, Candidate, Together};
+use super::drain::Rules;
+use super::headroom::Headroom;
+use super::judging::{Drainable, after, judge};
+use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
-use super::utilization::{self, rounded};
+use super::utilization::rounded;
 use super::{View, being_deleted, health, pool_of, ready};
-use crate::config::Pool;
-use crate::model::node::Node;
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, Removal, RemovalReason};
 use crate::model::pod::Pod;
-use crate::model::snapshot::UNNEEDED_SINCE;
 use crate::scheduling::NodeIndex;
 
 /// What scaling down decided.
@@ -25,16 +24,7 @@ pub(super) struct Shrinkage {
     pub verdicts: Vec<NodeVerdict>,
 }
 
-/// A node that could be drained.
-struct Drainable<'a> {
-    pool: &'a Pool,
-    drain: Drain,
-    utilization: f64,
-    removable_at: Timestamp,
-    ready: bool,
-}
-
-pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
+pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
@@ -51,10 +41,11 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
     let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
     let together = simulate(view, &drainable, growth, &round);
+    let mut headroom = Headroom::new(view, growth);
     let mut removals = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
-        if let Err(outcome) = round.admit(view, *at, node, &mut budgets) {
+        if let Err(outcome) = round.admit(view, *at, node, &mut budgets, (&mut headroom, moves)) {
             outcome.apply(&mut verdicts[*at]);
         } else {
             verdicts[*at].verdict = NodeOutcome::Remove;
@@ -75,115 +66,10 @@ pub(super) fn decide(view: &mut View, growth: &Growth) -> Shrinkage {
         verdict.removable_at = None;
     }
     for (at, node) in &kept {
-        NotNow::at_minimum(node.pool.min).apply(&mut verdicts[*at]);
+        round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);
     }
     removals.sort_by(|a, b| a.node.cmp(&b.node));
     Shrinkage { removals, verdicts }
-}
-
-/// Everything about a node that does not depend on the others.
-fn judge<'a>(
-    view: &View<'a>,
-    at: NodeIndex,
-    rules: &Rules,
-    budgets: &Budgets,
-) -> (NodeVerdict, Option<Drainable<'a>>) {
-    let node = &view.snapshot.nodes[at];
-    let settings = &view.config.scale_down;
-    let mut verdict = NodeVerdict {
-        node: node.name.clone(),
-        pool: pool_of(node).map(ToOwned::to_owned),
-        utilization: None,
-        verdict: NodeOutcome::NotManaged,
-        reason: None,
-        pod: None,
-        message: None,
-        since: None,
-        removable_at: None,
-    };
-    let Some(name) = pool_of(node) else { return (verdict, None) };
-    let Some(pool) = view.config.pools.iter().find(|pool| pool.name == name) else {
-        verdict.message = Some(format!("the configuration has no pool `{name}`"));
-        return (verdict, None);
-    };
-    let now = view.snapshot.time;
-    let used = utilization::of(node, &view.bound[at], settings.ignore_daemonsets_utilization, now);
-    verdict.utilization = used.map(rounded);
-    if being_deleted(node) {
-        verdict.verdict = NodeOutcome::BeingDeleted;
-        return (verdict, None);
-    }
-    if let Some(key) = disabled(node) {
-        verdict.verdict = NodeOutcome::Disabled;
-        verdict.message = Some(format!("annotation {key}"));
-        return (verdict, None);
-    }
-    if !settings.enabled {
-        verdict.verdict = NodeOutcome::Disabled;
-        verdict.message = Some("removals are switched off (`scale_down.enabled`)".to_owned());
-        return (verdict, None);
-    }
-    let Some(used) = used else {
-        verdict.verdict = NodeOutcome::Blocked;
-        verdict.reason = Some("UnexpectedError");
-        verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
-        return (verdict, None);
-    };
-    if used > settings.utilization_threshold {
-        verdict.verdict = NodeOutcome::Utilized;
-        return (verdict, None);
-    }
-    let drain = match rules.drain(&view.bound[at], budgets) {
-        Ok(drain) => drain,
-        Err(blocker) => {
-            verdict.verdict = NodeOutcome::Blocked;
-            verdict.reason = Some(blocker.reason);
-            verdict.pod = Some(blocker.pod);
-            return (verdict, None);
-        }
-    };
-    // A node that overspends a budget by itself stays: others may count on its room.
-    if let Err(pod) = budgets.clone().take(&drain.moves) {
-        verdict.verdict = NodeOutcome::Blocked;
-        verdict.reason = Some("NotEnoughPdb");
-        verdict.pod = Some(pod);
-        return (verdict, None);
-    }
-    let ready = ready(node);
-    let since = unneeded_since(view, node);
-    let wait = if ready { settings.unneeded_time } else { settings.unready_time };
-    let removable_at = after(since, wait);
-    verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
-    verdict.since = Some(since);
-    verdict.removable_at = Some(removable_at);
-    (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
-}
-
-fn disabled(node: &Node) -> Option<&'static str> {
-    const KEYS: [&str; 4] = [
-        "pve-autoscaler/scale-down-disabled",
-        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
-        "pve-autoscaler/do-not-disrupt",
-        "karpenter.sh/do-not-disrupt",
-    ];
-    KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
-}
-
-/// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan
-/// intervals the beginning moves forward by the gap.
-fn unneeded_since(view: &View, node: &Node) -> Timestamp {
-    let now = view.snapshot.time;
-    let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
-    let Some(since) = written.filter(|since| *since <= now) else { return now };
-    let Some(last) = view.snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
-    let gap = now.duration_since(last);
-    let usual = SignedDuration::try_from(view.config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
-    if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
-}
-
-fn after(time: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    time.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 /// Finds the nodes whose pods fit elsewhere, all together.
@@ -314,6 +200,17 @@ impl Round {
         Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
     }
 
+    /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
+    fn why_kept(&self, node: &Drainable, now: Timestamp) -> NotNow {
+        let (pool, min) = (node.pool, node.pool.min);
+        if node.ready || node.removable_at > now {
+            return NotNow::at_minimum(min);
+        }
+        let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
+        let message = format!("pool at its minimum of {min}: {next} a node in its place");
+        NotNow::because(NodeOutcome::AtMinimum, message)
+    }
+
     /// Lets a node go now, or says why not.
     fn admit(
         &mut self,
@@ -321,6 +218,7 @@ impl Round {
         at: NodeIndex,
         node: &Drainable,
         budgets: &mut Budgets,
+        (headroom, moves): (&mut Headroom, &Moves),
     ) -> Result<(), NotNow> {
         let pool = &node.pool.name;
         if self.size(pool) <= node.pool.min {
@@ -341,7 +239,8 @@ impl Round {
             return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
-        if let Err(pod) = budgets.take(&node.drain.moves) {
+        let mut allowed = budgets.clone();
+        if let Err(pod) = allowed.take(&node.drain.moves) {
             return Err(NotNow {
                 verdict: Some(NodeOutcome::Blocked),
                 reason: Some("NotEnoughPdb"),
@@ -349,6 +248,10 @@ impl Round {
                 message: None,
             });
         }
+        if let Err(why) = headroom.admit(view, at, moves) {
+            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
+        }
+        *budgets = allowed;
         self.drains += usize::from(drains);
         if let Some(size) = self.sizes.get_mut(pool) {
             *size -= 1;

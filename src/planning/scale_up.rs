@@ -12,7 +12,7 @@ use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, fresh, pool_of, ready};
+use super::{View, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -47,14 +47,14 @@ pub(super) struct Planned {
 /// State of one decision.
 pub(super) struct Packer<'v, 'a> {
     pub view: &'v mut View<'a>,
-    pub rooms: Rooms,
+    pub rooms: Rooms<'a>,
     pub pods: Vec<Waiting<'a>>,
     pub spots: Vec<Spot>,
     /// New nodes stand next to each other in the world, in this order.
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
-    /// How large they are: CPU and memory in millionths of the largest, summed.
+    /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
     pub sizes: Vec<i64>,
     pub demands: Demands,
     /// Machines on their way: their nodes in the world.
@@ -65,16 +65,14 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     add_leaving(view, &mut pods, &mut groups);
     let priorities = Priorities::new(view.snapshot, view.config);
-    let prototypes =
-        view.config.pools.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
+    let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
-    let size = classes::largest_share(&prototypes);
     let mut packer = Packer {
         rooms: Rooms::new(view),
         spots: vec![Spot::None; pods.len()],
         pods,
         planned: Vec::new(),
-        sizes: prototypes.iter().map(|one| size(&one.node.allocatable)).collect(),
+        sizes: super::sizes::costs(view.offers),
         prototypes,
         demands: Demands::default(),
         upcoming: BTreeMap::new(),
@@ -88,13 +86,15 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.fill_known(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
+    packer.fit_sizes();
     let verdicts = verdict::pods(&packer);
     packer.into_growth(verdicts)
 }
 
 impl<'a> Packer<'_, 'a> {
-    fn pools(&self) -> &'a [Pool] {
-        &self.view.config.pools
+    /// The pools, once for each size of their machines.
+    pub(super) fn pools(&self) -> &'a [Pool] {
+        self.view.offers
     }
 
     fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
@@ -135,15 +135,17 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         let seed = self.view.snapshot.memory.name_seed;
-        let mut pools: Vec<PoolGrowth> = self
-            .pools()
+        let config = self.view.config;
+        let mut pools: Vec<PoolGrowth> = config
+            .pools
             .iter()
             .map(|pool| PoolGrowth { pool: pool.name.clone(), machines: Vec::new() })
             .collect();
         for (planned, pods) in self.planned.iter().zip(on) {
             let pool = &self.pools()[planned.pool];
             let slot = planned.place.slot.as_ref();
-            pools[planned.pool].machines.push(NewMachine {
+            let Some(growth) = pools.iter_mut().find(|one| one.pool == pool.name) else { continue };
+            growth.machines.push(NewMachine {
                 name: slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
                 vmid: slot.map(|slot| slot.vmid),
                 address: slot.and_then(|slot| slot.address),
@@ -163,6 +165,7 @@ impl<'a> Packer<'_, 'a> {
     fn add_upcoming(&mut self) {
         let snapshot = self.view.snapshot;
         let startup = self.view.config.scale_up.max_node_provision_time;
+        let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
         for at in 0..self.view.existing {
             let node = self.view.world.node(at).node.clone();
             let young = node.created.is_some_and(|created| {
@@ -170,7 +173,7 @@ impl<'a> Packer<'_, 'a> {
                 age.unsigned_abs() < startup
             });
             let Some(pool) =
-                pool_of(&node).and_then(|name| self.pools().iter().position(|pool| pool.name == name))
+                pool_of(&node).and_then(|name| self.offer_of(name, by_node.get(&*node.name).copied()))
             else {
                 continue;
             };
@@ -189,7 +192,7 @@ impl<'a> Packer<'_, 'a> {
         for machine in snapshot.proxmox.machines.iter().flatten() {
             let name = machine.node.as_ref().unwrap_or(&machine.name);
             let registered = snapshot.nodes.iter().any(|node| node.name == *name);
-            let Some(pool) = self.pools().iter().position(|pool| pool.name == machine.pool) else { continue };
+            let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
             if registered || machine.phase >= Phase::Draining {
                 continue;
             }
@@ -309,11 +312,12 @@ impl<'a> Packer<'_, 'a> {
         class.done += count;
     }
 
-    /// Pools below their minimum grow whether pods wait or not.
+    /// Pools below their minimum grow whether pods wait or not. Lost nodes do not count.
     fn reach_minimum(&mut self) {
+        let lost = repair::lost(self.view);
         for index in 0..self.pools().len() {
             let pool = &self.pools()[index];
-            let (name, min) = (pool.name.clone(), pool.min);
+            let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
             while self.rooms.staying(&name) < min {
                 let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
                 self.open(index, place, None);
@@ -335,18 +339,26 @@ impl<'a> Packer<'_, 'a> {
         index
     }
 
-    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node.
+    /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node. Of a pool
+    /// with several sizes the largest that does not take it speaks, if none would.
     pub(super) fn refusals(&self, pod: &Arc<Pod>) -> Vec<(usize, Result<Full, Refusal>)> {
         let prepared = self.view.world.prepare(pod);
-        let pools = self.pools().iter().enumerate();
-        pools
-            .filter_map(|(index, pool)| {
-                match self.view.world.check_fresh(&prepared, &self.prototypes[index]) {
-                    Err(refusal) => Some((index, Err(refusal))),
-                    Ok(()) => self.rooms.next(pool).err().map(|full| (index, Ok(full))),
-                }
-            })
-            .collect()
+        let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
+        for (index, pool) in self.pools().iter().enumerate() {
+            let answer = match self.view.world.check_fresh(&prepared, &self.prototypes[index]) {
+                Err(refusal) => Err(refusal),
+                Ok(()) => match self.rooms.next(pool) {
+                    Err(full) => Ok(full),
+                    Ok(_) => continue,
+                },
+            };
+            match refusals.last_mut().filter(|last| self.pools()[last.0].name == pool.name) {
+                None => refusals.push((index, answer)),
+                Some(last) if last.1.is_err() => *last = (index, answer),
+                Some(_) => {}
+            }
+        }
+        refusals
     }
 }
 

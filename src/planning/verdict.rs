@@ -22,8 +22,7 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
     // Equal pods have equal reasons.
     let mut known: BTreeMap<usize, (PodOutcome, Vec<PoolReason>)> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(packer.pods.len());
-    let names: Vec<Arc<str>> =
-        packer.view.config.pools.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
+    let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
     for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
         let mut verdict = PodVerdict {
             pod: Arc::from(packer.view.ids.get(waiting.id)),
@@ -66,7 +65,7 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
     let mut outcome = PodOutcome::NoPoolFits;
     let mut reasons = Vec::new();
     for (index, answer) in packer.refusals(pod) {
-        let pool = packer.view.config.pools[index].name.clone();
+        let pool = packer.view.offers[index].name.clone();
         match answer {
             Err(refusal) => {
                 reasons.push(PoolReason { pool, reason: refusal.reason(), message: refusal.to_string() });

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::model::machine::{Host, Machine, Phase, Slot, Storage};
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{HostMemory, Inventory, Memory, PoolMemory};
+use crate::model::snapshot::{HostMemory, Inventory, Learnt, Memory, PoolMemory};
 use crate::model::workload::Backoff;
 
 /// `kind: ProxmoxInventory`.
@@ -93,6 +93,16 @@ struct PoolDocument {
     last_removal_failure: Option<Timestamp>,
     backoff: Option<Backoff>,
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
+    #[serde(default)]
+    learnt_sizes: Vec<LearntDocument>,
+    reach: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LearntDocument {
+    cores: u32,
+    memory: Amount,
+    allocatable: BTreeMap<String, Amount>,
 }
 
 /// A quantity, written as text or as a number.
@@ -194,27 +204,34 @@ impl StateDocument {
 
 impl PoolDocument {
     fn into_model(self) -> Result<PoolMemory, QuantityError> {
-        let learnt = self.learnt_allocatable.map(|list| {
-            let mut sum = Resources::default();
-            for (name, amount) in list {
-                match name.as_str() {
-                    "cpu" => sum.cpu_milli = quantity::milli(&amount.0)?,
-                    "memory" => sum.memory = amount.units()?,
-                    "ephemeral-storage" => sum.ephemeral_storage = amount.units()?,
-                    "pods" => sum.pods = amount.units()?,
-                    _ => {
-                        sum.other.insert(name, amount.units()?);
-                    }
-                }
-            }
-            Ok(sum)
+        let sizes = self.learnt_sizes.into_iter().map(|one| {
+            let memory = one.memory.units()?;
+            Ok(Learnt { cores: one.cores, memory, allocatable: resources(one.allocatable)? })
         });
         Ok(PoolMemory {
             last_add: self.last_add,
             last_removal: self.last_removal,
             last_removal_failure: self.last_removal_failure,
             backoff: self.backoff,
-            learnt_allocatable: learnt.transpose()?,
+            learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
+            learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
+            reach: self.reach,
         })
     }
+}
+
+fn resources(list: BTreeMap<String, Amount>) -> Result<Resources, QuantityError> {
+    let mut sum = Resources::default();
+    for (name, amount) in list {
+        match name.as_str() {
+            "cpu" => sum.cpu_milli = quantity::milli(&amount.0)?,
+            "memory" => sum.memory = amount.units()?,
+            "ephemeral-storage" => sum.ephemeral_storage = amount.units()?,
+            "pods" => sum.pods = amount.units()?,
+            _ => {
+                sum.other.insert(name, amount.units()?);
+            }
+        }
+    }
+    Ok(sum)
 }

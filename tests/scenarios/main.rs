@@ -17,6 +17,7 @@ mod openmetrics;
 mod out_of_sight;
 mod outages;
 mod places;
+mod record;
 mod restarts;
 mod scale_down;
 mod scale_up;

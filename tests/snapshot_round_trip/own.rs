@@ -4,7 +4,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use pve_autoscaler::model::machine::{Host, Machine, Phase, Slot, Storage};
-use pve_autoscaler::model::snapshot::{HostMemory, Memory, PoolMemory};
+use pve_autoscaler::model::snapshot::{HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
 use crate::parts::{bytes, name, resources, text, time};
@@ -76,13 +76,19 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let pool = (times, option::of(backoff()), option::of(resources(0..200_i64, 0))).prop_map(
-        |((last_add, last_removal, last_removal_failure), backoff, learnt_allocatable)| PoolMemory {
+    let reach = option::of(vec(name(), 0..3));
+    let learnt = (any::<u32>(), bytes(), resources(0..200_i64, 0))
+        .prop_map(|(cores, memory, allocatable)| Learnt { cores, memory, allocatable });
+    let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
+    let pool = (times, option::of(backoff()), learnt, reach).prop_map(
+        |((last_add, last_removal, last_removal_failure), backoff, learnt, reach)| PoolMemory {
             last_add,
             last_removal,
             last_removal_failure,
             backoff,
-            learnt_allocatable,
+            learnt_allocatable: learnt.0,
+            learnt_sizes: learnt.1,
+            reach,
         },
     );
     let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });

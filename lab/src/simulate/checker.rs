@@ -104,6 +104,13 @@ impl Checker {
         self.inner().foreign.keys().copied().collect()
     }
 
+    /// Whether somebody else may take this VMID: as many are left as the pool may have machines.
+    pub fn may_be_taken(&self, vmid: u32) -> bool {
+        let Some(pool) = self.world.pool_of(vmid) else { return false };
+        let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
+        there + pool.max < pool.vmids.clone().count()
+    }
+
     /// An administrator made this VM.
     pub fn made_by_hand(&self, vmid: u32) {
         if let Some(vm) = self.world.pve.vm(vmid) {

@@ -19,8 +19,6 @@ const RARE: (u32, u32) = (120, 8);
 
 /// Of so many clones, one finds its VMID taken at the last moment.
 const FASTER: u8 = 40;
-/// Foreign VMs that there may be among a pool's VMIDs by that, at most, besides one.
-const FOREIGNERS: usize = 3;
 
 /// Stands between the daemon and the clusters: the checker sees each call first, then a fault may meet it.
 pub struct Storm {
@@ -127,9 +125,7 @@ impl Storm {
     /// Another client takes the VMID while the clone is on its way.
     fn somebody_is_faster(&self, call: &Call<'_>, random: &mut Rng) {
         let Some(vmid) = newid(call.body).filter(|_| call.path.ends_with("/clone")) else { return };
-        let Some(pool) = self.world.pool_of(vmid) else { return };
-        let there = self.checker.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
-        if self.inner().over || there > FOREIGNERS || random.u8(..FASTER) > 0 {
+        if self.inner().over || !self.checker.may_be_taken(vmid) || random.u8(..FASTER) > 0 {
             return;
         }
         let host = call.path.split('/').nth(2).unwrap_or("pve1");

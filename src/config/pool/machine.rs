@@ -85,13 +85,18 @@ pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<Template
 
 /// Memory of a machine in bytes; a fixture of a plan may have as little as it likes.
 pub(super) fn memory(pool: &Written, checker: &mut Checker) -> i64 {
+    memory_of(pool, &pool.memory, checker)
+}
+
+/// The same for one of its sizes.
+pub(super) fn memory_of(pool: &Written, written: &Spanned<String>, checker: &mut Checker) -> i64 {
     let name = pool.name.get_ref();
     let before = checker.findings.len();
-    let memory = checker.size(&format!("pool `{name}`: `memory`"), &pool.memory);
+    let memory = checker.size(&format!("pool `{name}`: `memory`"), written);
     if checker.findings.len() > before {
         return memory;
     }
-    let at = pool.memory.span();
+    let at = written.span();
     if memory == 0 {
         checker.wrong(format!("pool `{name}`: `memory` is zero"), at, "must be more than zero", "");
     } else if pool.template.is_some() && memory < LEAST_MEMORY {

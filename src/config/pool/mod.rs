@@ -5,6 +5,8 @@ mod kubelet;
 mod labels;
 mod machine;
 mod ranges;
+mod room;
+mod sizes;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use room::Room;
+pub use sizes::Size;
 pub use slots::Addressing;
 
 use super::listed::{Listed, Scalar};
@@ -38,10 +42,18 @@ pub struct Pool {
     pub min: u32,
     /// It never has more machines.
     pub max: u32,
+    /// Its machines never have more vCPUs in all.
+    pub max_cores: Option<u32>,
+    /// Its machines never have more memory in all, in bytes.
+    pub max_memory: Option<i64>,
+    /// Room that stays free on its nodes after a removal.
+    pub headroom: Room,
     /// vCPUs of a machine.
     pub cores: u32,
     /// Memory of a machine in bytes.
     pub memory: i64,
+    /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
+    pub sizes: Vec<Size>,
     /// The template that its machines are clones of; `None` only for plans.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
@@ -97,8 +109,12 @@ pub(super) struct Written {
     name: Spanned<String>,
     min: Option<Spanned<u32>>,
     max: Spanned<u32>,
+    max_cores: Option<Spanned<u32>>,
+    max_memory: Option<Spanned<String>>,
+    headroom: Option<room::Written>,
     cores: Spanned<u32>,
     memory: Spanned<String>,
+    sizes: Option<Spanned<Vec<Spanned<sizes::Written>>>>,
     template: Option<Spanned<Scalar>>,
     #[serde(default)]
     clone: CloneKind,
@@ -144,8 +160,12 @@ pub(super) const KEYS: &[&str] = &[
     "name",
     "min",
     "max",
+    "max_cores",
+    "max_memory",
+    "headroom",
     "cores",
     "memory",
+    "sizes",
     "template",
     "clone",
     "storage",
@@ -236,8 +256,12 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         name: name.clone(),
         min: pool.min.as_ref().map_or(0, |min| *min.get_ref()),
         max: *pool.max.get_ref(),
+        max_cores: pool.max_cores.as_ref().map(|most| *most.get_ref()),
+        max_memory: pool.most_memory(memory, checker),
+        headroom: pool.headroom.as_ref().map(|room| room.check(name, checker)).unwrap_or_default(),
         cores: *pool.cores.get_ref(),
         memory,
+        sizes: sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker),
         template,
         clone: pool.clone,
         storage: machine::storage(pool, checker),
@@ -277,6 +301,32 @@ impl Written {
         }
     }
 
+    /// How many machines it has at least, or one.
+    fn least(&self) -> u32 {
+        self.min.as_ref().map_or(1, |min| (*min.get_ref()).max(1))
+    }
+
+    fn of_machines(&self) -> String {
+        match self.least() {
+            1 => "must be enough for one machine".to_owned(),
+            least => format!("must be enough for {least} machines"),
+        }
+    }
+
+    /// `max_memory`, enough for the machines that it has at least.
+    fn most_memory(&self, memory: i64, checker: &mut Checker) -> Option<i64> {
+        let written = self.max_memory.as_ref()?;
+        let name = self.name.get_ref();
+        let before = checker.findings.len();
+        let most = checker.size(&format!("pool `{name}`: `max_memory`"), written);
+        if checker.findings.len() == before && most < memory.saturating_mul(i64::from(self.least())) {
+            let title = format!("pool `{name}`: `max_memory` is less than its least number of machines has");
+            let help = "raise `max_memory`, or lower `min` or `memory`";
+            checker.wrong(title, written.span(), &self.of_machines(), help);
+        }
+        Some(most)
+    }
+
     /// Its name and its numbers.
     fn shape(&self, checker: &mut Checker) {
         let name = self.name.get_ref();
@@ -295,6 +345,13 @@ impl Written {
                 self.max.span(),
                 "raise `max`, or lower `min`",
             );
+        }
+        if let Some(most) = self.max_cores.as_ref().filter(|most| {
+            u64::from(*most.get_ref()) < u64::from(*self.cores.get_ref()) * u64::from(self.least())
+        }) {
+            let help = "raise `max_cores`, or lower `min` or `cores`";
+            let title = format!("pool `{name}`: `max_cores` is less than its least number of machines has");
+            checker.wrong(title, most.span(), &self.of_machines(), help);
         }
         if *self.cores.get_ref() == 0 {
             let title = format!("pool `{name}`: `cores` is zero");

@@ -214,6 +214,51 @@ fn what_a_machine_is_made_of_is_checked() {
 }
 
 #[test]
+fn limits_of_a_pool_are_enough_for_the_machines_that_it_has_at_least() {
+    let limited = pool("max_cores = 2\nmax_memory = \"2GiB\"");
+    assert_eq!((limited.max_cores, limited.max_memory), (Some(2), Some(2 << 30)));
+    refuses(&[
+        ("max_cores = 1", &["`max_cores` is less than its least", "must be enough for one machine"]),
+        ("min = 2\nmax_cores = 3", &["c.toml:7:13", "must be enough for 2 machines", "lower `min`"]),
+        ("max_memory = \"1GiB\"", &["`max_memory` is less than its least", "enough for one machine"]),
+        ("min = 2\nmax_memory = \"3GiB\"", &["must be enough for 2 machines"]),
+        ("max_memory = \"much\"", &["pool `a`: `max_memory` is not a size"]),
+    ]);
+}
+
+#[test]
+fn headroom_is_checked() {
+    let kept = |lines: &str| pool(lines).headroom;
+    assert_eq!(kept(""), Room::default());
+    assert_eq!(kept("headroom = { cpu = \"500m\" }"), Room { cpu_milli: 500, memory: 0 });
+    assert_eq!(kept("headroom = { cpu = 2, memory = \"1GiB\" }"), Room { cpu_milli: 2000, memory: 1 << 30 });
+    refuses(&[
+        ("headroom = { cpu = \"two\" }", &["`headroom.cpu` is not an amount of CPU", "c.toml:6:20"]),
+        ("headroom = { cpu = -1 }", &["`headroom.cpu` is not an amount of CPU"]),
+        ("headroom = { memory = \"much\" }", &["`headroom.memory` is not a size"]),
+        ("headroom = { pods = 5 }", &["unknown field `pods`"]),
+    ]);
+}
+
+#[test]
+fn sizes_are_checked() {
+    let small = Size { cores: 1, memory: 1 << 30 };
+    let own = Size { cores: 2, memory: 2 << 30 };
+    assert_eq!(pool("").sizes, [own]);
+    assert_eq!(pool("sizes = [{ cores = 1, memory = \"1GiB\" }]").sizes, [small, own]);
+    refuses(&[
+        ("sizes = [{ cores = 0, memory = \"1GiB\" }]", &["`cores` is zero", "c.toml:6:20"]),
+        ("sizes = [{ cores = 1, memory = \"big\" }]", &["`memory` is not a size", "c.toml:6:32"]),
+        ("sizes = [{ cores = 2, memory = \"2GiB\" }]", &["the same size twice"]),
+        ("sizes = [{ cores = 1 }]", &["missing field `memory`"]),
+        (
+            "sizes = [{ cores = 1, memory = \"1GiB\" }]\nallocatable = { cpu = 1, memory = \"1Gi\", pods = 9 }",
+            &["`allocatable` and `sizes` are both given"],
+        ),
+    ]);
+}
+
+#[test]
 fn a_private_key_is_never_shown() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nS3CR3T\n-----END OPENSSH PRIVATE KEY-----";
     let text = format!("{BARE}ssh_keys = [\"\"\"{key}\"\"\"]\n");

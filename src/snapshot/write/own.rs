@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fields::{Fields, amounts};
 use crate::model::machine::{Host, Machine, Slot, Storage};
 use crate::model::quantity;
-use crate::model::snapshot::{Inventory, Memory, PoolMemory};
+use crate::model::snapshot::{Inventory, Learnt, Memory, PoolMemory};
 use crate::model::workload::Backoff;
 
 const VERSION: &str = "pve-autoscaler/v1";
@@ -91,6 +91,16 @@ fn pool(pool: &PoolMemory) -> Fields {
         .time("lastRemovalFailure", pool.last_removal_failure)
         .some("backoff", pool.backoff.as_ref().map(backoff))
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
+        .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
+        .some("reach", pool.reach.clone())
+}
+
+fn learnt(learnt: &Learnt) -> Value {
+    Fields::default()
+        .with("cores", learnt.cores)
+        .with("memory", quantity::binary(learnt.memory))
+        .with("allocatable", amounts(&learnt.allocatable))
+        .into()
 }
 
 fn backoff(backoff: &Backoff) -> Fields {

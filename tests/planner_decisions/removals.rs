@@ -1,91 +1,11 @@
-//! Single decisions of the planner, each on a small cluster that is written out.
+//! Which nodes go, and which machines are counted.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
-
-use std::fmt::Write;
-
-use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
-use pve_autoscaler::planning::{homeless, plan};
-use pve_autoscaler::snapshot;
+use pve_autoscaler::planning::homeless;
 
-/// A cluster as a YAML stream.
-struct Cluster(String);
-
-impl Cluster {
-    fn new() -> Self {
-        let owner = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: rs, namespace: d}\nspec: {replicas: 9}\n";
-        Self(owner.to_owned())
-    }
-
-    fn with(mut self, document: &str) -> Self {
-        let _ = write!(self.0, "---\n{document}\n");
-        self
-    }
-
-    /// A node of 4 CPUs that has been unneeded for an hour.
-    fn node(self, name: &str, pool: &str, taint: &str, ready: &str) -> Self {
-        self.sized(name, pool, "4", taint, ready)
-    }
-
-    fn sized(self, name: &str, pool: &str, cpu: &str, taint: &str, ready: &str) -> Self {
-        self.with(&format!(
-            "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: {pool}, kubernetes.io/hostname: {name}}}\n  \
-             annotations: {{pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
-             spec: {{taints: [{taint}]}}\n\
-             status:\n  allocatable: {{cpu: {cpu}, memory: 16Gi, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
-        ))
-    }
-
-    fn idle(self, name: &str, pool: &str) -> Self {
-        self.node(name, pool, "", "True")
-    }
-
-    /// A pod of a ReplicaSet; it waits where `node` is empty.
-    fn pod(self, name: &str, cpu: &str, node: &str) -> Self {
-        let node = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
-        self.with(&format!(
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
-             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
-             spec: {{{node}containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}"
-        ))
-    }
-
-    fn plan(&self, config: &Config) -> Plan {
-        let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
-        snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
-        plan(&snapshot, config)
-    }
-}
-
-/// Pools `w` and `other`, with `w`'s limits and anything else on top.
-fn pools(min: u32, max: u32, more: &str) -> Config {
-    with_others(min, max, 9, more)
-}
-
-fn with_others(min: u32, max: u32, others: u32, more: &str) -> Config {
-    let pool = |name: &str, min: u32, max: u32| {
-        format!(
-            "[[pool]]\nname = \"{name}\"\nmin = {min}\nmax = {max}\ncores = 4\nmemory = \"8GiB\"\n\
-             allocatable = {{ cpu = \"4\", memory = \"8Gi\", pods = 10 }}\n"
-        )
-    };
-    let text = format!("{more}\n{}{}", pool("w", min, max), pool("other", 0, others));
-    config::parse("test", &text, Needs::Plan).unwrap()
-}
-
-fn removed(plan: &Plan) -> Vec<&str> {
-    plan.scale_down.iter().map(|removal| removal.node.as_str()).collect()
-}
-
-fn node_verdict(plan: &Plan, node: &str) -> NodeOutcome {
-    plan.nodes.iter().find(|verdict| verdict.node == node).unwrap().verdict
-}
-
-fn pod_verdict(plan: &Plan, pod: &str) -> PodOutcome {
-    plan.pods.iter().find(|verdict| &*verdict.pod == pod).unwrap().verdict
-}
+use crate::cluster::{
+    Cluster, LEAVING, inventory, machine, node_verdict, pod_verdict, pools, removed, with_others,
+};
 
 #[test]
 fn an_idle_node_of_a_pool_that_cools_down_takes_the_pods_of_others() {
@@ -137,20 +57,6 @@ fn no_pod_moves_to_a_node_that_is_not_ready() {
     assert_eq!(removed(&plan), Vec::<&str>::new());
     assert_eq!(node_verdict(&plan, "g0"), NodeOutcome::NoPlaceToMovePods);
     assert_eq!(node_verdict(&plan, "w0"), NodeOutcome::Unready);
-}
-
-const LEAVING: &str = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
-
-fn inventory(machines: &str) -> String {
-    format!(
-        "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\n\
-         hosts: [{{name: pve1, online: true, cores: 64, memory: 32Gi, memoryUsed: 4Gi}}]\nmachines: [{machines}]"
-    )
-}
-
-fn machine(name: &str, phase: &str, node: bool) -> String {
-    let node = if node { format!(", node: {name}") } else { String::new() };
-    format!("{{name: {name}, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: {phase}{node}}},")
 }
 
 #[test]
@@ -241,9 +147,7 @@ fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
         if !stays.is_empty() {
             cluster = cluster.pod("stays", stays, "w0");
         }
-        let (mut snapshot, _) = snapshot::read(&cluster.0).unwrap();
-        snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
-        let found = homeless(&snapshot, &pools(0, 9, ""), "g0");
+        let found = homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0");
         assert_eq!(found.as_deref(), expected, "{waits:?} waits, {stays:?} stays");
     }
 }
@@ -255,8 +159,10 @@ fn a_node_that_is_not_ready_or_on_its_way_out_is_no_place() {
         [("", "True", None), ("", "False", Some("d/p")), (taint, "True", Some("d/p"))]
     {
         let cluster = Cluster::new().idle("g0", "other").node("w0", "w", taint, ready).pod("p", "2", "g0");
-        let (mut snapshot, _) = snapshot::read(&cluster.0).unwrap();
-        snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
-        assert_eq!(homeless(&snapshot, &pools(0, 9, ""), "g0").as_deref(), expected, "{taint} {ready}");
+        assert_eq!(
+            homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0").as_deref(),
+            expected,
+            "{taint} {ready}"
+        );
     }
 }

@@ -1,0 +1,130 @@
+//! What holds for a node by itself: who manages it, how full it is, what drains it, and since when nobody needs it.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::budgets::Budgets;
+use super::drain::{Drain, Rules};
+use super::utilization::{self, rounded};
+use super::{View, being_deleted, pool_of, ready};
+use crate::config::Pool;
+use crate::model::node::Node;
+use crate::model::plan::{NodeOutcome, NodeVerdict};
+use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::scheduling::NodeIndex;
+
+/// A node that could be drained.
+pub(super) struct Drainable<'a> {
+    pub pool: &'a Pool,
+    pub drain: Drain,
+    pub utilization: f64,
+    pub removable_at: Timestamp,
+    pub ready: bool,
+}
+
+/// Everything about a node that does not depend on the others.
+pub(super) fn judge<'a>(
+    view: &View<'a>,
+    at: NodeIndex,
+    rules: &Rules,
+    budgets: &Budgets,
+) -> (NodeVerdict, Option<Drainable<'a>>) {
+    let node = &view.snapshot.nodes[at];
+    let settings = &view.config.scale_down;
+    let mut verdict = NodeVerdict {
+        node: node.name.clone(),
+        pool: pool_of(node).map(ToOwned::to_owned),
+        utilization: None,
+        verdict: NodeOutcome::NotManaged,
+        reason: None,
+        pod: None,
+        message: None,
+        since: None,
+        removable_at: None,
+    };
+    let Some(name) = pool_of(node) else { return (verdict, None) };
+    let Some(pool) = view.config.pools.iter().find(|pool| pool.name == name) else {
+        verdict.message = Some(format!("the configuration has no pool `{name}`"));
+        return (verdict, None);
+    };
+    let now = view.snapshot.time;
+    let used = utilization::of(node, &view.bound[at], settings.ignore_daemonsets_utilization, now);
+    verdict.utilization = used.map(rounded);
+    if being_deleted(node) {
+        verdict.verdict = NodeOutcome::BeingDeleted;
+        return (verdict, None);
+    }
+    if let Some(key) = disabled(node) {
+        verdict.verdict = NodeOutcome::Disabled;
+        verdict.message = Some(format!("annotation {key}"));
+        return (verdict, None);
+    }
+    if !settings.enabled {
+        verdict.verdict = NodeOutcome::Disabled;
+        verdict.message = Some("removals are switched off (`scale_down.enabled`)".to_owned());
+        return (verdict, None);
+    }
+    let Some(used) = used else {
+        verdict.verdict = NodeOutcome::Blocked;
+        verdict.reason = Some("UnexpectedError");
+        verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
+        return (verdict, None);
+    };
+    if used > settings.utilization_threshold {
+        verdict.verdict = NodeOutcome::Utilized;
+        return (verdict, None);
+    }
+    let drain = match rules.drain(&view.bound[at], budgets) {
+        Ok(drain) => drain,
+        Err(blocker) => {
+            verdict.verdict = NodeOutcome::Blocked;
+            verdict.reason = Some(blocker.reason);
+            verdict.pod = Some(blocker.pod);
+            return (verdict, None);
+        }
+    };
+    // A node that overspends a budget by itself stays: others may count on its room.
+    if let Err(pod) = budgets.clone().take(&drain.moves) {
+        verdict.verdict = NodeOutcome::Blocked;
+        verdict.reason = Some("NotEnoughPdb");
+        verdict.pod = Some(pod);
+        return (verdict, None);
+    }
+    let ready = ready(node);
+    let since = unneeded_since(view, node);
+    let wait = if ready { settings.unneeded_time } else { settings.unready_time };
+    let removable_at = after(since, wait);
+    verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
+    verdict.since = Some(since);
+    verdict.removable_at = Some(removable_at);
+    (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
+}
+
+fn disabled(node: &Node) -> Option<&'static str> {
+    const KEYS: [&str; 4] = [
+        "pve-autoscaler/scale-down-disabled",
+        "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+        "pve-autoscaler/do-not-disrupt",
+        "karpenter.sh/do-not-disrupt",
+    ];
+    KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
+}
+
+/// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan
+/// intervals the beginning moves forward by the gap.
+fn unneeded_since(view: &View, node: &Node) -> Timestamp {
+    let now = view.snapshot.time;
+    let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(since) = written.filter(|since| *since <= now) else { return now };
+    let Some(last) = view.snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
+    let gap = now.duration_since(last);
+    let usual = SignedDuration::try_from(view.config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
+    if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
+}
+
+/// `wait` after `time`; what lies beyond all time never comes.
+pub(super) fn after(time: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,35 @@
+//! Nodes that are lost: not ready for so long that they would go, if their pool were not at its minimum.
+//!
+//! A pool does not go below its minimum, so the machine that takes a lost node's place comes first.
+
+use std::collections::BTreeMap;
+
+use super::budgets::Budgets;
+use super::drain::Rules;
+use super::judging::judge;
+use super::{View, being_deleted, health, pool_of, ready};
+use crate::scheduling::NodeIndex;
+
+/// How many lost nodes each pool has; where too many are not ready, nobody knows what is wrong, and none counts.
+pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
+    let with_minimum = |at: &NodeIndex| {
+        let node = &view.snapshot.nodes[*at];
+        let of = |name: &str| view.config.pools.iter().any(|pool| pool.name == name && pool.min > 0);
+        !ready(node) && !being_deleted(node) && pool_of(node).is_some_and(of)
+    };
+    let silent: Vec<NodeIndex> = (0..view.existing).filter(with_minimum).collect();
+    let mut lost = BTreeMap::new();
+    if silent.is_empty() {
+        return lost;
+    }
+    let unhealthy = health::unhealthy(view);
+    let (rules, budgets) = (Rules::new(view.snapshot, &view.config.scale_down), Budgets::new(view.snapshot));
+    for at in silent {
+        let (_, Some(node)) = judge(view, at, &rules, &budgets) else { continue };
+        let due = node.removable_at <= view.snapshot.time && node.drain.awaited.is_none();
+        if due && !unhealthy.contains(&node.pool.name) {
+            *lost.entry(node.pool.name.as_str()).or_default() += 1;
+        }
+    }
+    lost
+}

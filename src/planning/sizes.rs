@@ -1,0 +1,101 @@
+//! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the smallest that
+//! holds its pods.
+
+use super::classes::largest_share;
+use super::scale_up::Packer;
+use super::verdict::Spot;
+use crate::config::{Config, Pool};
+use crate::model::Resources;
+use crate::model::machine::Machine;
+
+/// The pools, one for each size of each, smallest first.
+pub(super) fn offers(config: &Config) -> Vec<Pool> {
+    let of_pool = |pool: &Pool| -> Vec<Pool> {
+        let sized =
+            |size: &crate::config::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
+        pool.sizes.iter().map(sized).collect()
+    };
+    config.pools.iter().flat_map(of_pool).collect()
+}
+
+/// What a machine of each offer takes from its host: cores and memory in millionths of the largest, summed. What its node
+/// offers would flatter small machines: each keeps something for itself.
+pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
+    let machine = |pool: &Pool| Resources {
+        cpu_milli: i64::from(pool.cores) * 1000,
+        memory: pool.memory,
+        ..Resources::default()
+    };
+    let machines: Vec<Resources> = offers.iter().map(machine).collect();
+    machines.iter().map(largest_share(machines.iter())).collect()
+}
+
+impl Packer<'_, '_> {
+    /// The offer that a machine was made of; of a size that is offered no more, the pool's smallest.
+    pub(super) fn offer_of(&self, pool: &str, machine: Option<&Machine>) -> Option<usize> {
+        let offers = || self.pools().iter().enumerate().filter(|(_, one)| one.name == pool);
+        let same = machine.and_then(|machine| {
+            offers().find(|(_, one)| (one.cores, one.memory) == (machine.cores, machine.memory))
+        });
+        same.or_else(|| offers().next()).map(|(index, _)| index)
+    }
+
+    /// How many sizes the pool with the most has.
+    pub(super) fn most_sizes(&self) -> usize {
+        self.view.config.pools.iter().map(|pool| pool.sizes.len()).max().unwrap_or(1)
+    }
+
+    /// Whether an offer is the size of its pool with this number, or its largest where it has fewer.
+    pub(super) fn is_size(&self, offer: usize, number: usize) -> bool {
+        let pool = &self.pools()[offer];
+        let own = pool.sizes.iter().position(|size| (size.cores, size.memory) == (pool.cores, pool.memory));
+        own == Some(number.min(pool.sizes.len().saturating_sub(1)))
+    }
+
+    /// The cheapest size of the same pool that holds so much.
+    pub(super) fn smallest(&self, offer: usize, wanted: &Resources) -> usize {
+        if self.pools()[offer].sizes.len() < 2 {
+            return offer;
+        }
+        let name = &self.pools()[offer].name;
+        let holds = |other: &usize| {
+            self.pools()[*other].name == *name
+                && self.sizes[*other] <= self.sizes[offer]
+                && self.pools()[*other].cores <= self.pools()[offer].cores
+                && self.pools()[*other].memory <= self.pools()[offer].memory
+                && holds(self.prototypes[*other].free(), wanted)
+        };
+        let fitting = (0..self.prototypes.len()).filter(holds);
+        fitting.min_by_key(|&other| (self.sizes[other], other)).unwrap_or(offer)
+    }
+
+    /// Gives each planned machine the smallest size that holds what was placed on it.
+    pub(super) fn fit_sizes(&mut self) {
+        if self.most_sizes() < 2 {
+            return;
+        }
+        let mut wanted = vec![Resources::default(); self.planned.len()];
+        for (waiting, spot) in self.pods.iter().zip(&self.spots) {
+            if let Spot::Node(node) = spot
+                && let Some(machine) = self.machine_at(*node)
+            {
+                wanted[machine].add(&waiting.pod.requests);
+            }
+        }
+        for (machine, wanted) in wanted.iter().enumerate() {
+            self.planned[machine].pool = self.smallest(self.planned[machine].pool, wanted);
+        }
+    }
+}
+
+/// Whether what is free holds what is wanted (kube-scheduler's `fitsRequest`).
+fn holds(free: Resources, wanted: &Resources) -> bool {
+    free.pods >= wanted.pods
+        && (wanted.cpu_milli <= 0 || free.cpu_milli >= wanted.cpu_milli)
+        && (wanted.memory <= 0 || free.memory >= wanted.memory)
+        && (wanted.ephemeral_storage <= 0 || free.ephemeral_storage >= wanted.ephemeral_storage)
+        && wanted
+            .other
+            .iter()
+            .all(|(name, amount)| *amount <= 0 || free.other.get(name).is_some_and(|free| free >= amount))
+}

@@ -1,0 +1,102 @@
+//! Room that a pool keeps free, and pods whose room preemption makes.
+
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+
+use crate::cluster::{Cluster, LEAVING, node_verdict, of_pool, pod_verdict, pools, removed};
+
+/// Three nodes of 4 CPUs: one with 3 CPUs in use, one with 1, one empty.
+fn three() -> Cluster {
+    Cluster::new()
+        .idle("w0", "w")
+        .idle("w1", "w")
+        .idle("w2", "w")
+        .pod("busy", "3", "w0")
+        .pod("little", "1", "w1")
+}
+
+#[test]
+fn a_removal_leaves_the_room_that_the_pool_keeps() {
+    // Free are 8 CPUs; without w2 4, without w1 too (its pod moves) none.
+    let cases = [
+        ("", 2),
+        ("headroom = { cpu = 0 }", 2),
+        ("headroom = { cpu = \"1m\" }", 1),
+        ("headroom = { cpu = 4 }", 1),
+        ("headroom = { cpu = 5 }", 0),
+        ("headroom = { cpu = 99 }", 0),
+        ("headroom = { memory = \"31GiB\" }", 0),
+        ("headroom = { memory = \"30GiB\" }", 1),
+    ];
+    for (own, gone) in cases {
+        let plan = three().plan(&of_pool(own, ""));
+        assert_eq!(plan.scale_down.len(), gone, "{own}: {:?}", removed(&plan));
+    }
+    let plan = three().plan(&of_pool("headroom = { cpu = 5 }", ""));
+    assert_eq!(node_verdict(&plan, "w2"), NodeOutcome::AtMinimum);
+    let said = plan.nodes.iter().find(|node| node.node == "w2").and_then(|node| node.message.clone());
+    assert_eq!(said.as_deref(), Some("pool `w` keeps 5 CPU and 0 free: 4 CPU and 30Gi would be"));
+}
+
+#[test]
+fn pods_that_wait_count_as_room_in_use() {
+    // The pod that waits goes to a node that is there: 6 CPUs are free, 2 without the empty node.
+    let plan = three().pod("waits", "2", "").plan(&of_pool("headroom = { cpu = 3 }", ""));
+    assert_eq!(pod_verdict(&plan, "d/waits"), PodOutcome::ExistingNode);
+    assert_eq!(removed(&plan), Vec::<&str>::new());
+    let plan = three().pod("waits", "2", "").plan(&of_pool("headroom = { cpu = 2 }", ""));
+    assert_eq!(plan.scale_down.len(), 1);
+}
+
+#[test]
+fn another_pools_removal_takes_no_kept_room() {
+    let cluster = Cluster::new().idle("w0", "w").idle("g0", "other").pod("p", "1", "g0").pod("q", "3", "w0");
+    let mut config = pools(0, 9, "");
+    assert_eq!(removed(&cluster.plan(&config)), ["g0"]);
+    config.pools[0].headroom.cpu_milli = 1000;
+    let plan = cluster.plan(&config);
+    assert_eq!(removed(&plan), Vec::<&str>::new());
+    assert_eq!(node_verdict(&plan, "g0"), NodeOutcome::AtMinimum);
+}
+
+#[test]
+fn a_node_that_is_not_ready_has_no_room_to_lose() {
+    let cluster = Cluster::new().idle("w0", "w").node("w1", "w", "", "False").pod("p", "3", "w0");
+    let plan = cluster.plan(&of_pool("headroom = { cpu = 1 }", ""));
+    assert_eq!(removed(&plan), ["w1"]);
+}
+
+/// A pod of high priority for which the scheduler preempts on this node.
+fn nominated(node: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: urgent\n  namespace: d\n  \
+         ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+         spec: {{priority: 1000, containers: [{{name: c, resources: {{requests: {{cpu: 3, memory: 1Gi}}}}}}]}}\n\
+         status: {{phase: Pending, nominatedNodeName: {node}, conditions: [{{type: PodScheduled, status: \"False\", reason: Unschedulable}}]}}"
+    )
+}
+
+#[test]
+fn a_pod_that_preemption_serves_gets_no_machine() {
+    let full = Cluster::new().idle("w0", "w").pod("low", "4", "w0");
+    let plan = full.with(&nominated("w0")).plan(&pools(0, 9, ""));
+    assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
+    assert!(plan.scale_up.is_empty() && plan.scale_down.is_empty());
+}
+
+#[test]
+fn the_room_that_preemption_makes_is_given_to_nobody_else() {
+    let cluster = Cluster::new().idle("w0", "w").with(&nominated("w0")).pod("waits", "2", "");
+    let plan = cluster.plan(&pools(0, 9, ""));
+    assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
+    assert_eq!(pod_verdict(&plan, "d/waits"), PodOutcome::NewNode);
+}
+
+#[test]
+fn a_pod_nominated_to_a_node_that_goes_or_is_gone_gets_a_machine() {
+    for (name, taint) in [("w0", LEAVING), ("w9", "")] {
+        let taint = if taint.is_empty() { "{key: other, effect: NoSchedule}" } else { taint };
+        let plan =
+            Cluster::new().node("w0", "w", taint, "True").with(&nominated(name)).plan(&pools(0, 9, ""));
+        assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::NewNode, "{name}");
+    }
+}

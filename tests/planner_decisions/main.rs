@@ -1,0 +1,10 @@
+//! Single decisions of the planner, each on a small cluster that is written out.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+mod cluster;
+mod headroom;
+mod limits;
+mod removals;
+mod repair;
+mod sizes;

@@ -1,0 +1,81 @@
+//! Nodes that are not ready for too long, in pools at their minimum.
+
+use pve_autoscaler::config::Config;
+use pve_autoscaler::model::Plan;
+use pve_autoscaler::model::plan::NodeOutcome;
+
+use crate::cluster::{Cluster, inventory, machine, node_verdict, pools, removed, with_others};
+
+/// How many machines of pool `w` are made.
+fn made(plan: &Plan) -> usize {
+    plan.scale_up.iter().filter(|one| one.pool == "w").map(|one| one.machines.len()).sum()
+}
+
+/// A node that serves and one that has been silent for an hour.
+fn one_of_two_is_lost() -> Cluster {
+    Cluster::new().idle("w0", "w").node("w1", "w", "", "False").pod("p", "3", "w0")
+}
+
+fn said(plan: &Plan, node: &str) -> String {
+    plan.nodes.iter().find(|one| one.node == node).and_then(|one| one.message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_lost_node_of_a_pool_at_its_minimum_is_replaced_before_it_goes() {
+    let config = pools(2, 9, "");
+    let plan = one_of_two_is_lost().plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()));
+    assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::AtMinimum);
+    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: goes after a node in its place");
+    assert!(plan.nodes[1].since.is_some(), "its time goes on");
+
+    // The machine in its place is on its way.
+    let machines =
+        machine("w0", "Ready", true) + &machine("w1", "Ready", true) + &machine("w2", "Booting", false);
+    let plan = one_of_two_is_lost().with(&inventory(&machines)).plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
+
+    let machines = machines.replace("Booting", "Ready");
+    let plan = one_of_two_is_lost().with(&inventory(&machines)).idle("w2", "w").plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, vec!["w1"]));
+}
+
+#[test]
+fn a_lost_node_is_replaced_only_when_it_would_go() {
+    let cases: [(&str, Config, Cluster, usize); 6] = [
+        ("no minimum", pools(0, 9, ""), one_of_two_is_lost(), 0),
+        ("above the minimum", pools(1, 9, ""), one_of_two_is_lost(), 0),
+        (
+            "its time has not come",
+            pools(2, 9, "[scale_down]\nunready_time = \"2h\"\n"),
+            one_of_two_is_lost(),
+            0,
+        ),
+        ("removals are off", pools(2, 9, "[scale_down]\nenabled = false\n"), one_of_two_is_lost(), 0),
+        (
+            "too many are not ready",
+            pools(2, 9, "[health]\nok_total_unready_count = 0\nmax_total_unready_percentage = 10\n"),
+            one_of_two_is_lost(),
+            0,
+        ),
+        ("pods hold it", pools(2, 9, ""), one_of_two_is_lost().pod("q", "3", "w1"), 0),
+    ];
+    for (why, config, cluster, machines) in cases {
+        assert_eq!(made(&cluster.plan(&config)), machines, "{why}");
+    }
+}
+
+#[test]
+fn a_pool_that_may_not_grow_keeps_its_lost_node_and_says_so() {
+    let plan = one_of_two_is_lost().plan(&with_others(2, 2, 0, ""));
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
+    assert_eq!(said(&plan, "w1"), "pool at its minimum of 2: `max` leaves no room for a node in its place");
+}
+
+#[test]
+fn a_lost_node_goes_before_an_idle_one() {
+    let cluster = || Cluster::new().idle("w0", "w").idle("w1", "w").node("w2", "w", "", "False");
+    assert_eq!(removed(&cluster().plan(&pools(2, 9, ""))), ["w2"]);
+    assert_eq!(made(&cluster().plan(&pools(2, 9, ""))), 0);
+    assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
+}
