@@ -102,7 +102,7 @@ impl Checker {
             return;
         };
         let paused = self.inner().turns.paused_since;
-        if !paused.is_some_and(|since| call.sent.saturating_duration_since(since) > HEARD) {
+        if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
             return;
         }
         let written = record(&serde_json::from_slice(call.body).unwrap_or_default());

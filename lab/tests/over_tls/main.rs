@@ -5,6 +5,7 @@
 
 mod bench;
 mod commands;
+mod failover;
 mod faults;
 mod kills;
 mod pools;
