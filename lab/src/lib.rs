@@ -8,6 +8,7 @@
 pub mod clusters;
 pub mod configuration;
 pub mod daemon;
+pub mod events;
 pub mod fuzz;
 mod measure;
 mod network;
