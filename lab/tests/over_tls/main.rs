@@ -9,6 +9,7 @@
 )]
 
 mod commands;
+mod failover;
 mod faults;
 mod kills;
 mod lab_kubernetes;
