@@ -5,9 +5,11 @@
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
+mod aftermath;
 mod budgets;
 mod choosing;
 mod classes;
+mod consolidation;
 mod draft;
 mod drain;
 mod filling;
@@ -19,6 +21,7 @@ mod judging;
 mod limits;
 mod names;
 mod packing;
+mod pauses;
 mod pending;
 mod removal;
 mod repair;
@@ -58,7 +61,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let shrinkage = scale_down::decide(&mut view, &growth);
     Plan {
         time: snapshot.time,
-        scale_up: growth.pools,
+        scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
@@ -110,6 +113,8 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
+    /// In the order in which they came.
+    pods: &'a [Arc<Pod>],
     config: &'a Config,
     /// The pools, once for each size of their machines.
     offers: &'a [Pool],
@@ -169,7 +174,18 @@ impl<'a> View<'a> {
                 world.close(at);
             }
         }
-        Self { snapshot, config, offers, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
+        Self {
+            snapshot,
+            pods,
+            config,
+            offers,
+            ids,
+            waiting,
+            groups,
+            world,
+            existing: snapshot.nodes.len(),
+            bound,
+        }
     }
 }
 
