@@ -11,11 +11,11 @@ use super::aftermath::{Demand, world_without};
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
 use super::scale_up::{self, Growth};
-use super::{View, fresh};
+use super::{Depth, View, decide, fresh};
 use crate::config::Room;
-use crate::model::plan::PoolGrowth;
+use crate::model::machine::{Machine, Phase};
+use crate::model::plan::{NodeOutcome, PoolGrowth};
 use crate::model::pod::{Pod, PodPhase};
-use crate::model::snapshot::Snapshot;
 use crate::scheduling::NodeIndex;
 
 /// Nodes and the machines that could stand in for them.
@@ -61,7 +61,7 @@ pub(super) fn best(
             gone.add(shape(at));
         }
         let Some((saved, machines)) = replace(view, &now, nodes, &set, gone, &count) else { continue };
-        if best.as_ref().is_none_or(|best| saved > best.0) {
+        if best.as_ref().is_none_or(|best| saved > best.0) && goes_on(view, &set, &machines) {
             best = Some((saved, Replacement { nodes: set, machines }));
         }
     }
@@ -88,7 +88,7 @@ fn sets(nodes: &BTreeMap<NodeIndex, &Drainable>, shape: impl Fn(NodeIndex) -> Sh
     sets
 }
 
-/// The machines that scaling up would make without these nodes, and how much less they are; `None` where they are not less,
+/// How much less the machines are that scaling up would make without these nodes, and which; `None` where they are not less,
 /// or where a pod, a minimum or a maximum forbids it.
 fn replace(
     view: &View,
@@ -115,13 +115,13 @@ fn replace(
         let (size, min, max) = (count(&pool.name) as usize, pool.min as usize, pool.max as usize);
         (going == 0 || size + coming >= min + going) && (coming == 0 || size + coming <= max)
     });
-    (within_limits && rests(view, now, (&snapshot, &pods), &growth.pools))
-        .then(|| (gone.cost(view.offers) - made.cost(view.offers), growth.pools))
+    within_limits.then(|| (gone.cost(view.offers) - made.cost(view.offers), growth.pools))
 }
 
-/// Whether scaling up asks for nothing once the machines have become nodes.
-fn rests(view: &View, now: &Demand, (snapshot, pods): (&Snapshot, &[Arc<Pod>]), made: &[PoolGrowth]) -> bool {
-    let (mut snapshot, mut pods) = (snapshot.clone(), pods.to_vec());
+/// Whether these nodes do go, and no new one does, once the machines have become nodes.
+fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
+    let (mut snapshot, mut pods) = (view.snapshot.clone(), view.pods.to_vec());
+    let mut new: BTreeSet<String> = BTreeSet::new();
     for pool in made {
         for (number, machine) in pool.machines.iter().enumerate() {
             let offer = view.offers.iter().find(|offer| {
@@ -136,11 +136,31 @@ fn rests(view: &View, now: &Demand, (snapshot, pods): (&Snapshot, &[Arc<Pod>]), 
             };
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
+            if let Some(machines) = &mut snapshot.proxmox.machines {
+                machines.push(Machine {
+                    name: name.clone(),
+                    pool: pool.pool.clone(),
+                    host: machine.host.clone(),
+                    cores: machine.cores,
+                    memory: machine.memory_bytes,
+                    phase: Phase::Ready,
+                    node: Some(name.clone()),
+                    ..Machine::default()
+                });
+            }
+            new.insert(name);
         }
     }
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut after = View::new(&snapshot, &pods, view.config, view.offers);
-    !Demand::of(&scale_up::decide(&mut after)).exceeds(now)
+    let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought);
+    let going: BTreeSet<&str> = set.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
+    then.scale_up.is_empty()
+        && then.nodes.iter().all(|one| {
+            let goes = matches!(one.verdict, NodeOutcome::Remove | NodeOutcome::Unneeded);
+            !going.contains(one.node.as_str()) || goes
+        })
+        && then.scale_down.iter().all(|one| !new.contains(&one.node))
+        && then.scale_down.iter().any(|one| going.contains(one.node.as_str()))
 }
 
 /// Whether a node may be replaced at all.

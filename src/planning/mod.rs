@@ -53,12 +53,28 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    let pods = &snapshot.pods;
-    let snapshot = &sorted(snapshot);
-    let offers = &sizes::offers(config);
+    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+}
+
+/// Whether a decision is for real, or thought through to make another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Real,
+    /// It looks for no nodes to replace.
+    Thought,
+}
+
+/// The same for a sorted snapshot without its pods.
+fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Pool], depth: Depth) -> Plan {
     let mut view = View::new(snapshot, pods, config, offers);
-    let growth = scale_up::decide(&mut view);
-    let shrinkage = scale_down::decide(&mut view, &growth);
+    let mut growth = scale_up::decide(&mut view);
+    let shrinkage = scale_down::decide(&mut view, &growth, depth);
+    for verdict in &mut growth.verdicts {
+        // The node that a waiting pod would fit goes in this round: it is another that takes it.
+        if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
+            verdict.node = Some(Arc::from(node.as_str()));
+        }
+    }
     Plan {
         time: snapshot.time,
         scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },

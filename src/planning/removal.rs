@@ -88,7 +88,7 @@ pub(super) fn choose(
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
             // A node that is lost serves nobody: it goes before any that does.
-            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, empty_first && !one.empty);
+            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });

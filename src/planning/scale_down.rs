@@ -12,7 +12,7 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready};
+use super::{Depth, View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::scheduling::NodeIndex;
@@ -23,12 +23,14 @@ pub(super) struct Shrinkage {
     pub verdicts: Vec<NodeVerdict>,
     /// Machines in place of nodes that can go once these are ready.
     pub replacements: Vec<PoolGrowth>,
+    /// Waiting pods that would have fitted nodes which go: where they fit instead.
+    pub rehoused: BTreeMap<String, String>,
 }
 
 /// So many nodes above the threshold are weighed by consolidation.
 const FULL: usize = 50;
 
-pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage {
+pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
@@ -62,10 +64,14 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage 
     }
     let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
     let after = aftermath::judge(view, growth, &nodes);
-    let mut removals = Vec::new();
+    let (mut removals, mut rehoused) = (Vec::new(), BTreeMap::new());
     for (at, node, moves) in admitted {
         if after.go.contains(&at) {
             verdicts[at].verdict = NodeOutcome::Remove;
+            let name = |to: NodeIndex| view.world.node(to).node.name.clone();
+            rehoused.extend(
+                moves.iter().filter(|one| one.0.node.is_none()).map(|(pod, to)| (pod.id(), name(*to))),
+            );
             removals.push(removal(view, at, node, moves));
         } else {
             NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
@@ -97,10 +103,11 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage 
     }
     removals.sort_by(|a, b| a.node.cmp(&b.node));
     let mut replacements = Vec::new();
-    if view.config.scale_down.consolidation && after.needed.is_empty() && at_rest(growth, &verdicts) {
+    let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
+    if consolidates && after.needed.is_empty() && at_rest(growth, &verdicts) {
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
-    Shrinkage { removals, verdicts, replacements }
+    Shrinkage { removals, verdicts, replacements, rehoused }
 }
 
 /// No machine is on its way, and no node goes or is about to by itself.
