@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::aftermath::{Demand, world_without};
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
@@ -16,6 +18,7 @@ use crate::config::Room;
 use crate::model::machine::{Machine, Phase};
 use crate::model::plan::{NodeOutcome, PoolGrowth};
 use crate::model::pod::{Pod, PodPhase};
+use crate::model::snapshot::UNNEEDED_SINCE;
 use crate::scheduling::NodeIndex;
 
 /// Nodes and the machines that could stand in for them.
@@ -150,6 +153,11 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             }
             new.insert(name);
         }
+    }
+    // The time of those that are to go will have come.
+    for &at in set {
+        let long_ago = (UNNEEDED_SINCE.to_owned(), Timestamp::UNIX_EPOCH.to_string());
+        Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);
     }
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought);

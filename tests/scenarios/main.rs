@@ -20,4 +20,5 @@ mod record;
 mod restarts;
 mod scale_down;
 mod scale_up;
+mod sizes;
 mod stage;

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::bench::{Bench, POOL, cluster};
+use crate::lab_kubernetes::Bench;
+use crate::shared::bench::{POOL, cluster};
 
 impl Bench {
     /// The standard output of one of the daemon's commands, as JSON.
@@ -19,8 +20,8 @@ impl Bench {
 async fn a_plan_knows_the_machines_that_are_on_their_way() {
     let mut slow = cluster();
     slow.timings.boot_to_agent = std::time::Duration::from_secs(3);
-    let mut bench = Bench::new(slow, POOL).await;
-    bench.deploy("web", 1, "1500m", "1Gi");
+    let mut bench = Bench::new(slow, POOL).await.unwrap();
+    bench.deploy("web", 1, "1500m", "1Gi").await;
     bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
     let config = bench.file("config.toml");
     let plan = bench.ask(&["plan", "--config", &config, "--output", "json"]).await;
