@@ -108,9 +108,8 @@ fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
 pub(super) fn world_without(view: &View, gone: &BTreeSet<NodeIndex>) -> (Snapshot, Vec<Arc<Pod>>) {
     let names: BTreeSet<&str> = gone.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
     let lost = |pod: &Pod| pod.node.as_deref().is_some_and(|node| names.contains(node));
-    let pods = view.pods.iter().filter_map(|pod| match lost(pod) {
-        false => Some(pod.clone()),
-        true => will_be_made_again(pod).then(|| Arc::new(made_again(pod))),
+    let pods = view.pods.iter().filter_map(|pod| {
+        if lost(pod) { will_be_made_again(pod).then(|| Arc::new(made_again(pod))) } else { Some(pod.clone()) }
     });
     let pods = pods.collect();
     let mut snapshot: Snapshot = view.snapshot.clone();
