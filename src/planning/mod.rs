@@ -16,6 +16,7 @@ mod filling;
 mod fresh;
 mod headroom;
 mod health;
+mod homeless;
 mod ids;
 mod intake;
 mod judging;
@@ -37,6 +38,8 @@ mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub use homeless::homeless;
+pub(crate) use judging::disabled;
 pub use shape::learn;
 
 use std::collections::BTreeMap;
@@ -50,7 +53,7 @@ use pending::Waiting;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
@@ -95,8 +98,10 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let priorities = pending::Priorities::new(snapshot, config);
     rules
         .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
@@ -201,14 +206,17 @@ impl<'a> View<'a> {
 }
 
 /// Whether somebody is taking the node away.
-fn being_deleted(node: &Node) -> bool {
+pub(crate) fn being_deleted(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
-    node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+    node.deleted.is_some()
+        // Somebody else takes its place before it goes, where its pool is at its minimum.
+        || node.annotations.contains_key(RETIRE)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
-fn ready(node: &Node) -> bool {
+pub(crate) fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }

@@ -8,6 +8,7 @@
 )]
 
 mod brakes;
+mod drains;
 mod economy;
 mod leaders;
 mod metrics;
@@ -22,3 +23,4 @@ mod scale_down;
 mod scale_up;
 mod sizes;
 mod stage;
+mod wishes;
