@@ -25,6 +25,10 @@ pub struct ScaleDown {
     pub delay_after_delete: Duration,
     /// No removal from a pool for so long after one failed.
     pub delay_after_failure: Duration,
+    /// No removal from a pool for so long after its last addition or removal.
+    pub stabilization_window: Duration,
+    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or smaller ones.
+    pub consolidation: bool,
     /// DaemonSets' pods do not count as utilization.
     pub ignore_daemonsets_utilization: bool,
     /// A pod with local storage holds its node.
@@ -69,6 +73,8 @@ pub(super) struct Written {
     delay_after_add: Option<Spanned<String>>,
     delay_after_delete: Option<Spanned<String>>,
     delay_after_failure: Option<Spanned<String>>,
+    stabilization_window: Option<Spanned<String>>,
+    consolidation: Option<bool>,
     ignore_daemonsets_utilization: Option<bool>,
     skip_nodes_with_local_storage: Option<bool>,
     skip_nodes_with_system_pods: Option<bool>,
@@ -88,6 +94,8 @@ pub(super) const KEYS: &[&str] = &[
     "delay_after_add",
     "delay_after_delete",
     "delay_after_failure",
+    "stabilization_window",
+    "consolidation",
     "ignore_daemonsets_utilization",
     "skip_nodes_with_local_storage",
     "skip_nodes_with_system_pods",
@@ -109,6 +117,8 @@ impl Written {
         let delay_after_add = duration("delay_after_add", &self.delay_after_add, minutes(10));
         let delay_after_delete = duration("delay_after_delete", &self.delay_after_delete, Duration::ZERO);
         let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
+        let stabilization_window =
+            duration("stabilization_window", &self.stabilization_window, Duration::ZERO);
         let off = "to switch removals off, set `enabled = false`";
         let max_parallel_drains =
             checker.count("max_parallel_drains", self.max_parallel_drains.as_ref(), 4, off);
@@ -127,6 +137,8 @@ impl Written {
             delay_after_add,
             delay_after_delete,
             delay_after_failure,
+            stabilization_window,
+            consolidation: self.consolidation.unwrap_or(false),
             ignore_daemonsets_utilization: self.ignore_daemonsets_utilization.unwrap_or(false),
             skip_nodes_with_local_storage: self.skip_nodes_with_local_storage.unwrap_or(true),
             skip_nodes_with_system_pods: self.skip_nodes_with_system_pods.unwrap_or(true),

@@ -75,8 +75,8 @@ impl Switch {
 }
 
 impl Daemon {
-    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes: the
-    /// planner makes another one first.
+    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes, and pods
+    /// must have a place: the planner makes another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(View, String)> {
         if config.mode == Mode::Observe || self.retires_enough(config) {
             return Vec::new();
@@ -91,8 +91,8 @@ impl Daemon {
             if planning::disabled(node).is_some() {
                 continue;
             }
-            if others_ready(snapshot, &view.record.pool) < min as usize {
-                self.waits(snapshot.time, &node.name, min, max);
+            if let Some(why) = kept_by(snapshot, config, &node.name, &view.record.pool, (min, max)) {
+                self.waits(snapshot.time, &node.name, &why);
                 continue;
             }
             let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
@@ -103,19 +103,34 @@ impl Daemon {
         found
     }
 
-    fn waits(&mut self, now: Timestamp, node: &str, min: u32, max: u32) {
+    fn waits(&mut self, now: Timestamp, node: &str, why: &str) {
+        let words = format!("{node} is to be retired and waits: {why}");
+        let board = self.board.clone();
+        self.said.once(&format!("retire {node}"), || {
+            tracing::info!(node, why, "a node that is to be retired waits");
+            board.decided(now, words);
+        });
+    }
+}
+
+/// Why a node that is to be retired cannot go yet.
+fn kept_by(
+    snapshot: &Snapshot,
+    config: &Config,
+    node: &str,
+    pool: &str,
+    (min, max): (u32, u32),
+) -> Option<String> {
+    if others_ready(snapshot, pool) < min as usize {
         let way = if min < max {
             "another one is made first"
         } else {
             "`max` allows no other one: raise it, or lower `min`"
         };
-        let words = format!("{node} is to be retired and waits: its pool is at its minimum of {min}; {way}");
-        let board = self.board.clone();
-        self.said.once(&format!("retire {node}"), || {
-            tracing::info!(node, min, max, "a node that is to be retired waits for another one of its pool");
-            board.decided(now, words);
-        });
+        return Some(format!("its pool is at its minimum of {min}; {way}"));
     }
+    let pod = planning::homeless(snapshot, config, node)?;
+    Some(format!("{pod} has no place on another node yet"))
 }
 
 /// Ready nodes of a pool that nobody takes away.

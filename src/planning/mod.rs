@@ -5,9 +5,11 @@
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
+mod aftermath;
 mod budgets;
 mod choosing;
 mod classes;
+mod consolidation;
 mod draft;
 mod drain;
 mod filling;
@@ -20,6 +22,7 @@ mod judging;
 mod limits;
 mod names;
 mod packing;
+mod pauses;
 mod pending;
 mod removal;
 mod repair;
@@ -53,15 +56,31 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    let pods = &snapshot.pods;
-    let snapshot = &sorted(snapshot);
-    let offers = &sizes::offers(config);
+    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+}
+
+/// Whether a decision is for real, or thought through to make another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Real,
+    /// It looks for no nodes to replace.
+    Thought,
+}
+
+/// The same for a sorted snapshot without its pods.
+fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Pool], depth: Depth) -> Plan {
     let mut view = View::new(snapshot, pods, config, offers);
-    let growth = scale_up::decide(&mut view);
-    let shrinkage = scale_down::decide(&mut view, &growth);
+    let mut growth = scale_up::decide(&mut view);
+    let shrinkage = scale_down::decide(&mut view, &growth, depth);
+    for verdict in &mut growth.verdicts {
+        // The node that a waiting pod would fit goes in this round: it is another that takes it.
+        if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
+            verdict.node = Some(Arc::from(node.as_str()));
+        }
+    }
     Plan {
         time: snapshot.time,
-        scale_up: growth.pools,
+        scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
@@ -115,6 +134,8 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
+    /// In the order in which they came.
+    pods: &'a [Arc<Pod>],
     config: &'a Config,
     /// The pools, once for each size of their machines.
     offers: &'a [Pool],
@@ -174,7 +195,18 @@ impl<'a> View<'a> {
                 world.close(at);
             }
         }
-        Self { snapshot, config, offers, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
+        Self {
+            snapshot,
+            pods,
+            config,
+            offers,
+            ids,
+            waiting,
+            groups,
+            world,
+            existing: snapshot.nodes.len(),
+            bound,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::limits::{self, Shape, Sum};
-use super::{View, being_deleted, pool_of};
+use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
 use crate::model::machine::{Host, Machine, Phase, Slot};
 use crate::model::snapshot::PoolMemory;
@@ -19,6 +19,8 @@ pub(super) enum Full {
     NoHost,
     /// The pool or every host that has room backs off after failures.
     BackingOff(String),
+    /// The pool has just changed: until when it is left alone, in words.
+    Settling(String),
 }
 
 impl Full {
@@ -27,7 +29,7 @@ impl Full {
             Self::AtMax(_) => "PoolAtMax",
             Self::NoSlot => "NoFreeSlot",
             Self::NoHost => "NoHostCapacity",
-            Self::BackingOff(_) => "BackingOff",
+            Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
         }
     }
 
@@ -37,6 +39,7 @@ impl Full {
             Self::NoSlot => "no free VMID and address is left".to_owned(),
             Self::NoHost => "no host has room for another machine".to_owned(),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
+            Self::Settling(until) => format!("left alone {until}"),
         }
     }
 }
@@ -69,6 +72,7 @@ pub(super) struct Rooms<'a> {
     leaving: BTreeMap<String, u32>,
     total: Sum,
     backoffs: BTreeMap<String, String>,
+    settling: BTreeMap<String, String>,
     memory: &'a BTreeMap<String, PoolMemory>,
 }
 
@@ -94,6 +98,12 @@ impl<'a> Rooms<'a> {
                 .pools
                 .iter()
                 .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
+                .collect(),
+            settling: view
+                .config
+                .pools
+                .iter()
+                .filter_map(|pool| Some((pool.name.clone(), pauses::growth(view, &pool.name)?)))
                 .collect(),
         };
         rooms.count_present(view);
@@ -148,6 +158,15 @@ impl<'a> Rooms<'a> {
 
     /// Where the next machine of the pool would go.
     pub(super) fn next(&self, pool: &Pool) -> Result<Place, Full> {
+        let place = self.next_of_minimum(pool)?;
+        match self.settling.get(&pool.name) {
+            Some(until) => Err(Full::Settling(until.clone())),
+            None => Ok(place),
+        }
+    }
+
+    /// The same for a machine that the pool's minimum asks for: it does not wait for the pool to settle.
+    pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));
         }

@@ -28,6 +28,8 @@ pub(super) struct Growth<'a> {
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on a node that exists, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
+    /// Machines on their way: their nodes in the world.
+    pub upcoming: BTreeMap<NodeIndex, String>,
 }
 
 /// Whether a node carries a taint that goes by itself once it is set up.
@@ -108,7 +110,7 @@ impl<'a> Packer<'_, 'a> {
                 _ => None,
             })
             .collect();
-        Growth { pools: self.growth(&verdicts), verdicts, placed }
+        Growth { pools: self.growth(&verdicts), verdicts, placed, upcoming: self.upcoming }
     }
 
     /// The new machine that a node of the world stands for.
@@ -319,7 +321,7 @@ impl<'a> Packer<'_, 'a> {
             let pool = &self.pools()[index];
             let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
             while self.rooms.staying(&name) < min {
-                let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
+                let Ok(place) = self.rooms.next_of_minimum(&self.pools()[index]) else { break };
                 self.open(index, place, None);
             }
         }

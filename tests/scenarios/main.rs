@@ -21,5 +21,6 @@ mod record;
 mod restarts;
 mod scale_down;
 mod scale_up;
+mod sizes;
 mod stage;
 mod wishes;
