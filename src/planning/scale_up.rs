@@ -26,7 +26,7 @@ use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 pub(super) struct Growth<'a> {
     pub pools: Vec<PoolGrowth>,
     pub verdicts: Vec<PodVerdict>,
-    /// Pods that were placed on a node that exists, with their nodes.
+    /// Pods that were placed on a node that exists, be it still starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
@@ -101,13 +101,20 @@ impl<'a> Packer<'_, 'a> {
 
     fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
         let existing = self.view.existing;
+        let named: BTreeMap<&str, NodeIndex> =
+            (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
+        // A node that is still starting is in the world a second time, as it will be.
+        let real = |node: NodeIndex| match self.upcoming.get(&node) {
+            Some(name) => named.get(name.as_str()).copied(),
+            None => (node < existing).then_some(node),
+        };
         let placed = self
             .pods
             .iter()
             .zip(&self.spots)
             .filter_map(|(waiting, spot)| match spot {
-                Spot::Node(node) if *node < existing => Some((waiting.pod, *node)),
-                _ => None,
+                Spot::Node(node) => Some((waiting.pod, real(*node)?)),
+                Spot::None => None,
             })
             .collect();
         Growth { pools: self.growth(&verdicts), verdicts, placed, upcoming: self.upcoming }

@@ -4,7 +4,7 @@ use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
 use pve_autoscaler::planning::homeless;
 
 use crate::cluster::{
-    Cluster, LEAVING, inventory, machine, node_verdict, pod_verdict, pools, removed, with_others,
+    Cluster, LEAVING, inventory, machine, node_verdict, of_pool, pod_verdict, pools, removed, with_others,
 };
 
 #[test]
@@ -123,6 +123,24 @@ fn what_can_be_consolidated_completely_is() {
         }
     }
     assert_eq!(nodes.iter().map(|node| node.1).sum::<i64>(), 6, "6 pods of 1 CPU each: {nodes:?}");
+}
+
+#[test]
+fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
+    let node = "apiVersion: v1\nkind: Node\nmetadata:\n  name: w0\n  creationTimestamp: 2026-01-01T11:50:00Z\n  \
+                labels: {pve-autoscaler/pool: w, kubernetes.io/hostname: w0}\n  \
+                annotations: {pve-autoscaler/unneeded-since: 2026-01-01T11:51:00Z}\n\
+                spec: {taints: [{key: example.com/agent, effect: NoSchedule}]}\n\
+                status:\n  allocatable: {cpu: 4, memory: 8Gi, pods: 10}\n  conditions: [{type: Ready, status: \"True\"}]";
+    let config = of_pool(
+        "startup_taints = [\"example.com/agent:NoSchedule\"]",
+        "[scale_down]\nunneeded_time = \"5m\"\n",
+    );
+    let waiting = Cluster::new().with(node).pod("p", "500m", "").plan(&config);
+    assert_eq!(pod_verdict(&waiting, "d/p"), PodOutcome::UpcomingNode);
+    assert_eq!(removed(&waiting), Vec::<&str>::new(), "{:?}", waiting.nodes);
+    let idle = Cluster::new().with(node).plan(&config);
+    assert_eq!(removed(&idle), ["w0"], "{:?}", idle.nodes);
 }
 
 #[test]
