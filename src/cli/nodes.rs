@@ -13,12 +13,12 @@ use crate::observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 What happens
-  where its pool is at its minimum another machine is made first, if `max` allows one
+  where its pool is at its minimum, or its pods fit on no other node, another machine is made first, if `max` allows one
   the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay ends the drain
-  its machine is shut down and destroyed; pods that fit nowhere else wait for a new one
+  its machine is shut down and destroyed
   a drain that is given up leaves the node in service, and is not tried again: `history NODE` says why
 
-Other than a removal that the daemon decides on, it waits for no timer or cool-down, and asks not whether the pods fit elsewhere.
+Other than a removal that the daemon decides on, it waits for no timer or cool-down.
 The wish is kept on the Node (annotation `pve-autoscaler/retire`): it holds for all instances and over restarts; `pin` takes it
 back.";
 
