@@ -15,10 +15,12 @@ mod fresh;
 mod headroom;
 mod health;
 mod ids;
+mod intake;
 mod judging;
 mod limits;
 mod names;
 mod packing;
+mod parts;
 mod pending;
 mod removal;
 mod repair;
@@ -40,6 +42,7 @@ use std::sync::Arc;
 
 use classes::Groups;
 use ids::{Id, Ids};
+use intake::Intake;
 use pending::Waiting;
 
 use crate::config::{Config, Pool};
@@ -136,21 +139,13 @@ impl<'a> View<'a> {
         let index: BTreeMap<&str, NodeIndex> =
             snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
         let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
-        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
-        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
-        let mut ids = Ids::default();
-        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
-        for (pod, id) in pods.iter().zip(named) {
-            if pending::waits(pod) {
-                let settled = pending::settled(pod, &priorities, config, snapshot.time);
-                let group = groups.number(pod);
-                waiting.push(Waiting { pod, id, group, settled, listed: true });
-            } else if !priorities.expendable(pod) {
-                // Expendable pods hold no room: whoever needs it may have it.
-                world.announce(pod);
-                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                    found[at].push((id, pod));
-                }
+        let settled = |pod: &Pod| pending::settled(pod, &priorities, config, snapshot.time);
+        let Intake { ids, mut waiting, groups, others } = Intake::of(pods, settled);
+        // Expendable pods hold no room: whoever needs it may have it.
+        for (id, pod) in others.into_iter().filter(|(_, pod)| !priorities.expendable(pod)) {
+            world.announce(pod);
+            if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                found[at].push((id, pod));
             }
         }
         waiting.sort_by(|a, b| ids.compare(a.id, b.id));

@@ -3,10 +3,15 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 
-mod bench;
 mod commands;
 mod faults;
 mod kills;
+mod lab_kubernetes;
 mod page;
 mod pools;
-mod removal;
+#[path = "../shared/mod.rs"]
+mod shared;
+
+use lab_kubernetes::Lab;
+
+shared::play_on!(Lab);

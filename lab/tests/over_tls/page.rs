@@ -7,7 +7,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::bench::{Bench, LONG, POOL, cluster};
+use crate::lab_kubernetes::{Bench, Lab};
+use crate::shared::bench::{Kubernetes, POOL, cluster};
 
 /// How the page is looked at: name, width and height, and Chromium's number of the preferred colours.
 const LOOKS: [(&str, &str, &str); 3] =
@@ -30,7 +31,7 @@ async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(
         .arg(address)
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = tokio::time::timeout(LONG, command.output()).await.unwrap();
+    let output = tokio::time::timeout(Lab::LONG, command.output()).await.unwrap();
     let output = output.ok()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Some((text(&output.stdout), text(&output.stderr)))
@@ -43,14 +44,14 @@ fn port() -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_page_is_shown_by_a_browser_in_light_in_dark_and_on_a_phone() {
-    let mut bench = Bench::idle(cluster(), POOL).await;
+    let mut bench = Bench::idle(cluster(), POOL).await.unwrap();
     let (file, port) = (bench.file("config.toml"), port());
     let text = std::fs::read_to_string(&file).unwrap();
     let wanted = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\nstatus_page = true");
     std::fs::write(&file, text.replace("[metrics]\nenabled = false", &wanted)).unwrap();
     bench.start().await;
-    bench.deploy("web", 2, "1500m", "1Gi");
-    bench.deploy("train", 1, "64", "1Gi");
+    bench.deploy("web", 2, "1500m", "1Gi").await;
+    bench.deploy("train", 1, "64", "1Gi").await;
     bench.until("two pods run", |bench| bench.running() == 2).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
 

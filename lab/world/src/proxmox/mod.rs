@@ -26,7 +26,8 @@ use self::{
 use crate::{
     clock::WorldClock,
     fault,
-    guest::control_plane::ControlPlane,
+    guest::control_plane::{ControlPlane, Nobody},
+    qemu::Hardware,
     serve::{Body, NoAnswer},
 };
 
@@ -46,8 +47,10 @@ mod lifecycle;
 mod params;
 mod pools;
 mod power;
-mod qemu;
+mod process;
+mod real_agent;
 mod schema;
+mod seed;
 pub mod spec;
 mod state;
 mod storage;
@@ -106,6 +109,8 @@ struct Inner {
     schema: Schema,
     clock: WorldClock,
     control_plane: Arc<dyn ControlPlane>,
+    /// What VMs run on, where their guests are not simulated.
+    hardware: Option<Hardware>,
     events: broadcast::Sender<Event>,
 }
 
@@ -135,6 +140,22 @@ impl Pve {
         seed: u64,
         control_plane: Arc<dyn ControlPlane>,
     ) -> Self {
+        Self::build(spec, clock, seed, control_plane, None)
+    }
+
+    /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts. Tokio's time must not be
+    /// paused.
+    pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
+        Self::build(spec, clock, seed, Arc::new(Nobody), Some(hardware))
+    }
+
+    fn build(
+        spec: ClusterSpec,
+        clock: WorldClock,
+        seed: u64,
+        control_plane: Arc<dyn ControlPlane>,
+        hardware: Option<Hardware>,
+    ) -> Self {
         let schema = Schema::load(spec.schema.as_deref());
         let workers =
             spec.hosts.iter().map(|host| (host.name.clone(), Arc::new(Semaphore::new(WORKERS)))).collect();
@@ -148,6 +169,7 @@ impl Pve {
             schema,
             clock,
             control_plane,
+            hardware,
             events,
         }));
         for vmid in running {
