@@ -35,11 +35,27 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// At most so many nodes with pods to move are drained at a time, over all pools.
     pub max_parallel_drains: usize,
+    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second group and of those
+    /// after it, in ascending order.
+    pub drain_priorities: Vec<i32>,
     /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file cannot release it;
     /// `None`, no brake, is for simulations.
     pub max_removals_per_hour: Option<u32>,
     /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
     pub max_removal_percentage: f64,
+}
+
+/// The lowest priority of Kubernetes's own `system-cluster-critical` class.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
+fn drain_priorities(written: Option<&Spanned<Vec<i32>>>, checker: &mut Checker) -> Vec<i32> {
+    let Some(written) = written else { return vec![SYSTEM_CRITICAL] };
+    let priorities = written.get_ref();
+    if !priorities.is_sorted_by(|a, b| a < b) {
+        let title = "`drain_priorities` are not in ascending order".to_owned();
+        checker.wrong(title, written.span(), "each must be greater than the one before", "");
+    }
+    priorities.clone()
 }
 
 /// `[scale_down]` as it is written.
@@ -58,6 +74,7 @@ pub(super) struct Written {
     skip_nodes_with_system_pods: Option<bool>,
     skip_nodes_with_custom_controller_pods: Option<bool>,
     max_parallel_drains: Option<Spanned<usize>>,
+    drain_priorities: Option<Spanned<Vec<i32>>>,
     max_removals_per_hour: Option<Spanned<u32>>,
     max_removal_percentage: Option<Spanned<f64>>,
 }
@@ -76,6 +93,7 @@ pub(super) const KEYS: &[&str] = &[
     "skip_nodes_with_system_pods",
     "skip_nodes_with_custom_controller_pods",
     "max_parallel_drains",
+    "drain_priorities",
     "max_removals_per_hour",
     "max_removal_percentage",
 ];
@@ -116,6 +134,7 @@ impl Written {
                 .skip_nodes_with_custom_controller_pods
                 .unwrap_or(true),
             max_parallel_drains,
+            drain_priorities: drain_priorities(self.drain_priorities.as_ref(), checker),
             max_removals_per_hour: Some(max_removals_per_hour),
             max_removal_percentage: checker.between(
                 "max_removal_percentage",

@@ -60,7 +60,9 @@ async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), 
 /// `None` once nothing of what has to go is left; else why the removal is given up.
 async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result<Option<String>, Trouble> {
     let limits = &ctx.config.limits;
-    match drain::run(ctx, machine, &node.name, limits.drain).await? {
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+    let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
+    match drain::run(ctx, machine, &node.name, limit).await? {
         Drained::Empty => {}
         Drained::GivenUp(why) => return Ok(Some(why)),
     }

@@ -14,6 +14,7 @@ mod filling;
 mod fresh;
 mod headroom;
 mod health;
+mod homeless;
 mod ids;
 mod intake;
 mod judging;
@@ -34,6 +35,7 @@ mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;
 
@@ -77,8 +79,10 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let priorities = pending::Priorities::new(snapshot, config);
     rules
         .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 

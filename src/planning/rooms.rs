@@ -208,7 +208,7 @@ impl HostRoom {
     fn takes(&self, pool: &Pool) -> bool {
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         let here = self.by_pool.get(&pool.name).copied().unwrap_or(0);
-        self.memory - pool.memory_reserve >= pool.memory
+        self.memory.saturating_sub(pool.memory_reserve) >= pool.memory
             && vcpus >= f64::from(pool.cores)
             && pool.max_per_host.is_none_or(|most| here < most)
     }
@@ -228,9 +228,9 @@ fn hosts(
         let ours = ours.remove(host.name.as_str()).unwrap_or_default();
         let memory = &snapshot.memory.hosts.get(&host.name);
         let room = HostRoom {
-            memory: host.memory - ours.memory_gone(host),
+            memory: host.memory.saturating_sub(ours.memory_gone(host)),
             threads: host.cores,
-            vcpus: host.cores_assigned.max(ours.running_cores) + ours.coming_cores,
+            vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
             usable: host.online && !host.maintenance,
             backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
             by_pool: ours.by_pool,
@@ -259,14 +259,14 @@ impl Ours {
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
         match machine.phase {
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
-                self.coming += machine.memory;
-                self.coming_cores += machine.cores;
+                self.coming = self.coming.saturating_add(machine.memory);
+                self.coming_cores = self.coming_cores.saturating_add(machine.cores);
             }
             Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
-                self.running += machine.memory;
-                self.running_cores += machine.cores;
+                self.running = self.running.saturating_add(machine.memory);
+                self.running_cores = self.running_cores.saturating_add(machine.cores);
                 if machine.phase < Phase::Ready {
-                    self.booting += machine.memory;
+                    self.booting = self.booting.saturating_add(machine.memory);
                 }
             }
             // Whether these still run, only the host knows.
@@ -278,7 +278,7 @@ impl Ours {
     /// not run yet. A host that does not say what it promised uses little for a machine that boots: all of it counts.
     fn memory_gone(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
-        let used = host.memory_used + unsaid;
-        used.max(host.memory_assigned).max(self.running) + self.coming
+        let used = host.memory_used.saturating_add(unsaid);
+        used.max(host.memory_assigned).max(self.running).saturating_add(self.coming)
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::model::{Plan, Snapshot};
 use pve_autoscaler::planning::plan;
 use pve_autoscaler::snapshot;
 
@@ -50,10 +50,15 @@ impl Cluster {
         ))
     }
 
-    pub fn plan(&self, config: &Config) -> Plan {
+    /// As the planner gets it.
+    pub fn snapshot(&self) -> Snapshot {
         let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
         snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
-        plan(&snapshot, config)
+        snapshot
+    }
+
+    pub fn plan(&self, config: &Config) -> Plan {
+        plan(&self.snapshot(), config)
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod brakes;
+mod drains;
 mod economy;
 mod leaders;
 mod metrics;

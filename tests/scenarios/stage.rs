@@ -145,7 +145,7 @@ impl Stage {
         let cast = Cast {
             pve: self.pve.clone(),
             kube: self.kube.clone(),
-            clock: self.clock,
+            clock: Arc::new(self.clock),
             config: self.config.subscribe(),
             probes: self.probes,
             seed: self.started,

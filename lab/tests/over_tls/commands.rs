@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::lab_kubernetes::Bench;
-use crate::shared::bench::{POOL, cluster};
+use crate::shared::bench::{Kubernetes, POOL, cluster};
 
 impl Bench {
     /// The standard output of one of the daemon's commands, as JSON.
@@ -29,7 +29,7 @@ async fn a_node_is_pinned_unpinned_and_retired_and_the_history_tells_it() {
         assert_eq!(answer, json!({ "order": order, "node": node, "accepted": true }));
     };
     let kept = |bench: &Bench| {
-        let nodes = bench.kube.kube.list("Node");
+        let nodes = bench.kube.list("Node");
         let found = nodes.iter().find(|one| one["metadata"]["name"] == node.as_str());
         found
             .is_some_and(|one| one["metadata"]["annotations"]["pve-autoscaler/scale-down-disabled"] == "true")
