@@ -11,6 +11,7 @@ use super::Context;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
+use crate::model::snapshot::RETIRE;
 use crate::model::{Pod, Snapshot};
 use crate::planning;
 
@@ -89,7 +90,9 @@ pub(super) async fn run(
                 Err(error) => unsure = Some(error.to_string()),
             }
         }
+        // Who asks for a node's end means it: its pods wait for another machine then.
         if left.left() > left.leaving.len()
+            && !asked_for(&snapshot, node)
             && let Some(pod) = places.lost(ctx, &snapshot, node)
         {
             return Ok(Drained::GivenUp(format!("{pod} has no place on another node any more")));
@@ -147,6 +150,11 @@ pub(super) async fn run(
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     let node = snapshot.nodes.iter().find(|one| one.name == node)?;
     planning::disabled(node).map(|key| format!("annotation {key}"))
+}
+
+/// Whether an operator wants the node gone.
+fn asked_for(snapshot: &Snapshot, node: &str) -> bool {
+    snapshot.nodes.iter().any(|one| one.name == node && one.annotations.contains_key(RETIRE))
 }
 
 /// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of the time of a drain
