@@ -12,6 +12,7 @@
 
 mod real;
 mod rights;
+mod setup;
 #[path = "../shared/mod.rs"]
 mod shared;
 

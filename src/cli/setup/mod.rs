@@ -16,16 +16,16 @@ use super::exit::Failure;
 use super::{check, input, live};
 use answers::Answers;
 
-const HELP: &str = "\
-It needs an administrator on both sides, once:
+const HELP: &str = r#"It needs an administrator on both sides, once:
   Proxmox VE   a token of root without privilege separation, made and removed as root on a host:
-                 umask 077; pveum user token add root@pam setup --privsep 0 --output-format json | jq -r .value > admin-token
+                 umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
+                   sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token
                  pveum user token remove root@pam setup
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
 It makes resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and in the folder
 config.toml and the files with credentials, which nobody else can read. No secret is printed. What is there already is kept,
-a configuration too: then the proposal is written beside it. At the end it checks what it has made.";
+a configuration too: then the proposal is written beside it. At the end it checks what it has made."#;
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
