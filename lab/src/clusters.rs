@@ -2,15 +2,17 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use world::clock::WorldClock;
+use world::guest::control_plane::ControlPlane;
 use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::Pve;
@@ -20,20 +22,70 @@ use world::serve::{Serving, serve_https};
 
 use crate::network;
 
+/// An embedded Proxmox VE over TLS with its guests' network, up for as long as this lives.
+pub struct Proxmox {
+    /// Proxmox VE.
+    pub pve: Pve,
+    /// Its base URL.
+    pub url: String,
+    /// Whether guests can be seen to come up on the network.
+    pub probing: bool,
+    serving: Serving,
+    network: JoinHandle<()>,
+}
+
+impl Proxmox {
+    /// Starts it on a free port with this control plane behind its guests, and writes `pve-token` and `pve-ca.pem` into the
+    /// directory.
+    ///
+    /// # Errors
+    /// The port cannot be bound, or a file cannot be written.
+    pub async fn start(
+        directory: &Path,
+        cluster: ClusterSpec,
+        clock: WorldClock,
+        control_plane: Arc<dyn ControlPlane>,
+    ) -> anyhow::Result<Self> {
+        let tls = ServerTls::for_loopback("Proxmox lab CA")?;
+        let pve = Pve::new(cluster, clock, fastrand::u64(..), control_plane);
+        let api = pve.clone();
+        let answer = move |request| {
+            let api = api.clone();
+            async move { api.handle(request).await }
+        };
+        let serving = serve_https(answer, ANY, &tls).await.context("cannot serve Proxmox VE")?;
+        let directory = &made(directory)?;
+        write(directory, "pve-ca.pem", &tls.ca_pem)?;
+        write(directory, "pve-token", ClusterSpec::DEMO_SECRET)?;
+        Ok(Self {
+            url: format!("https://{}", serving.address()),
+            probing: network::is_there(network::SOME).await,
+            network: network::keep(pve.clone()),
+            pve,
+            serving,
+        })
+    }
+}
+
+impl Drop for Proxmox {
+    fn drop(&mut self) {
+        self.network.abort();
+        self.serving.shutdown();
+    }
+}
+
 /// Both clusters, up for as long as this lives.
 pub struct Clusters {
     /// Proxmox VE.
     pub pve: Pve,
+    /// How Proxmox VE is reached.
+    pub proxmox: Proxmox,
     /// Kubernetes.
     pub kube: Kube,
-    /// Base URL of Proxmox VE.
-    pub pve_url: String,
     /// URL of the Kubernetes API.
     pub kube_url: String,
-    /// Whether guests can be seen to come up on the network.
-    pub probing: bool,
-    serving: [Serving; 2],
-    network: JoinHandle<()>,
+    /// Serves Kubernetes until it is dropped.
+    pub serving: Serving,
 }
 
 impl Clusters {
@@ -42,71 +94,39 @@ impl Clusters {
     /// # Errors
     /// A port cannot be bound, or a file cannot be written.
     pub async fn start(directory: &Path, cluster: ClusterSpec, kube: KubeSpec) -> anyhow::Result<Self> {
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let clock = WorldClock::starting_at(now());
-        let (pve_tls, kube_tls) =
-            (ServerTls::for_loopback("Proxmox lab CA")?, ServerTls::for_loopback("Kubernetes lab CA")?);
-        let kube = KubeSpec {
-            ca_pem: kube_tls.ca_pem.clone(),
-            ca_hash: kube_tls.ca_public_key_hash.clone(),
-            ..kube
-        };
+        let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
+        let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
         let kube = Kube::new(kube, clock.clone(), fastrand::u64(..));
-        let pve = Pve::new(cluster, clock, fastrand::u64(..), std::sync::Arc::new(kube.clone()));
-
+        let proxmox = Proxmox::start(directory, cluster, clock, Arc::new(kube.clone())).await?;
         let api = kube.clone();
-        let kube_serving = serve_https(
-            move |request| {
-                let api = api.clone();
-                async move { api.handle(request).await }
-            },
-            any,
-            &kube_tls,
-        )
-        .await
-        .context("cannot serve Kubernetes")?;
-        let api = pve.clone();
-        let pve_serving = serve_https(
-            move |request| {
-                let api = api.clone();
-                async move { api.handle(request).await }
-            },
-            any,
-            &pve_tls,
-        )
-        .await
-        .context("cannot serve Proxmox VE")?;
-        kube.set_endpoint(&kube_serving.address().to_string());
-        let (pve_url, kube_url) =
-            (format!("https://{}", pve_serving.address()), format!("https://{}", kube_serving.address()));
-        let probing = network::is_there(network::SOME).await;
-        let network = network::keep(pve.clone());
-
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .with_context(|| format!("cannot make `{}`", directory.display()))?;
-        let directory = &directory.canonicalize()?;
-        write(directory, "pve-ca.pem", &pve_tls.ca_pem)?;
-        write(directory, "pve-token", ClusterSpec::DEMO_SECRET)?;
-        write(directory, "kubeconfig", &kube.kubeconfig(&kube_url))?;
+        let answer = move |request| {
+            let api = api.clone();
+            async move { api.handle(request).await }
+        };
+        let serving = serve_https(answer, ANY, &tls).await.context("cannot serve Kubernetes")?;
+        kube.set_endpoint(&serving.address().to_string());
+        let kube_url = format!("https://{}", serving.address());
+        write(&made(directory)?, "kubeconfig", &kube.kubeconfig(&kube_url))?;
         // The daemon keeps its records in this namespace, which its package's manifest makes on a real cluster.
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
         kube.apply(&namespace).map_err(anyhow::Error::msg)?;
-        Ok(Self { pve, kube, pve_url, kube_url, probing, serving: [kube_serving, pve_serving], network })
+        Ok(Self { pve: proxmox.pve.clone(), proxmox, kube, kube_url, serving })
     }
 }
 
-impl Drop for Clusters {
-    fn drop(&mut self) {
-        self.network.abort();
-        self.serving.iter().for_each(Serving::shutdown);
-    }
+/// A free port of loopback.
+const ANY: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+
+/// The directory, which only its owner may enter.
+fn made(directory: &Path) -> anyhow::Result<PathBuf> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.and_then(|()| directory.canonicalize())
+        .with_context(|| format!("cannot make `{}`", directory.display()))
 }
 
 /// Writes a file that only its owner may read: the daemon refuses secrets that others can read.
-pub(crate) fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+pub fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = directory.join(name);
     // One that is there already may have other rights.
     let _ = fs::remove_file(&path);
@@ -115,7 +135,8 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> anyhow::Result<
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
+/// The time, for a world that real clients look at.
 #[expect(clippy::disallowed_methods, reason = "the lab shows real time to real clients")]
-fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     Timestamp::now()
 }

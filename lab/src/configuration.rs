@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use crate::clusters::{self, Clusters};
+use crate::clusters::{self, Proxmox};
 use crate::network;
 
 /// Writes `config.toml` into the directory: how both clusters are reached, and the rest as given.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(directory: &Path, clusters: &Clusters, rest: &str) -> anyhow::Result<()> {
+pub fn write(directory: &Path, proxmox: &Proxmox, rest: &str) -> anyhow::Result<()> {
     let directory = &directory.canonicalize()?;
     let at = |name: &str| directory.join(name).display().to_string();
-    let probe = if clusters.probing { format!("probe_port = {}", network::PORT) } else { String::new() };
+    let probe = if proxmox.probing { format!("probe_port = {}", network::PORT) } else { String::new() };
     let text = format!(
         r#"cluster = "lab"
 
@@ -33,7 +33,7 @@ enabled = false
 method = "kubeadm"
 {probe}
 {rest}"#,
-        url = clusters.pve_url,
+        url = proxmox.url,
         token = at("pve-token"),
         ca = at("pve-ca.pem"),
         kubeconfig = at("kubeconfig"),

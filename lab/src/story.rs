@@ -38,7 +38,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
     let directory = directory.unwrap_or_else(|| temporary.iter().map(|one| one.path().to_owned()).collect());
     let mut screen = Screen::new();
     let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
-    configuration::write(&directory, &clusters, configuration::DEMO)?;
+    configuration::write(&directory, &clusters.proxmox, configuration::DEMO)?;
     introduce(&mut screen, &clusters, &directory);
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut child = daemon::launch(&program, &directory)?;
@@ -87,7 +87,7 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
 /// They cannot be served.
 pub async fn serve(directory: PathBuf) -> anyhow::Result<()> {
     let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
-    configuration::write(&directory, &clusters, configuration::DEMO)?;
+    configuration::write(&directory, &clusters.proxmox, configuration::DEMO)?;
     let mut screen = Screen::new();
     introduce(&mut screen, &clusters, &directory);
     screen.say("Ctrl-C ends it.");
@@ -109,7 +109,7 @@ fn cluster() -> ClusterSpec {
 fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) {
     screen.say(&format!(
         "Proxmox VE with 3 hosts at {}, Kubernetes at {}\nconfiguration, credentials and log in {}",
-        clusters.pve_url,
+        clusters.proxmox.url,
         clusters.kube_url,
         directory.display()
     ));
@@ -128,7 +128,7 @@ async fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> any
         at("kubeconfig"),
         at("pve-ca.pem"),
         at("pve-token"),
-        clusters.pve_url,
+        clusters.proxmox.url,
         at("control.sock"),
         at("config.toml"),
     ));

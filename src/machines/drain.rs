@@ -60,7 +60,7 @@ pub(super) async fn run(
             planning::evictions(snapshot, &ctx.config, node)
                 .map_err(|why| Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")))
         };
-        if let Some(why) = ctx.paused() {
+        if let Some(why) = ctx.paused().or_else(|| pinned(&snapshot, node)) {
             return Ok(Drained::GivenUp(why));
         }
         let mut left = match judge(&snapshot) {
@@ -161,6 +161,12 @@ impl Places {
         self.next = Some(Instant::now() + began.elapsed() * PART);
         lost
     }
+}
+
+/// Why a node stays that somebody wants to keep meanwhile.
+fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
+    let node = snapshot.nodes.iter().find(|one| one.name == node)?;
+    planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 
 async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {

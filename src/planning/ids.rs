@@ -28,6 +28,13 @@ impl Ids {
         Id { from, namespace: length(&pod.namespace), name: length(&pod.name) }
     }
 
+    /// Adds other names behind these; gives what turns a name of the others into one of these.
+    pub(super) fn append(&mut self, others: &Self) -> impl Fn(Id) -> Id + use<> {
+        let behind = self.text.len();
+        self.text.push_str(&others.text);
+        move |id| Id { from: behind + id.from, ..id }
+    }
+
     /// `namespace/name`.
     pub(super) fn get(&self, id: Id) -> &str {
         &self.text[id.from..id.from + id.namespace as usize + 1 + id.name as usize]

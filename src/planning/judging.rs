@@ -11,7 +11,7 @@ use super::{View, being_deleted, pool_of, ready};
 use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict};
-use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
 /// A node that could be drained.
@@ -101,9 +101,10 @@ pub(super) fn judge<'a>(
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
 }
 
-fn disabled(node: &Node) -> Option<&'static str> {
+/// The annotation that keeps the node whatever it is used for, if there is one.
+pub(crate) fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
-        "pve-autoscaler/scale-down-disabled",
+        PINNED,
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
         "pve-autoscaler/do-not-disrupt",
         "karpenter.sh/do-not-disrupt",

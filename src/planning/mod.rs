@@ -16,10 +16,12 @@ mod headroom;
 mod health;
 mod homeless;
 mod ids;
+mod intake;
 mod judging;
 mod limits;
 mod names;
 mod packing;
+mod parts;
 mod pending;
 mod removal;
 mod repair;
@@ -34,6 +36,7 @@ mod verdict;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
+pub(crate) use judging::disabled;
 pub use shape::learn;
 
 use std::collections::BTreeMap;
@@ -41,12 +44,13 @@ use std::sync::Arc;
 
 use classes::Groups;
 use ids::{Id, Ids};
+use intake::Intake;
 use pending::Waiting;
 
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
@@ -139,21 +143,13 @@ impl<'a> View<'a> {
         let index: BTreeMap<&str, NodeIndex> =
             snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
         let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
-        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
-        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
-        let mut ids = Ids::default();
-        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
-        for (pod, id) in pods.iter().zip(named) {
-            if pending::waits(pod) {
-                let settled = pending::settled(pod, &priorities, config, snapshot.time);
-                let group = groups.number(pod);
-                waiting.push(Waiting { pod, id, group, settled, listed: true });
-            } else if !priorities.expendable(pod) {
-                // Expendable pods hold no room: whoever needs it may have it.
-                world.announce(pod);
-                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                    found[at].push((id, pod));
-                }
+        let settled = |pod: &Pod| pending::settled(pod, &priorities, config, snapshot.time);
+        let Intake { ids, mut waiting, groups, others } = Intake::of(pods, settled);
+        // Expendable pods hold no room: whoever needs it may have it.
+        for (id, pod) in others.into_iter().filter(|(_, pod)| !priorities.expendable(pod)) {
+            world.announce(pod);
+            if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
+                found[at].push((id, pod));
             }
         }
         waiting.sort_by(|a, b| ids.compare(a.id, b.id));
@@ -178,14 +174,17 @@ impl<'a> View<'a> {
 }
 
 /// Whether somebody is taking the node away.
-fn being_deleted(node: &Node) -> bool {
+pub(crate) fn being_deleted(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
-    node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+    node.deleted.is_some()
+        // Somebody else takes its place before it goes, where its pool is at its minimum.
+        || node.annotations.contains_key(RETIRE)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
-fn ready(node: &Node) -> bool {
+pub(crate) fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::parts;
+use super::pending::Waiting;
 use super::rooms::Full;
 use super::scale_up::Packer;
 use crate::model::plan::{PodOutcome, PodVerdict, PoolReason};
@@ -19,11 +21,19 @@ pub(super) enum Spot {
 }
 
 pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
+    let mut verdicts = Vec::with_capacity(packer.pods.len());
+    for mut part in parts::of(&packer.pods, |from, part| of_part(packer, part, &packer.spots[from..])) {
+        verdicts.append(&mut part);
+    }
+    verdicts
+}
+
+fn of_part(packer: &Packer, pods: &[Waiting], spots: &[Spot]) -> Vec<PodVerdict> {
     // Equal pods have equal reasons.
     let mut known: BTreeMap<usize, (PodOutcome, Vec<PoolReason>)> = BTreeMap::new();
-    let mut verdicts = Vec::with_capacity(packer.pods.len());
+    let mut verdicts = Vec::with_capacity(pods.len());
     let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
-    for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
+    for (waiting, spot) in pods.iter().zip(spots).filter(|(waiting, _)| waiting.listed) {
         let mut verdict = PodVerdict {
             pod: Arc::from(packer.view.ids.get(waiting.id)),
             verdict: PodOutcome::NoPoolFits,

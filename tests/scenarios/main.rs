@@ -22,3 +22,4 @@ mod restarts;
 mod scale_down;
 mod scale_up;
 mod stage;
+mod wishes;

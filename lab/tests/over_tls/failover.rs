@@ -7,7 +7,8 @@ use lab::daemon;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::bench::{Bench, POOL, cluster};
+use crate::lab_kubernetes::Bench;
+use crate::shared::bench::{POOL, cluster};
 
 /// From the death of a leader to the first machine of the next: the Lease's ten seconds, and some for the next to begin.
 const AFTER_A_CRASH: Duration = Duration::from_secs(15);
@@ -46,7 +47,7 @@ async fn hosts(bench: &Bench) -> Vec<Host> {
 }
 
 fn leader(bench: &Bench) -> Option<String> {
-    let lease = bench.clusters.kube.get("Lease", "pve-autoscaler", "pve-autoscaler")?;
+    let lease = bench.kube.kube.get("Lease", "pve-autoscaler", "pve-autoscaler")?;
     Some(lease["spec"]["holderIdentity"].as_str()?.to_owned())
 }
 
@@ -61,9 +62,9 @@ async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends() {
         println!("skipped: no rights to give processes hosts of their own");
         return;
     }
-    let bench = Bench::idle(cluster(), POOL).await;
+    let bench = Bench::idle(cluster(), POOL).await.unwrap();
     let mut hosts = hosts(&bench).await;
-    bench.deploy("web", 0, "1500m", "1Gi");
+    bench.deploy("web", 0, "1500m", "1Gi").await;
     for round in 0..ROUNDS {
         for crash in [true, false] {
             let led = leader(&bench).unwrap();
@@ -77,7 +78,7 @@ async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends() {
                 daemon::stop(child).await.unwrap();
             }
             // Somebody else leads, and makes what is wanted.
-            bench.clusters.kube.scale("default", "web", 1);
+            bench.kube.kube.scale("default", "web", 1);
             bench
                 .until("another one leads", |bench| {
                     leader(bench).is_some_and(|now| !now.is_empty() && now != led)
@@ -92,7 +93,7 @@ async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends() {
             );
             assert!(made <= if crash { AFTER_A_CRASH } else { AFTER_AN_END }, "{how}: {made:?}");
             bench.until("the pod runs", |bench| bench.running() == 1).await;
-            bench.clusters.kube.scale("default", "web", 0);
+            bench.kube.kube.scale("default", "web", 0);
             hosts[at].launch();
             bench.until("nothing is left", Bench::is_clean).await;
         }

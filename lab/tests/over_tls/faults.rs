@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use world::guest::GuestFaults;
 
-use crate::bench::{Bench, POOL, cluster, faulty};
+use crate::lab_kubernetes::{Bench, faulty};
+use crate::shared::bench::{POOL, cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_whose_agent_never_answers_is_destroyed() {
     let faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
-    let mut bench = Bench::new(faulty(&faults), POOL).await;
-    bench.deploy("web", 1, "1500m", "1Gi");
+    let mut bench = Bench::new(faulty(&faults), POOL).await.unwrap();
+    bench.deploy("web", 1, "1500m", "1Gi").await;
     bench.until("a VM is there", |bench| !bench.vms().is_empty()).await;
     let took = bench.until("nothing is left of it", Bench::is_clean).await;
     assert!(took > Duration::from_secs(4), "the agent has its time: {took:?}");
@@ -18,39 +19,28 @@ async fn a_vm_whose_agent_never_answers_is_destroyed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_join_that_fails_is_told_in_kubeadms_words() {
-    let said = "error execution phase preflight: the container runtime is not running";
-    let faults = GuestFaults { join_fails: Some(said.to_owned()), ..GuestFaults::default() };
-    let mut bench = Bench::new(faulty(&faults), POOL).await;
-    bench.deploy("web", 1, "1500m", "1Gi");
-    bench.until("it is told", |bench| bench.log().contains(said)).await;
-    bench.until("nothing is left of it", Bench::is_clean).await;
-    bench.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere() {
-    let mut bench = Bench::new(cluster(), POOL).await;
-    bench.deploy("web", 1, "1500m", "1Gi");
+    let mut bench = Bench::new(cluster(), POOL).await.unwrap();
+    bench.deploy("web", 1, "1500m", "1Gi").await;
     bench.until("the pod runs", |bench| bench.running() == 1).await;
     let lost = bench.vms()[0];
-    let host = bench.clusters.pve.vm(lost).unwrap().node;
-    bench.clusters.pve.power_off_host(&host);
+    let host = bench.proxmox.pve.vm(lost).unwrap().node;
+    bench.proxmox.pve.power_off_host(&host);
     bench.until("it runs no more", |bench| bench.running() == 0).await;
     bench.until("it runs elsewhere", |bench| bench.running() == 1).await;
     let other = bench.vms().into_iter().find(|vmid| *vmid != lost).unwrap();
-    assert_ne!(bench.clusters.pve.vm(other).unwrap().node, host);
+    assert_ne!(bench.proxmox.pve.vm(other).unwrap().node, host);
     bench.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxmox_is_away_for_a_while() {
-    let mut bench = Bench::new(cluster(), POOL).await;
-    bench.deploy("web", 2, "1500m", "1Gi");
+    let mut bench = Bench::new(cluster(), POOL).await.unwrap();
+    bench.deploy("web", 2, "1500m", "1Gi").await;
     bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
-    bench.clusters.pve.set_away(true);
+    bench.proxmox.pve.set_away(true);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    bench.clusters.pve.set_away(false);
+    bench.proxmox.pve.set_away(false);
     bench.until("both pods run", |bench| bench.running() == 2).await;
     bench.until("nothing is left over", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
     bench.stop().await;
@@ -58,12 +48,12 @@ async fn proxmox_is_away_for_a_while() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_is_away_for_a_while() {
-    let mut bench = Bench::new(cluster(), POOL).await;
-    bench.deploy("web", 2, "1500m", "1Gi");
+    let mut bench = Bench::new(cluster(), POOL).await.unwrap();
+    bench.deploy("web", 2, "1500m", "1Gi").await;
     bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
-    bench.clusters.kube.set_away(true);
+    bench.kube.kube.set_away(true);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    bench.clusters.kube.set_away(false);
+    bench.kube.kube.set_away(false);
     bench.until("both pods run", |bench| bench.running() == 2).await;
     bench.until("nothing is left over", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
     bench.stop().await;

@@ -1,12 +1,23 @@
 //! The daemon as a process, both clusters over TLS, in real time: what the scenarios play in virtual time holds on real
 //! sockets too. Machines boot within a second here, and waits are seconds instead of minutes.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
 
-mod bench;
 mod commands;
 mod failover;
 mod faults;
 mod kills;
+mod lab_kubernetes;
+mod page;
 mod pools;
-mod removal;
+#[path = "../shared/mod.rs"]
+mod shared;
+
+use lab_kubernetes::Lab;
+
+shared::play_on!(Lab);

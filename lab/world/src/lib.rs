@@ -17,5 +17,6 @@ pub mod fault;
 pub mod guest;
 pub mod kubernetes;
 pub mod proxmox;
+pub mod qemu;
 pub mod serve;
 pub mod signal;

@@ -33,6 +33,8 @@ pub struct JoinRequest {
     pub provider_id: Option<String>,
     /// `--max-pods`, where given.
     pub max_pods: Option<u32>,
+    /// The JoinConfiguration as kubeadm got it, for a control plane that reads it with kubeadm's own code.
+    pub configuration: String,
 }
 
 /// How a join ended, in kubeadm's own terms.
@@ -57,4 +59,20 @@ pub trait ControlPlane: Send + Sync {
 
     /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old name.
     fn booted_again(&self, system_uuid: &str);
+}
+
+/// The control plane of guests that have none, or that reach theirs by themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct Nobody;
+
+impl ControlPlane for Nobody {
+    fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
+        let stderr = "error execution phase preflight: couldn't validate the identity of the API Server\n";
+        let failure = JoinFailure { stderr: stderr.to_owned(), exit_code: 1, after: Duration::from_mins(5) };
+        Box::pin(async move { Err(failure) })
+    }
+
+    fn power_lost(&self, _: &str) {}
+
+    fn booted_again(&self, _: &str) {}
 }

@@ -59,7 +59,7 @@ async fn join(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
         );
     }
     let request = match configuration(&text).and_then(|config| request(shell, &config)) {
-        Ok(request) => request,
+        Ok(request) => JoinRequest { configuration: String::from_utf8_lossy(&text).into_owned(), ..request },
         Err(text) => return fail(output, &text),
     };
     output.out.extend(b"[preflight] Running pre-flight checks\n");
@@ -154,6 +154,7 @@ fn request(shell: &Shell, config: &Value) -> Result<JoinRequest, String> {
         taints: taints.iter().map(taint).collect(),
         provider_id: argument("provider-id"),
         max_pods: argument("max-pods").and_then(|text| text.parse().ok()),
+        configuration: String::new(),
     })
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 /// A Deployment in the namespace `default` whose pods request this much, labelled `app: name`.
 pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     json!({
+        "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": { "name": name, "namespace": "default" },
         "spec": {
@@ -25,6 +26,7 @@ pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
 /// A PodDisruptionBudget in the namespace `default` over the pods labelled `app: name`.
 pub fn budget(name: &str, min_available: u32) -> Value {
     json!({
+        "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": { "name": name, "namespace": "default" },
         "spec": { "minAvailable": min_available, "selector": { "matchLabels": { "app": name } } },

@@ -9,11 +9,13 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     power::AGENT_PING,
+    real_agent,
+    vm::Inside,
 };
 use crate::guest::Guest;
 
 /// What the daemon waits for an agent command.
-const COMMAND_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
 const AUDIT: &[&str] = &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"];
 const UNRESTRICTED: &[&str] = &["VM.GuestAgent.Unrestricted"];
@@ -21,7 +23,8 @@ const FILE_READ: &[&str] = &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestrict
 const FILE_WRITE: &[&str] = &["VM.GuestAgent.FileWrite", "VM.GuestAgent.Unrestricted"];
 
 /// What a character beyond Latin-1 in input data makes of a call.
-const WIDE: &str = "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.";
+pub(super) const WIDE: &str =
+    "Wide character in subroutine entry at /usr/share/perl5/PVE/QemuServer/Agent.pm line 135.";
 
 impl Pve {
     pub(super) async fn agent(&self, what: &str, call: &ApiCall) -> Result<Answer, Refusal> {
@@ -31,7 +34,7 @@ impl Pve {
             "file-write" => FILE_WRITE,
             _ => AUDIT,
         };
-        let (guest, time) = {
+        let (inside, time) = {
             let mut state = self.state();
             call.who.need_agent(&state, call.vmid(), privileges)?;
             let vm = state.vm_on(call.node(), call.vmid())?;
@@ -41,9 +44,14 @@ impl Pve {
             if !vm.has_agent() {
                 return Err(Refusal::failed("No QEMU guest agent configured"));
             }
-            let guest = vm.machine.as_ref().map(|machine| machine.guest.clone());
+            let inside = vm.machine.as_ref().map(|machine| machine.inside.clone());
             let time = state.timings.agent_call;
-            (guest, state.vary(time))
+            (inside, state.vary(time))
+        };
+        let guest = match inside {
+            Some(Inside::Real(running)) => return real_agent::answer(&running, what, call).await,
+            Some(Inside::Simulated(guest)) => Some(guest),
+            None => None,
         };
         let Some(guest) = guest.filter(Guest::agent_answers) else {
             tokio::time::sleep(AGENT_PING).await;
@@ -112,7 +120,7 @@ fn exec_status(guest: &Guest, call: &ApiCall) -> Result<Answer, Refusal> {
 }
 
 /// Bytes as the API shows them: each one as the character of that number, so UTF-8 comes out encoded twice.
-fn latin1(bytes: &[u8]) -> String {
+pub(super) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 

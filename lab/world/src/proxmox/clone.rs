@@ -56,7 +56,12 @@ impl Pve {
         if let Err(refusal) = result {
             let mut state = self.state();
             let newid = plan.newid;
-            state.volumes.retain(|_, volume| volume.vmid != newid);
+            let own = |_: &(String, String), volume: &mut Volume| volume.vmid == newid;
+            for ((volid, _), _) in state.volumes.extract_if(.., own) {
+                if let Some(hardware) = &self.0.hardware {
+                    hardware.free_disk(&volid);
+                }
+            }
             // Without quorum the config cannot be removed: it stays with its lock.
             if state.quorate() {
                 state.vms.remove(&newid);
@@ -73,6 +78,7 @@ impl Pve {
         };
         for (key, volid, text) in drives {
             let time = self.copy_volume(worker, plan, &mut config, &key, &volid, &text)?;
+            self.copy_real(plan, &config, &key, &volid).await?;
             worker.work(time).await.map_err(|_| Refusal::failed("copy failed: interrupted by signal"))?;
             let mut state = self.state();
             state.need_writable(plan.newid, &plan.node, worker.upid.pid)?;
@@ -90,6 +96,22 @@ impl Pve {
             pool.members.insert(plan.newid);
         }
         Ok(())
+    }
+
+    /// Copies the disk itself, where there is one.
+    async fn copy_real(
+        &self,
+        plan: &Plan,
+        config: &BTreeMap<String, String>,
+        key: &str,
+        from: &str,
+    ) -> Result<(), Refusal> {
+        let Some(hardware) = self.0.hardware.as_ref().filter(|_| !from.contains("cloudinit")) else {
+            return Ok(());
+        };
+        let to = config.get(key).and_then(|text| text.split(',').next()).unwrap_or_default();
+        let copied = hardware.clone_disk(from, to, !plan.full).await;
+        copied.map_err(|error| Refusal::failed(format!("copy failed: {error}")))
     }
 
     /// Allocates the copy of one volume and says how long copying takes.

@@ -46,7 +46,7 @@ impl Pve {
     }
 }
 
-fn user(vm: &Vm) -> String {
+pub(super) fn user(vm: &Vm) -> String {
     let name = vm.name();
     let host = name.split('.').next().unwrap_or_default();
     let domain =
@@ -79,7 +79,7 @@ fn user(vm: &Vm) -> String {
     text
 }
 
-fn network(vm: &Vm) -> String {
+pub(super) fn network(vm: &Vm) -> String {
     let mut lines = vec!["version: 1".to_owned(), "config:".to_owned()];
     for (key, config) in vm.config.iter().filter(|(key, _)| key.starts_with("ipconfig")) {
         let number = key.trim_start_matches("ipconfig");

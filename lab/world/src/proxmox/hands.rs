@@ -9,9 +9,9 @@ use super::{
     Event, Pve,
     spec::{AccessSpec, VmSpec},
     state::{State, Volume},
-    vm::HaRequest,
+    vm::{HaRequest, Machine},
 };
-use crate::guest::GuestFaults;
+use crate::guest::{Guest, GuestFaults};
 
 /// Calls that the log keeps.
 const LOG: usize = 100_000;
@@ -80,7 +80,7 @@ pub struct VmView {
     pub running: bool,
     /// Its pool.
     pub pool: Option<String>,
-    /// Whether its guest has joined a cluster.
+    /// Whether its guest has joined a cluster. Nobody knows of a real one.
     pub joined: bool,
 }
 
@@ -274,6 +274,11 @@ impl Pve {
         let named = vm.map(|vm| vm.drives()).unwrap_or_default();
         let named: Vec<String> = named.into_iter().map(|(_, volid, _)| volid).collect();
         state.volumes.retain(|(volid, _), volume| volume.vmid != vmid || !named.contains(volid));
+        if let Some(hardware) = &self.0.hardware {
+            for volid in &named {
+                hardware.free_disk(volid);
+            }
+        }
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
         }
@@ -303,6 +308,9 @@ impl Pve {
     /// Removes a volume as `pvesm free` does.
     pub fn free_by_hand(&self, volid: &str) {
         self.state().volumes.retain(|(id, _), _| id != volid);
+        if let Some(hardware) = &self.0.hardware {
+            hardware.free_disk(volid);
+        }
     }
 
     /// Sets what goes wrong inside a VM from its next start on, and inside its clones.
@@ -314,8 +322,10 @@ impl Pve {
 
     /// Makes a running guest's agent silent for a while.
     pub fn silence_agent(&self, vmid: u32, time: Duration) {
-        if let Some(machine) = self.state().vms.get(&vmid).and_then(|vm| vm.machine.as_ref()) {
-            machine.guest.silence_agent(time);
+        let state = self.state();
+        let machine = state.vms.get(&vmid).and_then(|vm| vm.machine.as_ref());
+        if let Some(guest) = machine.and_then(Machine::simulated) {
+            guest.silence_agent(time);
         }
     }
 
@@ -333,7 +343,7 @@ impl Pve {
             config: vm.config.clone(),
             running: vm.machine.is_some(),
             pool: state.pool_of(vmid).map(String::from),
-            joined: vm.machine.as_ref().is_some_and(|machine| machine.guest.joined()),
+            joined: vm.machine.as_ref().and_then(Machine::simulated).is_some_and(Guest::joined),
         })
     }
 
@@ -352,7 +362,7 @@ impl Pve {
     /// The addresses of all guests that accept TCP connections.
     pub fn open_guests(&self) -> Vec<String> {
         let state = self.state();
-        let guests = state.vms.values().filter_map(|vm| vm.machine.as_ref()).map(|machine| &machine.guest);
+        let guests = state.vms.values().filter_map(|vm| vm.machine.as_ref()?.simulated());
         guests
             .filter(|guest| guest.accepts_tcp())
             .flat_map(|guest| &guest.identity().addresses)
@@ -363,9 +373,9 @@ impl Pve {
     /// Whether a TCP connection to this address (without port) would succeed: its guest's sshd is up.
     pub fn guest_tcp_open(&self, address: &str) -> bool {
         let state = self.state();
-        state.vms.values().filter_map(|vm| vm.machine.as_ref()).any(|machine| {
-            let own = &machine.guest.identity().addresses;
-            own.iter().any(|own| own.split('/').next() == Some(address)) && machine.guest.accepts_tcp()
+        state.vms.values().filter_map(|vm| vm.machine.as_ref()?.simulated()).any(|guest| {
+            let own = &guest.identity().addresses;
+            own.iter().any(|own| own.split('/').next() == Some(address)) && guest.accepts_tcp()
         })
     }
 

@@ -10,7 +10,7 @@ use super::{
     config::LOCK_WAIT,
     state::State,
     task::Worker,
-    vm::{parse_size, property, show_size},
+    vm::{Inside, parse_size, property, show_size},
 };
 
 impl Pve {
@@ -26,10 +26,29 @@ impl Pve {
                 state.vary(time)
             };
             worker.work(time).await?;
-            let mut state = pve.state();
-            grow(&mut state, &call, worker.upid.pid)
+            let growth = {
+                let mut state = pve.state();
+                grow(&mut state, &call, worker.upid.pid)?
+            };
+            pve.grow_real(&call, &growth).await
         });
         Ok(Value::from(upid).into())
+    }
+
+    /// Grows the disk itself, where there is one.
+    async fn grow_real(&self, call: &ApiCall, (volid, size): &(String, u64)) -> Result<(), Refusal> {
+        let Some(hardware) = &self.0.hardware else { return Ok(()) };
+        let running = {
+            let state = self.state();
+            let machine = state.vm_on(call.node(), call.vmid())?.machine.as_ref();
+            match machine.map(|machine| machine.inside.clone()) {
+                Some(Inside::Real(running)) => Some(running),
+                _ => None,
+            }
+        };
+        let drive = call.params.text("disk").unwrap_or_default();
+        let grown = hardware.grow_disk(volid, &drive, *size, running.as_ref()).await;
+        grown.map_err(|error| Refusal::failed(error.to_string()))
     }
 
     pub(super) fn destroy(&self, call: &ApiCall) -> Result<Answer, Refusal> {
@@ -130,6 +149,9 @@ impl Pve {
             } else if owned && !quorate && place.is_empty() {
                 kept.push((volid, format!("cfs-lock 'storage-{storage}' error: no quorum!")));
             } else if owned {
+                if let Some(hardware) = &self.0.hardware {
+                    hardware.free_disk(&volid);
+                }
                 state.volumes.remove(&(volid, place));
             }
         }
@@ -137,7 +159,8 @@ impl Pve {
     }
 }
 
-fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
+/// Notes the new size, and returns the volume with it.
+fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(String, u64), Refusal> {
     let (node, vmid) = (call.node(), call.vmid());
     let disk = call.params.text("disk").unwrap_or_default();
     let wanted = call.params.text("size").unwrap_or_default();
@@ -162,7 +185,7 @@ fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
     }
     state.need_writable(vmid, node, pid)?;
     let place = state.place(&storage, node);
-    if let Some(volume) = state.volumes.get_mut(&(volid, place)) {
+    if let Some(volume) = state.volumes.get_mut(&(volid.clone(), place)) {
         volume.size = after;
     }
     let changed = text.replace(
@@ -170,5 +193,5 @@ fn grow(state: &mut State, call: &ApiCall, pid: u32) -> Result<(), Refusal> {
         &format!("size={}", show_size(after)),
     );
     state.vm_on_mut(node, vmid)?.config.insert(disk, changed);
-    Ok(())
+    Ok((volid, after))
 }

@@ -26,7 +26,8 @@ use self::{
 use crate::{
     clock::WorldClock,
     fault,
-    guest::control_plane::ControlPlane,
+    guest::control_plane::{ControlPlane, Nobody},
+    qemu::Hardware,
     serve::{Body, NoAnswer},
 };
 
@@ -38,6 +39,7 @@ mod cloudinit;
 mod cluster;
 mod config;
 mod formats;
+mod grants;
 mod ha;
 mod hands;
 mod initial;
@@ -45,8 +47,10 @@ mod lifecycle;
 mod params;
 mod pools;
 mod power;
-mod qemu;
+mod process;
+mod real_agent;
 mod schema;
+mod seed;
 pub mod spec;
 mod state;
 mod storage;
@@ -105,6 +109,8 @@ struct Inner {
     schema: Schema,
     clock: WorldClock,
     control_plane: Arc<dyn ControlPlane>,
+    /// What VMs run on, where their guests are not simulated.
+    hardware: Option<Hardware>,
     events: broadcast::Sender<Event>,
 }
 
@@ -134,6 +140,22 @@ impl Pve {
         seed: u64,
         control_plane: Arc<dyn ControlPlane>,
     ) -> Self {
+        Self::build(spec, clock, seed, control_plane, None)
+    }
+
+    /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts. Tokio's time must not be
+    /// paused.
+    pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
+        Self::build(spec, clock, seed, Arc::new(Nobody), Some(hardware))
+    }
+
+    fn build(
+        spec: ClusterSpec,
+        clock: WorldClock,
+        seed: u64,
+        control_plane: Arc<dyn ControlPlane>,
+        hardware: Option<Hardware>,
+    ) -> Self {
         let schema = Schema::load(spec.schema.as_deref());
         let workers =
             spec.hosts.iter().map(|host| (host.name.clone(), Arc::new(Semaphore::new(WORKERS)))).collect();
@@ -147,6 +169,7 @@ impl Pve {
             schema,
             clock,
             control_plane,
+            hardware,
             events,
         }));
         for vmid in running {
@@ -341,6 +364,16 @@ impl Pve {
             ("GET", "/nodes/{node}/storage/{storage}/content") => self.storage_content(r),
             ("GET", "/pools") => self.pools(r),
             ("PUT", "/pools") => self.change_pool(r).await,
+            ("POST", "/pools") => self.create_pool(r),
+            ("GET", "/access/roles") => Ok(self.roles()),
+            ("POST", "/access/roles") => self.change_role(r, true),
+            ("PUT", "/access/roles/{roleid}") => self.change_role(r, false),
+            ("GET", "/access/users") => Ok(self.users(r)),
+            ("POST", "/access/users") => self.create_user(r),
+            ("GET", "/access/users/{userid}/token") => self.tokens(r),
+            ("POST", "/access/users/{userid}/token/{tokenid}") => self.create_token(r),
+            ("GET", "/access/acl") => Ok(self.grants(r)),
+            ("PUT", "/access/acl") => self.change_grants(r),
             _ => Err(Refusal::NotImplemented(format!("Method '{method} {template}' not implemented"))),
         }
     }

@@ -9,10 +9,11 @@ use super::{
     access::Identity,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    qemu::CLEAN_UP,
+    process::CLEAN_UP,
     task::Worker,
-    vm::HaRequest,
+    vm::{HaRequest, Inside},
 };
+use crate::qemu::Running;
 
 /// What an agent call waits for an agent that does not answer.
 pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
@@ -92,8 +93,7 @@ impl Pve {
                 worker.log("generating cloud-init ISO");
             }
             worker.work(time).await?;
-            pve.power_on(vmid);
-            Ok(())
+            pve.power_up(vmid).await
         })
     }
 
@@ -117,17 +117,19 @@ impl Pve {
                 pve.interrupt_shutdowns(&worker, vmid, &who.token).await;
             }
             let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-            let time = {
+            let (inside, time) = {
                 let mut state = pve.state();
                 let vm = state.vm_to_stop(&node, vmid)?;
                 vm.check_lock()?;
-                if vm.machine.is_none() {
-                    return Ok(());
-                }
+                let Some(machine) = &vm.machine else { return Ok(()) };
+                let inside = machine.inside.clone();
                 let time = state.timings.stop;
-                state.vary(time)
+                (inside, state.vary(time))
             };
             worker.work(time).await?;
+            if let Inside::Real(running) = inside {
+                running.stop().await;
+            }
             pve.power_cut(vmid);
             Ok(())
         })
@@ -195,14 +197,20 @@ impl Pve {
         limit: Duration,
         force: bool,
     ) -> Result<(), Refusal> {
-        let (guest, has_agent, time) = {
+        let (inside, has_agent, time) = {
             let mut state = self.state();
             let vm = state.vm_to_stop(node, vmid)?;
             vm.check_lock()?;
             let Some(machine) = &vm.machine else { return Ok(()) };
-            let (guest, has_agent) = (machine.guest.clone(), vm.has_agent());
+            let (inside, has_agent) = (machine.inside.clone(), vm.has_agent());
             let time = state.timings.shutdown;
-            (guest, has_agent, state.vary(time))
+            (inside, has_agent, state.vary(time))
+        };
+        let guest = match inside {
+            Inside::Simulated(guest) => guest,
+            Inside::Real(running) => {
+                return self.shut_real_down(worker, vmid, &running, has_agent, limit, force).await;
+            }
         };
         let answers = guest.agent_answers();
         if has_agent && !answers {
@@ -226,6 +234,38 @@ impl Pve {
         }
         worker.log("VM still running - terminating now with SIGTERM");
         worker.work(Duration::from_secs(1)).await?;
+        self.power_cut(vmid);
+        Ok(())
+    }
+
+    /// Asks the agent, or presses the power button where there is none that answers; then waits for the process's end.
+    async fn shut_real_down(
+        &self,
+        worker: &Worker,
+        vmid: u32,
+        running: &Running,
+        has_agent: bool,
+        limit: Duration,
+        force: bool,
+    ) -> Result<(), Refusal> {
+        if has_agent && let Err(silent) = running.agent_shutdown(AGENT_PING).await {
+            worker.log(format!("QEMU Guest Agent is not running - {silent}"));
+            running.press_power().await.map_err(|error| Refusal::failed(error.to_string()))?;
+        } else if !has_agent {
+            running.press_power().await.map_err(|error| Refusal::failed(error.to_string()))?;
+        }
+        let ended = tokio::select! {
+            biased;
+            () = worker.interrupted() => return Err(Refusal::failed("received interrupt")),
+            ended = tokio::time::timeout(limit, running.ended()) => ended,
+        };
+        if ended.is_err() && !force {
+            return Err(Refusal::failed("VM quit/powerdown failed - got timeout"));
+        }
+        if ended.is_err() {
+            worker.log("VM still running - terminating now with SIGTERM");
+            running.stop().await;
+        }
         self.power_cut(vmid);
         Ok(())
     }
@@ -258,12 +298,24 @@ impl Pve {
         let upid =
             self.spawn_worker(&node.clone(), "qmreset", &vmid.to_string(), &call.who, |_| async move {
                 let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
-                let machine = pve.state().vms.get_mut(&vmid).and_then(|vm| {
+                let inside = {
+                    let state = pve.state();
+                    state.vms.get(&vmid).and_then(|vm| Some(vm.machine.as_ref()?.inside.clone()))
+                };
+                let guest = match inside {
+                    None => return Ok(()),
+                    Some(Inside::Real(running)) => {
+                        let pressed = running.press_reset().await;
+                        return pressed.map_err(|error| Refusal::failed(error.to_string()));
+                    }
+                    Some(Inside::Simulated(guest)) => guest,
+                };
+                let pending = pve.state().vms.get_mut(&vmid).and_then(|vm| {
                     let pending = std::mem::take(&mut vm.pending);
-                    Some((vm.machine.take()?, pending))
+                    vm.machine.take().map(|_| pending)
                 });
-                let Some((machine, pending)) = machine else { return Ok(()) };
-                machine.guest.power_off();
+                let Some(pending) = pending else { return Ok(()) };
+                guest.power_off();
                 pve.power_on(vmid);
                 if let Some(vm) = pve.state().vms.get_mut(&vmid) {
                     vm.pending = pending;

@@ -7,7 +7,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::answer::Refusal;
-use crate::guest::{Disk, Guest, GuestFaults};
+use crate::{
+    guest::{Disk, Guest, GuestFaults},
+    qemu::Running,
+};
 
 /// A change of a running VM that waits for its next cold start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +59,26 @@ pub struct Machine {
     /// When it started.
     pub started: Instant,
     /// The guest inside.
-    pub guest: Guest,
+    pub inside: Inside,
+}
+
+/// What runs in a VM.
+#[derive(Clone, Debug)]
+pub enum Inside {
+    /// A simulated guest.
+    Simulated(Guest),
+    /// A process with a guest that is real.
+    Real(Running),
+}
+
+impl Machine {
+    /// The guest, where it is a simulated one.
+    pub fn simulated(&self) -> Option<&Guest> {
+        match &self.inside {
+            Inside::Simulated(guest) => Some(guest),
+            Inside::Real(_) => None,
+        }
+    }
 }
 
 /// Config keys with a number or a flag as value; all others are text.

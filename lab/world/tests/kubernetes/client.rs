@@ -195,5 +195,6 @@ pub fn join(name: &str, token_id: &str) -> JoinRequest {
         taints: vec!["startup=true:NoSchedule".into()],
         provider_id: None,
         max_pods: None,
+        configuration: String::new(),
     }
 }

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::{
     Event, Pve,
-    vm::{Machine, Pending, property},
+    answer::Refusal,
+    vm::{Inside, Machine, Pending, Vm, property},
 };
-use crate::guest::{Guest, Identity, Pace};
+use crate::{
+    guest::{Guest, Identity, Pace},
+    qemu::{Blueprint, Hardware, HardwareError, Running},
+};
 
 /// From the end of a QEMU to the clean-up after it.
 pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
@@ -14,8 +20,64 @@ pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
 const CLEAN_UP_TRIES: usize = 30;
 
 impl Pve {
-    /// Starts a VM's machine and its guest, with pending changes applied.
+    /// Starts a VM's machine and its guest, with pending changes applied. A real one is under way when this returns.
     pub(super) fn power_on(&self, vmid: u32) {
+        match self.0.hardware.clone() {
+            None => self.boot_simulated(vmid),
+            Some(hardware) => {
+                let pve = self.clone();
+                tokio::spawn(async move {
+                    if let Err(refusal) = pve.boot_real(&hardware, vmid).await {
+                        tracing::warn!(vmid, "{}", refusal.task_text());
+                    }
+                });
+            }
+        }
+    }
+
+    /// Like [`Pve::power_on`], and says why a process did not come up.
+    pub(super) async fn power_up(&self, vmid: u32) -> Result<(), Refusal> {
+        let Some(hardware) = self.0.hardware.clone() else {
+            self.boot_simulated(vmid);
+            return Ok(());
+        };
+        self.boot_real(&hardware, vmid).await
+    }
+
+    async fn boot_real(&self, hardware: &Hardware, vmid: u32) -> Result<(), Refusal> {
+        let blueprint = {
+            let mut state = self.state();
+            let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return Ok(()) };
+            apply_pending(vm);
+            Blueprint { vmid, config: vm.config.clone(), seed: super::seed::seed(vm) }
+        };
+        let running = hardware.start(blueprint).await.map_err(|error| start_failed(&error))?;
+        let machine =
+            Machine { pid: running.pid(), started: Instant::now(), inside: Inside::Real(running.clone()) };
+        match self.state().vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) {
+            Some(vm) => vm.machine = Some(machine),
+            None => return Err(Refusal::failed(format!("VM {vmid} went while it was started"))),
+        }
+        self.announce(Event::Power { vmid, on: true });
+        let pve = std::sync::Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            running.ended().await;
+            if let Some(inner) = pve.upgrade() {
+                Self(inner).process_ended(vmid, &running);
+            }
+        });
+        Ok(())
+    }
+
+    /// A process is gone, whoever ended it.
+    fn process_ended(&self, vmid: u32, running: &Running) {
+        let still = self.state().vms.get(&vmid).and_then(|vm| Some(vm.machine.as_ref()?.pid));
+        if still == Some(running.pid()) {
+            self.power_cut(vmid);
+        }
+    }
+
+    fn boot_simulated(&self, vmid: u32) {
         let mut state = self.state();
         let timings = state.timings.clone();
         let pace = Pace {
@@ -25,12 +87,7 @@ impl Pve {
         };
         let pid = state.new_pid();
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
-        for (key, pending) in std::mem::take(&mut vm.pending) {
-            match pending {
-                Pending::Set(value) => vm.config.insert(key, value),
-                Pending::Delete => vm.config.remove(&key),
-            };
-        }
+        apply_pending(vm);
         let ip = vm.get("ipconfig0").unwrap_or_default().to_owned();
         let addresses =
             ["ip", "ip6"].iter().filter_map(|key| property(&ip, key)).filter(|text| text.contains('/'));
@@ -57,7 +114,7 @@ impl Pve {
         });
         let (disk, faults) = (vm.disk.clone(), vm.faults.clone());
         let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
-        vm.machine = Some(Machine { pid, started: tokio::time::Instant::now(), guest });
+        vm.machine = Some(Machine { pid, started: Instant::now(), inside: Inside::Simulated(guest) });
         drop(state);
         self.announce(Event::Power { vmid, on: true });
     }
@@ -66,16 +123,14 @@ impl Pve {
     pub(super) fn power_cut(&self, vmid: u32) {
         let machine = self.state().vms.get_mut(&vmid).and_then(|vm| {
             let machine = vm.machine.take()?;
-            for (key, pending) in std::mem::take(&mut vm.pending) {
-                match pending {
-                    Pending::Set(value) => vm.config.insert(key, value),
-                    Pending::Delete => vm.config.remove(&key),
-                };
-            }
+            apply_pending(vm);
             Some(machine)
         });
         if let Some(machine) = machine {
-            machine.guest.power_off();
+            match machine.inside {
+                Inside::Simulated(guest) => guest.power_off(),
+                Inside::Real(running) => running.kill(),
+            }
             self.announce(Event::Power { vmid, on: false });
             self.clean_up_after(vmid);
         }
@@ -102,5 +157,21 @@ impl Pve {
                 }
             }
         });
+    }
+}
+
+fn apply_pending(vm: &mut Vm) {
+    for (key, pending) in std::mem::take(&mut vm.pending) {
+        match pending {
+            Pending::Set(value) => vm.config.insert(key, value),
+            Pending::Delete => vm.config.remove(&key),
+        };
+    }
+}
+
+fn start_failed(error: &HardwareError) -> Refusal {
+    match error {
+        HardwareError::NoVolume(_) => Refusal::failed(error.to_string()),
+        other => Refusal::failed(format!("start failed: {other}")),
     }
 }

@@ -1,25 +1,22 @@
-//! Clusters that are quick, and the daemon between them.
+//! An embedded Proxmox VE with quick machines, some Kubernetes, and the daemon between them as a process.
 
+use std::path::Path;
 use std::time::Duration;
 
-use lab::clusters::Clusters;
+use lab::clusters::Proxmox;
 use lab::{configuration, daemon};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Child;
 use tokio::time::Instant;
-use world::guest::GuestFaults;
 use world::kubernetes::samples;
-use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::proxmox::spec::{ClusterSpec, Timings};
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(20);
-/// Far more than anything here takes.
-pub const LONG: Duration = Duration::from_mins(1);
 
 /// Removals after two seconds, failures after a few.
-pub const QUICK: &str = r#"
+const QUICK: &str = r#"
 scan_interval = "1s"
 "#;
 
@@ -46,27 +43,6 @@ prefix = 8
 bridge = "vmbr0"
 "#;
 
-/// A further one, of larger nodes.
-pub const LARGE: &str = r#"
-[[pool]]
-name = "large"
-max = 3
-cores = 8
-memory = "16GiB"
-template = "k8s-worker-local"
-vmids = "9200-9209"
-addresses = "127.11.10.31-127.11.10.40"
-prefix = 8
-bridge = "vmbr0"
-"#;
-
-/// Everything that one test plays on.
-pub struct Bench {
-    pub clusters: Clusters,
-    directory: TempDir,
-    child: Option<Child>,
-}
-
 /// The demo cluster, with machines that take less than a second.
 pub fn cluster() -> ClusterSpec {
     let ms = Duration::from_millis;
@@ -88,50 +64,57 @@ pub fn cluster() -> ClusterSpec {
     ClusterSpec { timings, ..ClusterSpec::demo() }
 }
 
-/// The same, with these faults inside of each clone.
-pub fn faulty(faults: &GuestFaults) -> ClusterSpec {
-    let mut cluster = cluster();
-    for vm in &mut cluster.vms {
-        vm.faults = faults.clone();
-    }
-    cluster
+/// The Kubernetes of a bench.
+pub trait Kubernetes: Sized + Send + Sync {
+    /// Far more than anything here takes with it.
+    const LONG: Duration;
+
+    /// Starts it with a Proxmox VE whose guests join it, and writes `kubeconfig`, by which the daemon reaches it, into the
+    /// directory. `None`: there is none on this machine, which was said.
+    async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)>;
+
+    /// Makes an object, or changes it to this.
+    async fn apply(&self, object: &Value);
+
+    /// Changes the replicas of a Deployment in the namespace `default`.
+    async fn scale(&self, name: &str, replicas: u32);
+
+    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps of the daemon's own, all Secrets of `kube-system`. It
+    /// may be a moment old.
+    fn list(&self, kind: &str) -> Vec<Value>;
+
+    /// Names of Nodes that are none of the pools'.
+    fn other_nodes(&self) -> &[&str];
+
+    /// What must not appear in a log.
+    fn secrets(&self) -> Vec<String>;
 }
 
-fn kube() -> KubeSpec {
-    let ms = Duration::from_millis;
-    let timings = KubeTimings {
-        pod_start: ms(50),
-        pod_ready: ms(50),
-        pod_stop: ms(50),
-        register: ms(100),
-        ready: ms(100),
-        lease: ms(300),
-        heartbeat: ms(500),
-        kubelet_restart: ms(100),
-        monitor_grace: ms(2000),
-        pod_gc: ms(2000),
-        ..KubeTimings::default()
-    };
-    KubeSpec { timings, ..KubeSpec::demo() }
+/// Everything that one test plays on.
+pub struct Bench<K> {
+    pub proxmox: Proxmox,
+    pub kube: K,
+    directory: TempDir,
+    child: Option<Child>,
 }
 
-impl Bench {
-    /// Clusters without a daemon.
-    pub async fn idle(cluster: ClusterSpec, pools: &str) -> Self {
+impl<K: Kubernetes> Bench<K> {
+    /// Clusters without a daemon. `None`: not on this machine.
+    pub async fn idle(cluster: ClusterSpec, pools: &str) -> Option<Self> {
         let directory = TempDir::new().unwrap();
-        let clusters = Clusters::start(directory.path(), cluster, kube()).await.unwrap();
-        configuration::write(directory.path(), &clusters, pools).unwrap();
+        let (proxmox, kube) = K::start(directory.path(), cluster).await?;
+        configuration::write(directory.path(), &proxmox, pools).unwrap();
         let file = directory.path().join("config.toml");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("{QUICK}{text}")).unwrap();
-        Self { clusters, directory, child: None }
+        Some(Self { proxmox, kube, directory, child: None })
     }
 
     /// The same with the daemon.
-    pub async fn new(cluster: ClusterSpec, pools: &str) -> Self {
-        let mut bench = Self::idle(cluster, pools).await;
+    pub async fn new(cluster: ClusterSpec, pools: &str) -> Option<Self> {
+        let mut bench = Self::idle(cluster, pools).await?;
         bench.start().await;
-        bench
+        Some(bench)
     }
 
     /// Starts the daemon, and waits until it is ready.
@@ -142,7 +125,7 @@ impl Bench {
 
     /// Starts the daemon.
     pub fn launch(&mut self) {
-        let program = std::path::Path::new(env!("CARGO_BIN_EXE_lab"));
+        let program = Path::new(env!("CARGO_BIN_EXE_lab"));
         self.child = Some(daemon::launch(program, self.directory.path()).unwrap());
     }
 
@@ -159,8 +142,8 @@ impl Bench {
             daemon::stop(child).await.unwrap();
         }
         let log = self.log();
-        for secret in [ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN] {
-            assert!(!log.contains(secret), "a secret is in the log");
+        for secret in self.kube.secrets().into_iter().chain([ClusterSpec::DEMO_SECRET.to_owned()]) {
+            assert!(!log.contains(&secret), "a secret is in the log");
         }
     }
 
@@ -179,8 +162,9 @@ impl Bench {
         let started = Instant::now();
         while !is_so(self) {
             assert!(
-                started.elapsed() < LONG,
-                "waited {LONG:?} until {what}; the daemon said:\n{}",
+                started.elapsed() < K::LONG,
+                "waited {:?} until {what}; the daemon said:\n{}",
+                K::LONG,
                 self.log()
             );
             tokio::time::sleep(LOOK).await;
@@ -203,7 +187,7 @@ impl Bench {
     }
 
     /// Makes a Deployment whose pods want this much.
-    pub fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
+    pub async fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
         let mut deployment = samples::deployment(name, replicas, cpu, memory);
         // Pods of a dead node are not waited for.
         deployment["spec"]["template"]["spec"]["tolerations"] = json!([{
@@ -212,40 +196,40 @@ impl Bench {
             "effect": "NoExecute",
             "tolerationSeconds": 1,
         }]);
-        self.clusters.kube.apply(&deployment).unwrap();
+        self.kube.apply(&deployment).await;
     }
 
     /// How many pods run and are ready.
     pub fn running(&self) -> usize {
-        let pods = self.clusters.kube.list("Pod");
+        let pods = self.kube.list("Pod");
         let alive = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         alive.filter(|pod| pod["status"]["phase"] == "Running" && is_ready(pod)).count()
     }
 
     /// Names of the ready Nodes of a pool.
     pub fn nodes(&self, pool: &str) -> Vec<String> {
-        let nodes = self.clusters.kube.list("Node");
+        let nodes = self.kube.list("Node");
         let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == pool);
-        ours.filter(|node| is_ready(node)).map(|node| name(node)).collect()
+        ours.filter(|node| is_ready(node)).map(name).collect()
     }
 
     /// Ids of the pools' VMs.
     pub fn vms(&self) -> Vec<u32> {
-        self.clusters.pve.vmids().into_iter().filter(|vmid| (9100..9300).contains(vmid)).collect()
+        self.proxmox.pve.vmids().into_iter().filter(|vmid| (9100..9300).contains(vmid)).collect()
     }
 
-    /// Records of machines and bootstrap tokens.
+    /// Records of machines and bootstrap tokens of ours.
     pub fn leftovers(&self) -> Vec<String> {
-        let kube = &self.clusters.kube;
         let named = |kind: &str, start: &str| -> Vec<String> {
-            kube.list(kind).iter().map(|one| name(one)).filter(|name| name.starts_with(start)).collect()
+            self.kube.list(kind).iter().map(name).filter(|name| name.starts_with(start)).collect()
         };
         [named("ConfigMap", "machine-"), named("Secret", "bootstrap-token-")].concat()
     }
 
     /// Whether no VM, Node, record or token of ours is left.
     pub fn is_clean(&self) -> bool {
-        self.vms().is_empty() && self.leftovers().is_empty() && self.clusters.kube.list("Node").len() == 1
+        let nodes: Vec<String> = self.kube.list("Node").iter().map(name).collect();
+        self.vms().is_empty() && self.leftovers().is_empty() && nodes == self.kube.other_nodes()
     }
 }
 

@@ -1,0 +1,114 @@
+//! An administrator of the cluster: kubectl for what is made and removed, plain HTTPS for what is looked at often.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::programs::Programs;
+
+/// How long a look may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// An administrator's access to a cluster.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    programs: Programs,
+    kubeconfig: PathBuf,
+    http: reqwest::Client,
+    server: String,
+    ca: String,
+}
+
+impl Admin {
+    /// By a kubeconfig with client certificates in it, as kubeadm writes them.
+    pub(crate) fn new(programs: Programs, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(kubeconfig).context("cannot read the kubeconfig")?;
+        let config: Value = serde_saphyr::from_str(&text).context("cannot read the kubeconfig")?;
+        let field = |pointer: &str| -> anyhow::Result<&str> {
+            config
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .with_context(|| format!("no {pointer} in the kubeconfig"))
+        };
+        let pem = |pointer: &str| -> anyhow::Result<Vec<u8>> { Ok(STANDARD.decode(field(pointer)?)?) };
+        let ca = field("/clusters/0/cluster/certificate-authority-data")?.to_owned();
+        let user =
+            [pem("/users/0/user/client-certificate-data")?, pem("/users/0/user/client-key-data")?].concat();
+        let http = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(&STANDARD.decode(&ca)?)?])
+            .identity(reqwest::Identity::from_pem(&user)?)
+            .timeout(LIMIT)
+            .no_proxy()
+            .build()?;
+        let server = field("/clusters/0/cluster/server")?.to_owned();
+        Ok(Self { programs, kubeconfig: kubeconfig.to_owned(), http, server, ca })
+    }
+
+    /// What a path answers.
+    ///
+    /// # Errors
+    /// No answer, or another status than 2xx.
+    pub async fn text(&self, path: &str) -> anyhow::Result<String> {
+        let response = self.http.get(format!("{}{path}", self.server)).send().await?;
+        Ok(response.error_for_status()?.text().await?)
+    }
+
+    /// The object or list at a path.
+    ///
+    /// # Errors
+    /// No answer, another status than 2xx, or no JSON.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&self.text(path).await?)?)
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn list(&self, path: &str) -> anyhow::Result<Vec<Value>> {
+        match self.get(path).await?["items"].take() {
+            Value::Array(items) => Ok(items),
+            _ => bail!("{path} is no list"),
+        }
+    }
+
+    /// Runs kubectl with this on its standard input; its standard output.
+    ///
+    /// # Errors
+    /// It failed, with what it said.
+    pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let all = [&["--kubeconfig", &kubeconfig][..], arguments].concat();
+        self.programs.run("kubectl", &all, input).await
+    }
+
+    /// `kubectl apply` of one or more objects: JSON or YAML documents.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub async fn apply(&self, text: &str) -> anyhow::Result<()> {
+        self.kubectl(&["apply", "-f", "-"], text).await.map(drop)
+    }
+
+    /// A kubeconfig for a service account, whose token comes from a TokenRequest.
+    ///
+    /// # Errors
+    /// No token was given.
+    pub async fn kubeconfig_for(&self, namespace: &str, account: &str) -> anyhow::Result<String> {
+        let token =
+            self.kubectl(&["-n", namespace, "create", "token", account, "--duration=12h"], "").await?;
+        Ok(format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: rig\n\
+             clusters: [{{ name: rig, cluster: {{ server: \"{}\", certificate-authority-data: {} }} }}]\n\
+             users: [{{ name: rig, user: {{ token: {} }} }}]\n\
+             contexts: [{{ name: rig, context: {{ cluster: rig, user: rig }} }}]\n",
+            self.server,
+            self.ca,
+            token.trim_end()
+        ))
+    }
+}

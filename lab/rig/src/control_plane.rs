@@ -1,0 +1,323 @@
+//! The control plane: certificates and cluster objects by kubeadm's phases, then one process for each component.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::admin::Admin;
+use crate::process::Process;
+use crate::programs::Programs;
+
+/// How long a component may take to come up.
+const LIMIT: Duration = Duration::from_mins(2);
+/// How often it is looked whether it did.
+const LOOK: Duration = Duration::from_millis(100);
+/// kubeadm and the API server advertise no loopback address. This one leads nowhere (RFC 5737); nobody uses it, since all
+/// clients go by `controlPlaneEndpoint`.
+const ADVERTISED: &str = "192.0.2.1";
+
+/// How a control plane is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the API server listens, and how machines and clients reach it.
+    pub address: IpAddr,
+    /// How long a Node may say nothing until it counts as dead.
+    pub node_monitor_grace: Duration,
+}
+
+impl Default for Options {
+    /// On loopback, else as kubeadm sets it up.
+    fn default() -> Self {
+        Self { address: Ipv4Addr::LOCALHOST.into(), node_monitor_grace: Duration::from_secs(50) }
+    }
+}
+
+/// A running control plane. Dropping it ends it.
+#[derive(Debug)]
+pub struct ControlPlane {
+    programs: Programs,
+    directory: PathBuf,
+    endpoint: String,
+    // Ended in this order: the store last.
+    processes: Vec<(&'static str, Process)>,
+}
+
+impl ControlPlane {
+    /// Starts one; keys, data and logs go to the directory.
+    ///
+    /// # Errors
+    /// A component cannot be started or does not come up, with the end of what it logged.
+    pub async fn start(programs: Programs, directory: &Path, options: &Options) -> anyhow::Result<Self> {
+        let [api, etcd, peer, manager, scheduler] = free_ports(options.address)?;
+        let endpoint = format!("{}:{api}", options.address);
+        let mut plane = Self { programs, directory: directory.to_owned(), endpoint, processes: Vec::new() };
+        let etcd_url = format!("http://127.0.0.1:{etcd}");
+        plane.write("kubeadm.yaml", &plane.configuration(options, api, &etcd_url, true))?;
+        plane.write("cluster.yaml", &plane.configuration(options, api, &etcd_url, false))?;
+        plane.write("audit.yaml", AUDIT)?;
+        plane.launch("etcd", etcd_flags(directory, &etcd_url, peer))?;
+        plane.kubeadm("kubeadm.yaml", &["certs", "all"]).await?;
+        let folder = directory.display().to_string();
+        plane.kubeadm("kubeadm.yaml", &["kubeconfig", "all", "--kubeconfig-dir", &folder]).await?;
+        plane.lead_to_endpoint("controller-manager.conf", api)?;
+        plane.lead_to_endpoint("scheduler.conf", api)?;
+        plane.launch("kube-apiserver", plane.api_server_flags(options, api, &etcd_url))?;
+        plane.ready().await?;
+        plane.launch("kube-controller-manager", plane.manager_flags(options, manager))?;
+        plane.launch("kube-scheduler", plane.scheduler_flags(scheduler))?;
+        let admin = plane.at("super-admin.conf");
+        for phase in [&["upload-config", "all"][..], &["bootstrap-token", "--skip-token-print"]] {
+            plane.kubeadm("cluster.yaml", &[phase, &["--kubeconfig", &admin]].concat()).await?;
+        }
+        plane.settled().await?;
+        Ok(plane)
+    }
+
+    /// `host:port` of the API server.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Where keys, data and logs are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The programs that it is made of.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// An administrator's access. Must be called inside a tokio runtime, and used in that one only.
+    ///
+    /// # Errors
+    /// The kubeconfig is not as kubeadm writes it.
+    pub fn admin(&self) -> anyhow::Result<Admin> {
+        Admin::new(self.programs.clone(), Path::new(&self.at("super-admin.conf")))
+    }
+
+    /// What service accounts outside of `kube-system` have asked of the API server so far: one audit event each.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn audit(&self) -> anyhow::Result<Vec<Value>> {
+        let text = fs::read_to_string(self.at(AUDIT_LOG)).context("cannot read the audit log")?;
+        // The last line may be half written.
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.directory.join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        fs::write(self.at(name), text).with_context(|| format!("cannot write {name}"))
+    }
+
+    /// kubeadm's configuration; `certificatesDir` must not reach the cluster, whose machines take it over (a kubelet fails
+    /// on a folder that it does not have).
+    fn configuration(&self, options: &Options, port: u16, etcd: &str, own_certificates: bool) -> String {
+        let certificates =
+            if own_certificates { format!("certificatesDir: {}\n", self.at("pki")) } else { String::new() };
+        format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
+             localAPIEndpoint: {{ advertiseAddress: {ADVERTISED}, bindPort: {port} }}\n\
+             nodeRegistration: {{ name: rig, criSocket: \"unix:///run/containerd/containerd.sock\" }}\n\
+             ---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n\
+             kubernetesVersion: {VERSION}\ncontrolPlaneEndpoint: \"{}\"\n{certificates}\
+             apiServer: {{ certSANs: [\"127.0.0.1\", \"{}\", \"localhost\"] }}\n\
+             networking: {{ serviceSubnet: 10.96.0.0/16 }}\n\
+             etcd: {{ external: {{ endpoints: [\"{etcd}\"] }} }}\n",
+            self.endpoint, options.address
+        )
+    }
+
+    /// kubeadm lets these two go to the advertised address.
+    fn lead_to_endpoint(&self, name: &str, port: u16) -> anyhow::Result<()> {
+        let text = fs::read_to_string(self.at(name)).with_context(|| format!("cannot read {name}"))?;
+        self.write(name, &text.replace(&format!("{ADVERTISED}:{port}"), &self.endpoint))
+    }
+
+    async fn kubeadm(&self, configuration: &str, phase: &[&str]) -> anyhow::Result<()> {
+        let file = self.at(configuration);
+        let arguments = [&["init", "phase"][..], phase, &["--config", &file]].concat();
+        timeout(LIMIT, self.programs.run("kubeadm", &arguments, ""))
+            .await
+            .context("kubeadm does not end")??;
+        Ok(())
+    }
+
+    fn launch(&mut self, name: &'static str, flags: Vec<String>) -> anyhow::Result<()> {
+        let log = self.directory.join(format!("{name}.log"));
+        let process = Process::start(&self.programs.path(name), &flags, &log)?;
+        self.processes.insert(0, (name, process));
+        Ok(())
+    }
+
+    /// Waits until the API server is ready.
+    async fn ready(&mut self) -> anyhow::Result<()> {
+        let admin = self.admin()?;
+        self.until("the API server is ready", async || {
+            admin.text("/readyz").await.is_ok_and(|said| said == "ok")
+        })
+        .await
+    }
+
+    /// Waits until the controllers work: the signer of cluster-info and the namespace's service account.
+    async fn settled(&mut self) -> anyhow::Result<()> {
+        let admin = self.admin()?;
+        self.until("the controllers work", async || {
+            let signed = admin.get("/api/v1/namespaces/kube-public/configmaps/cluster-info").await;
+            let account = admin.get("/api/v1/namespaces/default/serviceaccounts/default").await;
+            let signed = signed.is_ok_and(|map| {
+                map["data"].as_object().is_some_and(|data| data.keys().any(|key| key.starts_with("jws-")))
+            });
+            signed && account.is_ok()
+        })
+        .await
+    }
+
+    async fn until(&mut self, what: &str, is_so: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+        let end = Instant::now() + LIMIT;
+        while !is_so().await {
+            for (name, process) in &mut self.processes {
+                if let Some(status) = process.ended() {
+                    let said =
+                        fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
+                    let last: Vec<&str> = said.lines().rev().take(10).collect();
+                    bail!(
+                        "{name} has ended with {status}; its last lines, latest first:\n{}",
+                        last.join("\n")
+                    );
+                }
+            }
+            if Instant::now() > end {
+                bail!("waited {LIMIT:?} until {what}: see the logs in `{}`", self.directory.display());
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    fn api_server_flags(&self, options: &Options, port: u16, etcd: &str) -> Vec<String> {
+        let pki = |name: &str| self.at(&format!("pki/{name}"));
+        flags(&[
+            ("advertise-address", ADVERTISED.to_owned()),
+            ("audit-log-path", self.at(AUDIT_LOG)),
+            ("audit-policy-file", self.at("audit.yaml")),
+            ("allow-privileged", "true".to_owned()),
+            ("authorization-mode", "Node,RBAC".to_owned()),
+            ("bind-address", options.address.to_string()),
+            ("client-ca-file", pki("ca.crt")),
+            ("enable-admission-plugins", "NodeRestriction".to_owned()),
+            ("enable-bootstrap-token-auth", "true".to_owned()),
+            ("etcd-servers", etcd.to_owned()),
+            ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
+            ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
+            ("proxy-client-cert-file", pki("front-proxy-client.crt")),
+            ("proxy-client-key-file", pki("front-proxy-client.key")),
+            ("requestheader-allowed-names", "front-proxy-client".to_owned()),
+            ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
+            ("requestheader-extra-headers-prefix", "X-Remote-Extra-".to_owned()),
+            ("requestheader-group-headers", "X-Remote-Group".to_owned()),
+            ("requestheader-username-headers", "X-Remote-User".to_owned()),
+            ("secure-port", port.to_string()),
+            ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".to_owned()),
+            ("service-account-key-file", pki("sa.pub")),
+            ("service-account-signing-key-file", pki("sa.key")),
+            ("service-cluster-ip-range", "10.96.0.0/16".to_owned()),
+            ("tls-cert-file", pki("apiserver.crt")),
+            ("tls-private-key-file", pki("apiserver.key")),
+        ])
+    }
+
+    fn manager_flags(&self, options: &Options, port: u16) -> Vec<String> {
+        let pki = |name: &str| self.at(&format!("pki/{name}"));
+        let kubeconfig = self.at("controller-manager.conf");
+        flags(&[
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig.clone()),
+            ("bind-address", "127.0.0.1".to_owned()),
+            ("client-ca-file", pki("ca.crt")),
+            ("cluster-signing-cert-file", pki("ca.crt")),
+            ("cluster-signing-key-file", pki("ca.key")),
+            ("controllers", "*,bootstrapsigner,tokencleaner".to_owned()),
+            ("kubeconfig", kubeconfig),
+            ("leader-elect", "false".to_owned()),
+            ("node-monitor-grace-period", format!("{}s", options.node_monitor_grace.as_secs())),
+            ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
+            ("root-ca-file", pki("ca.crt")),
+            ("secure-port", port.to_string()),
+            ("service-account-private-key-file", pki("sa.key")),
+            ("use-service-account-credentials", "true".to_owned()),
+        ])
+    }
+
+    fn scheduler_flags(&self, port: u16) -> Vec<String> {
+        let kubeconfig = self.at("scheduler.conf");
+        flags(&[
+            ("authentication-kubeconfig", kubeconfig.clone()),
+            ("authorization-kubeconfig", kubeconfig.clone()),
+            ("bind-address", "127.0.0.1".to_owned()),
+            ("kubeconfig", kubeconfig),
+            ("leader-elect", "false".to_owned()),
+            ("secure-port", port.to_string()),
+        ])
+    }
+}
+
+/// Where the API server writes what it was asked.
+const AUDIT_LOG: &str = "audit.log";
+
+/// Who asked for what, without contents.
+const AUDIT: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: None
+    userGroups: [\"system:serviceaccounts:kube-system\"]
+  - level: Metadata
+    userGroups: [\"system:serviceaccounts\"]
+  - level: None
+";
+
+/// The release that `tests/rig/go.mod` names.
+const VERSION: &str = "v1.36.2";
+
+fn etcd_flags(directory: &Path, url: &str, peer: u16) -> Vec<String> {
+    let peer = format!("http://127.0.0.1:{peer}");
+    flags(&[
+        ("name", "rig".to_owned()),
+        ("data-dir", directory.join("etcd").display().to_string()),
+        ("listen-client-urls", url.to_owned()),
+        ("advertise-client-urls", url.to_owned()),
+        ("listen-peer-urls", peer.clone()),
+        ("initial-advertise-peer-urls", peer.clone()),
+        ("initial-cluster", format!("rig={peer}")),
+        // Nothing here outlives the test.
+        ("unsafe-no-fsync", "true".to_owned()),
+        ("log-level", "warn".to_owned()),
+    ])
+}
+
+fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+    pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
+}
+
+/// Ports that nobody listens on: all are held until all are known.
+fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((address, 0)).context("cannot find a free port")?;
+        *port = listener.local_addr().context("cannot find a free port")?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}

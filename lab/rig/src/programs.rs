@@ -1,0 +1,76 @@
+//! The programs of the control plane: built by `tests/rig/build`, which keeps them by version.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use tokio::process::Command;
+
+/// What this machine lacks for a real control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing(pub String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The folder with the programs.
+#[derive(Clone, Debug)]
+pub struct Programs(PathBuf);
+
+impl Programs {
+    /// The programs, built now where they are not there yet: minutes the first time. Without Go there are none, which is an
+    /// error where the environment says `CI=true`.
+    ///
+    /// # Errors
+    /// They cannot be built.
+    pub async fn get() -> anyhow::Result<Result<Self, Missing>> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/rig/build");
+        let mut build = Command::new(&script);
+        let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
+        let output = built.with_context(|| format!("cannot run `{}`", script.display()))?;
+        if output.status.code() == Some(NO_GO) {
+            let missing = Missing("no Go to build a Kubernetes control plane with".to_owned());
+            if std::env::var("CI").is_ok_and(|value| value == "true") {
+                bail!("{missing}");
+            }
+            return Ok(Err(missing));
+        }
+        if !output.status.success() {
+            bail!("`{}` ended with {}", script.display(), output.status);
+        }
+        let said = String::from_utf8(output.stdout).context("the build says no path")?;
+        Ok(Ok(Self(PathBuf::from(said.trim_end()))))
+    }
+
+    /// The path of a program.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Runs one to its end, with this on its standard input; its standard output.
+    ///
+    /// # Errors
+    /// It failed, with what it wrote to standard error.
+    pub async fn run(&self, name: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        use tokio::io::AsyncWriteExt as _;
+        let mut command = Command::new(self.path(name));
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that does not read has ended, which its status tells.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        let output = child.wait_with_output().await.with_context(|| format!("cannot wait for {name}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{name} {} ended with {}: {}", arguments.join(" "), output.status, said.trim_end());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// How the script ends where Go is missing.
+const NO_GO: i32 = 3;

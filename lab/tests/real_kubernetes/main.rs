@@ -1,0 +1,20 @@
+//! The daemon as a process between the embedded Proxmox VE and a **real** Kubernetes control plane, with the rights of
+//! `packaging/rbac.yaml` and a token by TokenRequest. All tests share one control plane and take turns at it.
+//!
+//! Without Go to build it with they are skipped, which they say; where the environment says `CI=true` they fail instead.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
+mod real;
+mod rights;
+#[path = "../shared/mod.rs"]
+mod shared;
+
+use real::Real;
+
+shared::play_on!(Real);

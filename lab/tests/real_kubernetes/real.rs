@@ -1,0 +1,207 @@
+//! The real Kubernetes of a bench: one control plane for this process, cleared for each test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lab::clusters::{self, Proxmox};
+use rig::{Admin, ControlPlane, Guests, Options, Programs};
+use serde_json::Value;
+use tokio::sync::{MutexGuard, OnceCell};
+use tokio::task::JoinHandle;
+use world::clock::WorldClock;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::shared::bench::Kubernetes;
+
+/// The rights that the daemon's package brings.
+pub const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/rbac.yaml");
+/// How often objects are looked at.
+const LOOK: Duration = Duration::from_millis(150);
+/// What is looked at: kind, and where.
+const KINDS: &[(&str, &str)] = &[
+    ("Node", "/api/v1/nodes"),
+    ("Pod", "/api/v1/namespaces/default/pods"),
+    ("ConfigMap", "/api/v1/namespaces/pve-autoscaler/configmaps"),
+    ("Secret", "/api/v1/namespaces/kube-system/secrets"),
+];
+
+type Seen = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
+
+/// The control plane of this process, and its folder.
+struct Site {
+    plane: ControlPlane,
+    /// Removes the folder when this process has ended.
+    _janitor: Child,
+}
+
+/// A turn at the control plane.
+pub struct Real {
+    /// An administrator's access.
+    pub admin: Admin,
+    /// The control plane.
+    pub plane: &'static ControlPlane,
+    /// The daemon's token.
+    token: String,
+    seen: Seen,
+    looking: JoinHandle<()>,
+    _guests: Arc<Guests>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+async fn site() -> Option<&'static Site> {
+    static SITE: OnceCell<Option<Site>> = OnceCell::const_new();
+    let found = SITE.get_or_init(|| async {
+        let programs = match Programs::get().await.unwrap() {
+            Ok(programs) => programs,
+            Err(missing) => {
+                println!("skipped: {missing}");
+                return None;
+            }
+        };
+        // Kubelets have sockets in it, whose paths may be 108 bytes long.
+        let folder = tempfile::Builder::new().prefix("rig-").tempdir_in("/tmp").unwrap().keep();
+        let janitor = janitor(&folder);
+        // Nodes are given up after 50 s by default, which is long for a test; a kubelet says something every 10 s.
+        let options = Options { node_monitor_grace: Duration::from_secs(20), ..Options::default() };
+        let plane = ControlPlane::start(programs, &folder, &options).await;
+        let plane = plane.unwrap_or_else(|error| {
+            keep(&folder);
+            panic!("{error:#}")
+        });
+        Some(Site { plane, _janitor: janitor })
+    });
+    found.await.as_ref()
+}
+
+/// A shell that removes the folder once this process has ended, unless a test has failed.
+fn janitor(folder: &Path) -> Child {
+    let script = "read _; sleep 1; [ -e \"$0/keep\" ] || rm -rf \"$0\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.spawn().unwrap()
+}
+
+fn keep(folder: &Path) {
+    // The test has failed already.
+    let _ = fs::write(folder.join("keep"), "");
+    println!("logs of the control plane and of the kubelets: {}", folder.display());
+}
+
+impl Real {
+    /// Waits for its turn, and clears away what the test before has left. `None`: this machine has no control plane.
+    pub async fn turn(cluster: ClusterSpec, directory: &Path) -> Option<(Proxmox, Self)> {
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let site = site().await?;
+        let plane = &site.plane;
+        let admin = plane.admin().unwrap();
+        clear(&admin).await;
+        admin.kubectl(&["apply", "-f", RBAC], "").await.unwrap();
+        let kubeconfig = admin.kubeconfig_for("pve-autoscaler", "pve-autoscaler").await.unwrap();
+        let token =
+            kubeconfig.split_once("token: ").and_then(|(_, rest)| rest.split_once(' ')).unwrap().0.to_owned();
+        let disks = tempfile::Builder::new().prefix("m").tempdir_in(plane.directory()).unwrap().keep();
+        let guests = Guests::new(plane.programs().clone(), disks);
+        let clock = WorldClock::starting_at(clusters::now());
+        let proxmox = Proxmox::start(directory, cluster, clock, guests.clone()).await.unwrap();
+        clusters::write(directory, "kubeconfig", &kubeconfig).unwrap();
+        let seen = Seen::default();
+        look(&admin, &seen).await.unwrap();
+        let looking = tokio::spawn(keep_looking(admin.clone(), seen.clone()));
+        Some((proxmox, Self { admin, plane, token, seen, looking, _guests: guests, _turn: turn }))
+    }
+}
+
+impl Real {
+    /// Makes an object exactly this.
+    pub async fn replace(&self, object: &Value) {
+        self.admin.kubectl(&["replace", "-f", "-"], &object.to_string()).await.unwrap();
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.looking.abort();
+        if std::thread::panicking() {
+            keep(self.plane.directory());
+        }
+    }
+}
+
+impl Kubernetes for Real {
+    const LONG: Duration = Duration::from_mins(3);
+
+    async fn start(directory: &Path, cluster: ClusterSpec) -> Option<(Proxmox, Self)> {
+        Self::turn(cluster, directory).await
+    }
+
+    async fn apply(&self, object: &Value) {
+        self.admin.apply(&object.to_string()).await.unwrap();
+        look(&self.admin, &self.seen).await.unwrap();
+    }
+
+    async fn scale(&self, name: &str, replicas: u32) {
+        let replicas = format!("--replicas={replicas}");
+        self.admin.kubectl(&["-n", "default", "scale", "deployment", name, &replicas], "").await.unwrap();
+    }
+
+    fn list(&self, kind: &str) -> Vec<Value> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)[kind].clone()
+    }
+
+    fn other_nodes(&self) -> &[&str] {
+        &[]
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![self.token.clone()]
+    }
+}
+
+async fn keep_looking(admin: Admin, seen: Seen) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // The next look may succeed; who waits for something has a limit.
+        let _ = look(&admin, &seen).await;
+    }
+}
+
+async fn look(admin: &Admin, seen: &Seen) -> anyhow::Result<()> {
+    let mut now = BTreeMap::new();
+    for (kind, path) in KINDS {
+        now.insert(*kind, admin.list(path).await?);
+    }
+    *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    Ok(())
+}
+
+/// Removes everything that a test can leave behind. Its machines are gone already.
+async fn clear(admin: &Admin) {
+    let all = |namespace: &'static str, kinds: &'static str| {
+        ["-n", namespace, "delete", kinds, "--all", "--wait=false", "--ignore-not-found"]
+    };
+    let by_force =
+        ["-n", "default", "delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false"];
+    let tokens =
+        ["-n", "kube-system", "delete", "secrets", "--field-selector=type=bootstrap.kubernetes.io/token"];
+    let ours = ["-n", "pve-autoscaler", "delete", "configmaps,leases", "--all", "--ignore-not-found"];
+    for _ in 0..20 {
+        admin.kubectl(&all("default", "deployments,poddisruptionbudgets"), "").await.unwrap();
+        admin.kubectl(&all("default", "nodes"), "").await.unwrap();
+        admin.kubectl(&by_force, "").await.unwrap();
+        admin.kubectl(&tokens, "").await.unwrap();
+        admin.kubectl(&ours, "").await.unwrap();
+        let pods = admin.list("/api/v1/namespaces/default/pods").await.unwrap();
+        let sets = admin.list("/apis/apps/v1/namespaces/default/replicasets").await.unwrap();
+        let nodes = admin.list("/api/v1/nodes").await.unwrap();
+        if pods.is_empty() && sets.is_empty() && nodes.is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("the cluster cannot be cleared");
+}

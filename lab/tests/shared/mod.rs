@@ -1,0 +1,29 @@
+//! What the tests over TLS and those on a real control plane have in common: a bench, and the stories that are played on
+//! both, so that what holds for the embedded Kubernetes is seen to hold for the real one.
+
+pub mod bench;
+pub mod stories;
+
+/// Makes a test of each story, played on this Kubernetes.
+macro_rules! play_on {
+    ($kubernetes:ty) => {
+        crate::shared::play_on! { $kubernetes:
+            a_pool_scales_from_zero,
+            ten_nodes_come_at_once,
+            a_pool_at_its_maximum_grows_no_further,
+            a_join_that_fails_leaves_nothing_behind,
+            a_node_goes_after_the_unneeded_time_and_not_before,
+            a_budget_refuses_for_a_while_and_then_allows,
+            a_daemon_that_was_killed_goes_on_where_it_was,
+        }
+    };
+    ($kubernetes:ty: $($story:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $story() {
+                crate::shared::stories::$story::<$kubernetes>().await;
+            }
+        )*
+    };
+}
+pub(crate) use play_on;

@@ -1,0 +1,192 @@
+//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`.
+//!
+//! Four differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
+//! has powered itself off; and the processor is the best that there is, since the configured model may need
+//! hardware.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    HardwareError,
+    network::{interfaces, tap},
+};
+
+/// How a guest's instructions are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// By the processor.
+    Kvm,
+    /// By emulation.
+    Tcg,
+}
+
+impl Accelerator {
+    /// `-accel` and `-cpu`.
+    pub fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+}
+
+/// Everything after the program's name.
+///
+/// # Errors
+/// A volume is missing, or a device is of a kind that is not built here.
+pub fn arguments(
+    vmid: u32,
+    config: &BTreeMap<String, String>,
+    directory: &Path,
+    seed: &Path,
+    accelerator: Accelerator,
+    disk: impl Fn(&str) -> Result<PathBuf, HardwareError>,
+) -> Result<Vec<String>, HardwareError> {
+    let mut line: Vec<String> = Vec::new();
+    let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
+    let get = |key: &str| config.get(key).map(String::as_str);
+    let number = |key: &str| get(key).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let (cores, sockets) = (number("cores"), number("sockets"));
+    let memory = get("memory").unwrap_or("512").trim_start_matches("current=");
+    let name = get("name").map_or_else(|| format!("VM {vmid}"), String::from);
+    let at = |file: &str| directory.join(file).to_string_lossy().into_owned();
+
+    add(&["-name", &format!("{name},debug-threads=on")]);
+    add(&["-nodefaults", "-no-user-config", "-vga", "none", "-display", "none", "-machine", "type=pc"]);
+    add(&accelerator.arguments());
+    add(&["-smp", &format!("{},sockets={sockets},cores={cores},maxcpus={0}", cores * sockets)]);
+    add(&["-m", memory]);
+    if let Some(smbios) = get("smbios1") {
+        // Values of other fields than the uuid are base64-encoded; nothing here sets them.
+        let uuid = smbios.split(',').find(|part| part.starts_with("uuid=")).unwrap_or_default();
+        add(&["-smbios", &format!("type=1,{uuid}")]);
+    }
+    if let Some(generation) = get("vmgenid").filter(|text| *text != "0") {
+        add(&["-device", &format!("vmgenid,guid={generation}")]);
+    }
+    add(&["-chardev", &format!("socket,id=qmp,path={},server=on,wait=off", at("qmp"))]);
+    add(&["-mon", "chardev=qmp,mode=control"]);
+    add(&["-chardev", &format!("file,id=serial0,path={}", at("console"))]);
+    add(&["-device", "isa-serial,chardev=serial0"]);
+    if get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1")) {
+        add(&["-chardev", &format!("socket,path={},server=on,wait=off,id=qga0", at("qga"))]);
+        add(&["-device", "virtio-serial,id=qga0,bus=pci.0,addr=0x8"]);
+        add(&["-device", "virtserialport,chardev=qga0,name=org.qemu.guest_agent.0"]);
+    }
+    for (key, text) in config {
+        drive(&mut line, key, text, seed, &disk)?;
+    }
+    let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
+    for (key, model, mac, _) in interfaces(config) {
+        if model != "virtio" {
+            return Err(HardwareError::Unsupported(format!("no network card of model {model} here")));
+        }
+        let tap = tap(vmid, &key);
+        add(&["-netdev", &format!("type=tap,id={key},ifname={tap},script=no,downscript=no")]);
+        add(&["-device", &format!("virtio-net-pci,mac={mac},netdev={key},id={key}")]);
+    }
+    Ok(line)
+}
+
+fn drive(
+    line: &mut Vec<String>,
+    key: &str,
+    text: &str,
+    seed: &Path,
+    disk: &impl Fn(&str) -> Result<PathBuf, HardwareError>,
+) -> Result<(), HardwareError> {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let volume = text.split(',').next().unwrap_or_default();
+    let Ok(number) = key[stem.len()..].parse::<u32>() else { return Ok(()) };
+    if !["scsi", "virtio", "ide", "sata"].contains(&stem) || !volume.contains(':') {
+        return Ok(());
+    }
+    let cloud_init = volume.contains("cloudinit");
+    let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
+    let (file, how) = if cloud_init {
+        (seed.to_path_buf(), "format=raw,media=cdrom,readonly=on")
+    } else {
+        (disk(volume)?, "format=qcow2,cache=unsafe,discard=unmap,detect-zeroes=unmap")
+    };
+    add(&["-drive", &format!("file={},if=none,id=drive-{key},{how}", file.display())]);
+    match stem {
+        "scsi" => {
+            let kind = if cloud_init { "scsi-cd" } else { "scsi-hd" };
+            add(&["-device", &format!("virtio-scsi-pci,id=virtioscsi{number}")]);
+            add(&["-device", &format!("{kind},bus=virtioscsi{number}.0,drive=drive-{key},id={key}")]);
+        }
+        "virtio" => add(&["-device", &format!("virtio-blk-pci,drive=drive-{key},id={key}")]),
+        "ide" => {
+            let kind = if cloud_init { "ide-cd" } else { "ide-hd" };
+            let (bus, unit) = (number / 2, number % 2);
+            add(&["-device", &format!("{kind},bus=ide.{bus},unit={unit},drive=drive-{key},id={key}")]);
+        }
+        _ => return Err(HardwareError::Unsupported(format!("no drive of kind {stem} here"))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(config: &[(&str, &str)]) -> Result<String, HardwareError> {
+        let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let disk = |volid: &str| match volid {
+            "shared:9101/vm-9101-disk-0.qcow2" => Ok(PathBuf::from("/d/disk")),
+            other => Err(HardwareError::NoVolume(other.to_owned())),
+        };
+        let (directory, seed) = (Path::new("/d/9101"), Path::new("/d/9101/seed.iso"));
+        arguments(9101, &config, directory, seed, Accelerator::Tcg, disk).map(|words| words.join(" "))
+    }
+
+    #[test]
+    fn a_machine_has_what_its_configuration_says() {
+        let text = line(&[
+            ("name", "w-1"),
+            ("cores", "2"),
+            ("memory", "2048"),
+            ("smbios1", "uuid=aa-bb,serial=eA=="),
+            ("vmgenid", "cc-dd"),
+            ("agent", "enabled=1"),
+            ("scsi0", "shared:9101/vm-9101-disk-0.qcow2,size=4G"),
+            ("scsihw", "virtio-scsi-single"),
+            ("ide2", "shared:9101/vm-9101-cloudinit.qcow2,media=cdrom"),
+            ("net0", "virtio=BC:24:11:00:00:01,bridge=vmbr0"),
+        ])
+        .unwrap();
+        for part in [
+            "-smp 2,sockets=1,cores=2,maxcpus=2",
+            "-m 2048",
+            "-smbios type=1,uuid=aa-bb",
+            "vmgenid,guid=cc-dd",
+            "path=/d/9101/qga,server=on",
+            "name=org.qemu.guest_agent.0",
+            "file=/d/disk,if=none,id=drive-scsi0,format=qcow2",
+            "scsi-hd,bus=virtioscsi0.0,drive=drive-scsi0",
+            "file=/d/9101/seed.iso,if=none,id=drive-ide2,format=raw,media=cdrom",
+            "ide-cd,bus=ide.1,unit=0",
+            "ifname=tap9101i0,script=no",
+            "virtio-net-pci,mac=BC:24:11:00:00:01",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!text.contains("serial=eA"), "{text}");
+    }
+
+    #[test]
+    fn without_an_agent_there_is_no_port_for_it() {
+        assert!(!line(&[("agent", "0")]).unwrap().contains("guest_agent"));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_an_error() {
+        let missing = line(&[("scsi0", "shared:1/gone.qcow2,size=4G")]).unwrap_err();
+        assert!(matches!(missing, HardwareError::NoVolume(_)), "{missing}");
+        let card = line(&[("net0", "e1000=BC:24:11:00:00:01,bridge=vmbr0")]).unwrap_err();
+        assert!(matches!(card, HardwareError::Unsupported(_)), "{card}");
+    }
+}

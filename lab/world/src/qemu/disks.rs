@@ -1,0 +1,77 @@
+//! Disks as files: a linked clone is an overlay on its template's image, a full clone a copy.
+
+use std::path::{Path, PathBuf};
+
+use super::{Hardware, HardwareError, Running, tool};
+
+impl Hardware {
+    /// The file behind a volume.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn disk(&self, volid: &str) -> Result<PathBuf, HardwareError> {
+        if let Some(image) = self.0.images.get(volid) {
+            return Ok(image.clone());
+        }
+        let path = self.path_of(volid);
+        if path.exists() { Ok(path) } else { Err(HardwareError::NoVolume(volid.to_owned())) }
+    }
+
+    /// Where a volume that we make is: its name without its storage and without what it hangs on.
+    fn path_of(&self, volid: &str) -> PathBuf {
+        let name = volid.rsplit(['/', ':']).next().unwrap_or(volid);
+        self.0.directory.join("images").join(name)
+    }
+
+    /// Makes a volume out of another one.
+    ///
+    /// # Errors
+    /// The source is missing, or the disk is full.
+    pub async fn clone_disk(&self, from: &str, to: &str, linked: bool) -> Result<(), HardwareError> {
+        let (source, target) = (self.disk(from)?, self.path_of(to));
+        if let Some(parent) = target.parent() {
+            std::fs::create_dir_all(parent).map_err(tool::file(format!("make {}", parent.display())))?;
+        }
+        let (source, target) = (text(&source), text(&target));
+        if linked {
+            tool::run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", &source, &target])
+                .await?;
+        } else {
+            tool::run("qemu-img", &["convert", "-q", "-O", "qcow2", &source, &target]).await?;
+        }
+        Ok(())
+    }
+
+    /// Grows a volume, through its QEMU where its VM runs.
+    ///
+    /// # Errors
+    /// It does not exist, or would shrink.
+    pub async fn grow_disk(
+        &self,
+        volid: &str,
+        drive: &str,
+        bytes: u64,
+        running: Option<&Running>,
+    ) -> Result<(), HardwareError> {
+        if let Some(running) = running {
+            return running.grow(drive, bytes).await;
+        }
+        let file = text(&self.disk(volid)?);
+        tool::run("qemu-img", &["resize", "-q", &file, &bytes.to_string()]).await.map(drop)
+    }
+
+    /// Removes a volume; those of templates stay.
+    pub fn free_disk(&self, volid: &str) {
+        // What is gone already is as good.
+        let _ = std::fs::remove_file(self.path_of(volid));
+    }
+
+    /// Whether there is a file behind a volume, for tests that look for leaks.
+    pub fn has_disk(&self, volid: &str) -> bool {
+        self.disk(volid).is_ok()
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,185 @@
+//! Real hardware for the embedded Proxmox VE: each VM that runs is a QEMU process with disks, a network and a guest agent.
+//!
+//! ```text
+//!  proxmox:: tasks ──> Hardware ── disks   qemu-img: linked clone = overlay, full clone = copy
+//!                         │        network bridge and taps, only in a network namespace that has nothing else
+//!                         │        seed    the cloud-init drive
+//!                         └──start──> Running ── process, QMP, guest agent
+//! ```
+//!
+//! Time is the machine's: none of this works under a paused clock. A process ends with its [`Running`]'s last clone, with the
+//! tokio runtime, or with the process namespace that the caller gave it.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+pub use self::{
+    agent::AgentError,
+    command::Accelerator,
+    network::Bridge,
+    process::Running,
+    seed::{Seed, SeedKind},
+};
+
+mod agent;
+mod command;
+mod disks;
+mod network;
+mod process;
+mod seed;
+mod tool;
+
+/// How long the end of a VM's former process may take before a new one is started.
+const FORMER_END: Duration = Duration::from_secs(15);
+
+/// What the hardware is made of.
+#[derive(Clone, Debug)]
+pub struct HardwareSpec {
+    /// A folder for disks, sockets and consoles. Everything in it may be replaced.
+    pub directory: PathBuf,
+    /// Images behind the volumes of templates, by volume id. They are only read.
+    pub images: BTreeMap<String, PathBuf>,
+    /// The host's bridges.
+    pub bridges: Vec<Bridge>,
+    /// `None`: hardware virtualization where guests really run with it, else emulation.
+    pub accelerator: Option<Accelerator>,
+}
+
+/// What goes wrong with processes, disks and networks.
+#[derive(Debug, thiserror::Error)]
+pub enum HardwareError {
+    /// A program that is needed is not installed.
+    #[error("`{program}` cannot be run")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A program ended with an error.
+    #[error("`{program}` failed: {said}")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// What it wrote to standard error, or that it took too long.
+        said: String,
+    },
+    /// Guests would share a network with something else.
+    #[error("this network namespace has the interface `{0}`: guests only get a namespace of their own")]
+    NotAlone(String),
+    /// A file could not be read or written.
+    #[error("cannot {what}")]
+    File {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no image behind a volume.
+    #[error("volume '{0}' does not exist")]
+    NoVolume(String),
+    /// The configuration asks for something that this hardware does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The process did not come up, or does not react.
+    #[error("QEMU of VM {vmid} {said}")]
+    Process {
+        /// VMID.
+        vmid: u32,
+        /// What happened.
+        said: String,
+    },
+}
+
+/// What a VM is started with.
+#[derive(Clone, Debug)]
+pub struct Blueprint {
+    /// VMID.
+    pub vmid: u32,
+    /// Its configuration.
+    pub config: BTreeMap<String, String>,
+    /// What its cloud-init drive says.
+    pub seed: Seed,
+}
+
+/// A handle on the hardware of all hosts. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Hardware(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    directory: PathBuf,
+    images: BTreeMap<String, PathBuf>,
+    accelerator: Accelerator,
+    running: Mutex<BTreeMap<u32, Running>>,
+}
+
+impl Hardware {
+    /// Makes the bridges and finds out how guests can be run.
+    ///
+    /// # Errors
+    /// A program is missing, rights are, or the network namespace is not empty.
+    pub async fn open(spec: HardwareSpec) -> Result<Self, HardwareError> {
+        for program in ["qemu-system-x86_64", "qemu-img", "genisoimage"] {
+            tool::run(program, &["--version"]).await?;
+        }
+        let HardwareSpec { directory, images, bridges, accelerator } = spec;
+        std::fs::create_dir_all(&directory).map_err(tool::file(format!("make {}", directory.display())))?;
+        network::open(&bridges).await?;
+        let accelerator = match accelerator {
+            Some(accelerator) => accelerator,
+            None => process::find_accelerator(&directory).await,
+        };
+        Ok(Self(Arc::new(Inner { directory, images, accelerator, running: Mutex::default() })))
+    }
+
+    /// How guests are run.
+    pub fn accelerator(&self) -> Accelerator {
+        self.0.accelerator
+    }
+
+    /// The console of a VM up to now, for a failed test.
+    pub fn console(&self, vmid: u32) -> String {
+        let text = std::fs::read(self.directory_of(vmid).join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Starts a VM's process.
+    ///
+    /// # Errors
+    /// A disk is missing, a tap cannot be made, or QEMU ends at once.
+    pub async fn start(&self, blueprint: Blueprint) -> Result<Running, HardwareError> {
+        let vmid = blueprint.vmid;
+        let former = self.running().remove(&vmid);
+        if let Some(former) = former
+            && tokio::time::timeout(FORMER_END, former.ended()).await.is_err()
+        {
+            return Err(HardwareError::Process { vmid, said: "still runs".to_owned() });
+        }
+        let directory = self.directory_of(vmid);
+        std::fs::create_dir_all(&directory).map_err(tool::file(format!("make {}", directory.display())))?;
+        let seed = directory.join("cloud-init.iso");
+        seed::write(&blueprint.seed, &seed).await?;
+        let disk = |volid: &str| self.disk(volid);
+        let arguments =
+            command::arguments(vmid, &blueprint.config, &directory, &seed, self.0.accelerator, disk)?;
+        let taps = network::plug(vmid, &blueprint.config).await?;
+        let running = process::start(vmid, &directory, arguments, taps).await?;
+        self.running().insert(vmid, running.clone());
+        Ok(running)
+    }
+
+    fn directory_of(&self, vmid: u32) -> PathBuf {
+        self.0.directory.join(vmid.to_string())
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u32, Running>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

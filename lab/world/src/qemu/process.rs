@@ -1,0 +1,272 @@
+//! A QEMU process: its start, its monitor, its end.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+    process::{Child, Command},
+    sync::{Mutex, Notify},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Hardware, HardwareError,
+    agent::{self, AgentError},
+    command::Accelerator,
+    network, tool,
+};
+
+const PROGRAM: &str = "qemu-system-x86_64";
+/// How long QEMU may take until its monitor answers.
+const START: Duration = Duration::from_secs(30);
+/// What the monitor may take for a command.
+const MONITOR: Duration = Duration::from_secs(5);
+/// How long a QEMU that was asked to end may take before it is killed.
+const QUIT: Duration = Duration::from_secs(3);
+/// How long the firmware may take to find out that there is nothing to boot.
+const FIRMWARE: Duration = Duration::from_secs(10);
+
+/// A VM's process. Clones share it; without any, it ends.
+#[derive(Clone, Debug)]
+pub struct Running(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    vmid: u32,
+    pid: u32,
+    directory: PathBuf,
+    /// Asks for its end; the supervisor also takes the end of all [`Running`]s as such.
+    kill: Arc<Notify>,
+    ended: CancellationToken,
+    agent: Mutex<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.kill.notify_one();
+    }
+}
+
+/// Starts QEMU and waits for its monitor.
+pub async fn start(
+    vmid: u32,
+    directory: &Path,
+    arguments: Vec<String>,
+    taps: Vec<String>,
+) -> Result<Running, HardwareError> {
+    for left in ["qmp", "qga", "console"] {
+        let _ = std::fs::remove_file(directory.join(left));
+    }
+    let errors = directory.join("stderr");
+    let stderr = File::create(&errors).map_err(tool::file(format!("write {}", errors.display())))?;
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).kill_on_drop(true);
+    let spawned = command.spawn();
+    let child = spawned.map_err(|source| HardwareError::Missing { program: PROGRAM.to_owned(), source })?;
+    let (kill, ended) = (Arc::new(Notify::new()), CancellationToken::new());
+    let pid = child.id().unwrap_or(0);
+    let inner = Inner {
+        vmid,
+        pid,
+        directory: directory.to_owned(),
+        kill: kill.clone(),
+        ended: ended.clone(),
+        agent: Mutex::default(),
+    };
+    let running = Running(Arc::new(inner));
+    tokio::spawn(supervise(child, kill, ended, taps));
+    let failed = |said: String| HardwareError::Process { vmid, said };
+    let up = async {
+        while running.monitor(&json!({ "execute": "query-status" })).await.is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = running.ended() => {
+            let said = std::fs::read_to_string(&errors).unwrap_or_default();
+            Err(failed(format!("exited at once: {}", said.trim())))
+        }
+        up = timeout(START, up) => {
+            up.map(|()| running.clone()).map_err(|_| failed("has no monitor".to_owned()))
+        }
+    }
+}
+
+/// Sees a process through to its end.
+async fn supervise(mut child: Child, kill: Arc<Notify>, ended: CancellationToken, taps: Vec<String>) {
+    tokio::select! {
+        biased;
+        () = kill.notified() => {
+            // It may have ended by itself.
+            let _ = child.kill().await;
+        }
+        _ = child.wait() => {}
+    }
+    for tap in taps {
+        network::unplug(&tap).await;
+    }
+    ended.cancel();
+}
+
+impl Running {
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.0.pid
+    }
+
+    /// Waits for the end of the process and of its taps.
+    pub async fn ended(&self) {
+        self.0.ended.cancelled().await;
+    }
+
+    /// Kills the process, as a loss of power does. Returns at once.
+    pub fn kill(&self) {
+        self.0.kill.notify_one();
+    }
+
+    /// Ends the process and waits for that: by its monitor first, then by force.
+    pub async fn stop(&self) {
+        let _ = self.monitor(&json!({ "execute": "quit" })).await;
+        if timeout(QUIT, self.ended()).await.is_err() {
+            self.kill();
+            self.ended().await;
+        }
+    }
+
+    /// Presses the power button.
+    ///
+    /// # Errors
+    /// The monitor does not answer.
+    pub async fn press_power(&self) -> Result<(), HardwareError> {
+        self.monitor(&json!({ "execute": "system_powerdown" })).await.map(drop)
+    }
+
+    /// Presses the reset button.
+    ///
+    /// # Errors
+    /// The monitor does not answer.
+    pub async fn press_reset(&self) -> Result<(), HardwareError> {
+        self.monitor(&json!({ "execute": "system_reset" })).await.map(drop)
+    }
+
+    pub(super) async fn grow(&self, drive: &str, bytes: u64) -> Result<(), HardwareError> {
+        let arguments = json!({ "device": format!("drive-{drive}"), "size": bytes });
+        self.monitor(&json!({ "execute": "block_resize", "arguments": arguments })).await.map(drop)
+    }
+
+    /// Sends a command to the guest agent; see [`AgentError`] for its errors. Calls wait for each other.
+    ///
+    /// # Errors
+    /// The agent does not answer within `patience`, nor the command within `limit`; or it refuses.
+    pub async fn agent(
+        &self,
+        patience: Duration,
+        limit: Duration,
+        command: &Value,
+    ) -> Result<Value, AgentError> {
+        let turn = timeout(patience + limit, self.0.agent.lock()).await;
+        let _turn = turn.map_err(|_| AgentError::Silent)?;
+        agent::call(&self.0.directory.join("qga"), patience, limit, command).await
+    }
+
+    /// Asks the guest agent to shut the guest down, which has no answer.
+    ///
+    /// # Errors
+    /// The agent does not answer within `patience`.
+    pub async fn agent_shutdown(&self, patience: Duration) -> Result<(), AgentError> {
+        let _turn = timeout(patience, self.0.agent.lock()).await.map_err(|_| AgentError::Silent)?;
+        agent::tell(&self.0.directory.join("qga"), patience, &json!({ "execute": "guest-shutdown" })).await
+    }
+
+    async fn monitor(&self, command: &Value) -> Result<Value, HardwareError> {
+        let failed = |said: String| HardwareError::Process { vmid: self.0.vmid, said };
+        match timeout(MONITOR, ask(&self.0.directory.join("qmp"), command)).await {
+            Ok(Some(answer)) if answer.get("error").is_none() => Ok(answer),
+            Ok(Some(answer)) => Err(failed(format!("refused: {}", answer["error"]["desc"]))),
+            _ => Err(failed("does not answer at its monitor".to_owned())),
+        }
+    }
+}
+
+/// One conversation with a monitor: greeting, capabilities, command.
+async fn ask(socket: &Path, command: &Value) -> Option<Value> {
+    let mut stream = BufReader::new(UnixStream::connect(socket).await.ok()?);
+    next(&mut stream).await?;
+    let mut answer = Value::Null;
+    for command in [&json!({ "execute": "qmp_capabilities" }), command] {
+        stream.write_all(format!("{command}\n").as_bytes()).await.ok()?;
+        answer = next(&mut stream).await?;
+    }
+    Some(answer)
+}
+
+/// The next message that is no event.
+async fn next(stream: &mut BufReader<UnixStream>) -> Option<Value> {
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
+        let message: Value = serde_json::from_str(&line).ok()?;
+        if message.get("event").is_none() {
+            return Some(message);
+        }
+    }
+}
+
+/// Hardware virtualization where it can be trusted: its device may be there, and guests hang or QEMU dies all the same. So a machine
+/// without a disk is started, whose firmware has to get as far as to find nothing to boot.
+pub async fn find_accelerator(directory: &Path) -> Accelerator {
+    let log = directory.join("firmware");
+    let _ = std::fs::remove_file(&log);
+    let chardev = format!("file,id=firmware,path={}", log.display());
+    let mut command = Command::new(PROGRAM);
+    command.args(Accelerator::Kvm.arguments());
+    command.args([
+        "-machine",
+        "type=pc",
+        "-m",
+        "128",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-chardev",
+        &chardev,
+    ]);
+    command.args(["-device", "isa-debugcon,iobase=0x402,chardev=firmware"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let Ok(mut child) = command.spawn() else { return Accelerator::Tcg };
+    let booted = async {
+        loop {
+            let text = std::fs::read(&log).unwrap_or_default();
+            if String::from_utf8_lossy(&text).contains("No bootable device") {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let found = tokio::select! {
+        _ = child.wait() => Accelerator::Tcg,
+        booted = timeout(FIRMWARE, booted) => if booted.is_ok() { Accelerator::Kvm } else { Accelerator::Tcg },
+    };
+    // It may have ended by itself.
+    let _ = child.kill().await;
+    found
+}
+
+impl Hardware {
+    /// Kills the process of a VM from outside, as the kernel does when memory runs out.
+    pub fn kill(&self, vmid: u32) {
+        if let Some(running) = self.running().get(&vmid) {
+            running.kill();
+        }
+    }
+}

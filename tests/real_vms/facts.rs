@@ -1,0 +1,153 @@
+//! One machine from its clone to its end by the client alone, with what the daemon's decisions rest on: the facts of a real
+//! guest.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pve_autoscaler::bootstrap::{self, JoinEnd, Settle};
+use pve_autoscaler::proxmox::marker::Marker;
+use pve_autoscaler::proxmox::{CloneRequest, Kind, Power};
+
+use crate::place;
+use crate::stage::{HOST, Stage, TEMPLATE};
+
+const VMID: u32 = 9101;
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJustATestKeyJustATestKeyJustATestKey00 me@host";
+
+/// Clones, configures, grows and starts the machine.
+async fn started(stage: &Stage) -> BTreeMap<String, String> {
+    let client = &stage.client;
+    let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine: "m-1".to_owned() };
+    let request = CloneRequest {
+        template_host: HOST.to_owned(),
+        template: TEMPLATE,
+        vmid: VMID,
+        name: "workers-a1".to_owned(),
+        description: marker.describe("for nobody"),
+        pool: Some("k8s-workers".to_owned()),
+        target: None,
+        full: false,
+        storage: None,
+    };
+    stage.done(&client.clone_vm(&request).await.unwrap()).await;
+    let config = client.config(HOST, VMID).await.unwrap();
+    let settings = [
+        ("cores", "2"),
+        ("memory", "2048"),
+        ("ipconfig0", "ip=10.77.0.11/24,gw=10.77.0.1"),
+        ("ciuser", "keeper"),
+        ("ciupgrade", "0"),
+        ("sshkeys", KEY),
+    ];
+    let set = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let task = client.set_config(HOST, VMID, &set, &[], config.digest().unwrap(), 20).await.unwrap();
+    if let Some(task) = task {
+        stage.done(&task).await;
+    }
+    stage.done(&client.resize(HOST, VMID, "scsi0", 4 << 30).await.unwrap()).await;
+    stage.done(&client.start(HOST, VMID).await.unwrap()).await;
+    stage.pve.vm(VMID).unwrap().config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "in a namespace of its own only"]
+async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
+    let Some(image) = place::image() else { return };
+    let stage = Stage::new(&image).await;
+    let config = started(&stage).await;
+    assert!(!stage.client.agent_ping(HOST, VMID).await.unwrap(), "it boots");
+    stage.booted(VMID).await;
+    a_system_that_starts_says_so_with_an_error(&stage).await;
+    let state = stage.settled(VMID).await;
+    let why = "systemctl --failed --no-legend; journalctl --no-pager -n 60 -u 'cloud-*'";
+    let failed = if state == "running" { String::new() } else { stage.run(VMID, why).await.stdout };
+    assert_eq!(state, "running", "{failed}");
+    assert_eq!(stage.run(VMID, "systemctl is-system-running").await.exit_code, Some(0));
+    the_guest_was_told_all(&stage, &config).await;
+    the_agent_answers_as_proxmox_passes_it_on(&stage).await;
+    a_degraded_system_is_decided_by_the_script(&stage).await;
+    it_ends_without_a_trace(&stage, &config).await;
+}
+
+/// The agent answers seconds before systemd is done, and the exit status tells `starting` from nothing.
+async fn a_system_that_starts_says_so_with_an_error(stage: &Stage) {
+    let status = stage.run(VMID, "systemctl is-system-running").await;
+    assert_eq!(status.stdout.trim(), "starting", "the agent came up after everything else");
+    assert_eq!(status.exit_code, Some(1));
+}
+
+async fn the_guest_was_told_all(stage: &Stage, config: &BTreeMap<String, String>) {
+    let said = async |script: &str| stage.run(VMID, script).await.stdout.trim().to_lowercase();
+    let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
+    // What the kubelet takes for its `systemUUID`.
+    assert_eq!(said("cat /sys/class/dmi/id/product_uuid").await, uuid);
+    assert_eq!(said("hostname").await, "workers-a1");
+    assert_eq!(said("nproc").await, "2");
+    assert!(said("cat ~keeper/.ssh/authorized_keys").await.contains("justatestkey"));
+    assert!(
+        said("df --output=size -BG / | tail -1").await.starts_with('4'),
+        "the root file system has grown"
+    );
+    assert_eq!(said("cat /run/cloud-init/cloud-id").await, "nocloud");
+    let mac = config["net0"].split(['=', ',']).nth(1).unwrap().to_lowercase();
+    let interfaces = stage.client.agent_interfaces(HOST, VMID).await.unwrap();
+    let own = interfaces.iter().find(|(seen, _)| *seen == mac);
+    let own = own.unwrap_or_else(|| panic!("no {mac} in {interfaces:?}"));
+    assert!(own.1.iter().any(|address| address == "10.77.0.11"), "{own:?}");
+    let os = stage.client.agent_os_info(HOST, VMID).await.unwrap();
+    assert_eq!((os.id.as_str(), os.machine.as_str()), ("debian", "x86_64"));
+    let ssh = tokio::net::TcpStream::connect("10.77.0.11:22");
+    tokio::time::timeout(Duration::from_secs(10), ssh).await.unwrap().unwrap();
+}
+
+async fn the_agent_answers_as_proxmox_passes_it_on(stage: &Stage) {
+    let told =
+        stage.exec(VMID, &["/bin/sh", "-c", "cat; echo to the other >&2; exit 3"], Some("some input")).await;
+    assert_eq!(
+        (told.exit_code, told.stdout.as_str(), told.stderr.as_str()),
+        (Some(3), "some input", "to the other\n")
+    );
+    let encoded = stage.run(VMID, "printf '\\303\\251'").await;
+    assert_eq!(encoded.stdout, "é");
+    let killed = stage.run(VMID, "kill -9 $$").await;
+    assert_eq!((killed.exit_code, killed.signal), (None, Some(9)));
+    let missing = stage.client.agent_exec(HOST, VMID, &["/nowhere"], None).await.unwrap_err();
+    assert_eq!(missing.status, 596, "{missing}");
+    let pid = stage.client.agent_exec(HOST, VMID, &["/bin/true"], None).await.unwrap();
+    while !stage.client.agent_exec_status(HOST, VMID, pid).await.unwrap().exited {}
+    let forgotten = stage.client.agent_exec_status(HOST, VMID, pid).await.unwrap_err();
+    assert_eq!(forgotten.kind, Kind::NotFound, "{forgotten}");
+}
+
+/// A unit that fails makes a system `degraded` for good: whether that will do is the keeper's decision, and no wait.
+async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
+    stage.run(VMID, "systemd-run --unit=broken /bin/false; sleep 1").await;
+    let status = stage.run(VMID, "systemctl is-system-running").await;
+    assert_eq!((status.stdout.trim(), status.exit_code), ("degraded", Some(1)));
+    let join = async |accept_degraded| {
+        let settle = Settle { settle: Duration::from_mins(1), join: Duration::from_mins(1), accept_degraded };
+        let command = bootstrap::command("m-1", &settle);
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let end = stage.exec(VMID, &words, Some("no configuration\n")).await;
+        bootstrap::read(end.exit_code, end.signal, &end.stdout, &end.stderr)
+    };
+    let JoinEnd::Failed(refused) = join(false).await else { panic!("it joined") };
+    assert!(refused.contains("degraded"), "{refused}");
+    // The real kubeadm reads what it was given on standard input.
+    let JoinEnd::Failed(tried) = join(true).await else { panic!("it joined") };
+    assert!(tried.contains("kubeadm join") && tried.contains("exited with"), "{tried}");
+}
+
+async fn it_ends_without_a_trace(stage: &Stage, config: &BTreeMap<String, String>) {
+    let client = &stage.client;
+    stage.done(&client.shutdown(HOST, VMID, 120).await.unwrap()).await;
+    assert_eq!(client.power(HOST, VMID).await.unwrap(), Power::Stopped);
+    let disk = config["scsi0"].split(',').next().unwrap();
+    assert!(stage.hardware.has_disk(disk));
+    let upid = client.destroy(HOST, VMID).await.unwrap();
+    stage.done(&upid).await;
+    assert!(!stage.hardware.has_disk(disk) && stage.pve.vm(VMID).is_none());
+    assert_eq!(stage.pve.volumes_of(VMID), Vec::<String>::new());
+    let taps = std::process::Command::new("ip").args(["-o", "link"]).output().unwrap();
+    assert!(!String::from_utf8_lossy(&taps.stdout).contains("tap9101"), "its tap is gone");
+}

@@ -1,0 +1,22 @@
+//! Real virtual machines: QEMU processes with a Debian guest, cloned and started through the API of the embedded Proxmox VE.
+//!
+//! The one test that runs everywhere looks for what is needed and starts this program again in a network and process
+//! namespace of its own, where the others run. There is no way from that network to any other, and whatever runs in the namespace
+//! dies with it.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+mod facts;
+mod join;
+mod place;
+mod stage;
+
+/// Starts this program again where the others may run.
+#[tokio::test]
+async fn real_machines_live_and_join_in_a_network_of_their_own() {
+    match place::prepare() {
+        Ok(image) => place::run_the_others(&image).await,
+        Err(missing) if place::is_ci() => panic!("{missing}"),
+        Err(missing) => eprintln!("skipped: {missing}"),
+    }
+}

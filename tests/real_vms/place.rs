@@ -1,0 +1,101 @@
+//! What real machines need of the machine that they run on, and the namespaces that they run in.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long all of it may take together.
+const LIMIT: Duration = Duration::from_mins(30);
+/// Says to the other tests that they are in a place of their own, and which image guests are clones of.
+const IMAGE: &str = "PVE_AUTOSCALER_TEST_IMAGE";
+/// Says that this process is in a namespace of its own.
+const INSIDE: &str = "PVE_AUTOSCALER_TEST_INSIDE";
+/// Emulation before this release of QEMU crashes the guest's kernel.
+const QEMU: u32 = 8;
+
+/// Whether a missing tool is a failure.
+pub fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true")
+}
+
+/// The guest image, where all that machines need is there; else what is missing.
+pub fn prepare() -> Result<PathBuf, String> {
+    let version =
+        said(Command::new("qemu-system-x86_64").arg("--version")).map_err(|_| "there is no QEMU")?;
+    let major = version.split_whitespace().skip_while(|word| *word != "version").nth(1);
+    let major = major.and_then(|text| text.split('.').next()?.parse::<u32>().ok()).unwrap_or(0);
+    if major < QEMU {
+        return Err(format!("QEMU {major} is older than {QEMU}: its emulation crashes guests"));
+    }
+    for program in ["qemu-img", "genisoimage"] {
+        said(Command::new(program).arg("--version")).map_err(|_| format!("there is no {program}"))?;
+    }
+    said(namespace().arg("true")).map_err(|text| format!("no namespaces can be made: {text}"))?;
+    if let Ok(image) = std::env::var(IMAGE) {
+        return Ok(image.into());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let programs =
+        said(&mut Command::new(folder.join("rig/build"))).map_err(|text| format!("no Kubernetes: {text}"))?;
+    let programs = programs.lines().last().unwrap_or_default().to_owned();
+    let mut build = Command::new(folder.join("image/build"));
+    build.env("KUBERNETES_BIN", programs);
+    if !is_ci() {
+        build.arg("--cached");
+    }
+    said(&mut build).map(PathBuf::from).map_err(|text| {
+        format!("no guest image, which `KUBERNETES_BIN=$(tests/rig/build) tests/image/build` makes: {text}")
+    })
+}
+
+/// What a program wrote, or how it failed.
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.lines().last().unwrap_or("it failed").to_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A command that runs another one where there is no network and no process but its own, and ends with this process.
+fn namespace() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command
+}
+
+/// Runs the tests that are ignored otherwise.
+pub async fn run_the_others(image: &Path) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = namespace();
+    command.arg(program).args(["--ignored", "--nocapture", "--test-threads=1"]);
+    // `cargo test --test real_vms -- NAME` is meant for them, too.
+    let wanted = std::env::args().skip(1).find(|word| word.contains("::"));
+    command.args(wanted);
+    let mut others = tokio::process::Command::from(command);
+    let mut others =
+        others.env(IMAGE, image).env(INSIDE, "1").stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let ended = tokio::time::timeout(LIMIT, others.wait()).await;
+    let status = ended.unwrap_or_else(|_| panic!("the real machines took longer than {LIMIT:?}")).unwrap();
+    assert!(status.success(), "see above");
+}
+
+/// The guest image, inside of the namespace; nothing outside of it.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+pub fn image() -> Option<PathBuf> {
+    if std::env::var_os(INSIDE).is_none() {
+        eprintln!("skipped: only runs in a namespace that the first test makes");
+        return None;
+    }
+    std::env::var_os(IMAGE).map(PathBuf::from)
+}

@@ -1,0 +1,156 @@
+//! A Proxmox VE with one host whose VMs are processes, served over TLS, and a client of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use pve_autoscaler::clock::{Clock as _, SystemClock};
+use pve_autoscaler::proxmox::{Client, ExecStatus, Exit, Settings, Trust, Upid, connect};
+use secrecy::SecretString;
+use tempfile::TempDir;
+use tokio::time::Instant;
+use world::clock::WorldClock;
+use world::proxmox::Pve;
+use world::proxmox::spec::{ClusterSpec, GIB, Timings, VmSpec};
+use world::qemu::{Bridge, Hardware, HardwareSpec};
+use world::serve::{Serving, serve_https, tls::ServerTls};
+
+/// The host.
+pub const HOST: &str = "pve1";
+/// The template whose clones get the drive of `citype: nocloud`.
+pub const TEMPLATE: u32 = 9000;
+/// The same with `citype: configdrive2`.
+pub const CONFIG_DRIVE: u32 = 9001;
+/// The host's address on the guests' bridge.
+pub const GATEWAY: &str = "10.77.0.1";
+/// Far more than a task of Proxmox takes.
+const TASK: Duration = Duration::from_mins(2);
+/// From a guest's start to its agent, on a slow machine that emulates it.
+pub const BOOT: Duration = Duration::from_mins(6);
+
+/// Everything that a test here needs. The folder goes with it.
+pub struct Stage {
+    pub pve: Pve,
+    pub hardware: Hardware,
+    pub client: Client,
+    pub url: String,
+    pub tls: ServerTls,
+    pub folder: TempDir,
+    _serving: Serving,
+}
+
+impl Stage {
+    pub async fn new(image: &Path) -> Self {
+        let folder = TempDir::new().unwrap();
+        let volumes = [TEMPLATE, CONFIG_DRIVE].map(|id| format!("shared:{id}/base-{id}-disk-0.qcow2"));
+        let spec = HardwareSpec {
+            directory: folder.path().join("vms"),
+            images: volumes.map(|volume| (volume, image.to_owned())).into(),
+            bridges: vec![Bridge { name: "vmbr0".to_owned(), address: format!("{GATEWAY}/24") }],
+            accelerator: None,
+        };
+        let hardware = Hardware::open(spec).await.unwrap();
+        let clock = WorldClock::starting_at(SystemClock.now());
+        let pve = Pve::on_hardware(cluster(), clock, 1, hardware.clone());
+        let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
+        let served = pve.clone();
+        let handler = move |request| {
+            let pve = served.clone();
+            async move { pve.handle(request).await }
+        };
+        let serving = serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
+        let url = format!("https://{}", serving.address());
+        let trust = Trust::Authorities(tls.ca_pem.clone());
+        let transport = connect(&trust, Duration::from_secs(5), Duration::from_secs(35)).unwrap();
+        let settings = Settings {
+            endpoints: vec![url.clone()],
+            token_id: ClusterSpec::DEMO_TOKEN.to_owned(),
+            agent_lane: 1,
+            lifecycle_lane: 2,
+            linked_clones: 4,
+            full_clones: 2,
+        };
+        let client = Client::new(transport, settings, &SecretString::from(ClusterSpec::DEMO_SECRET)).unwrap();
+        Self { pve, hardware, client, url, tls, folder, _serving: serving }
+    }
+
+    /// Waits for a task, which has to end well.
+    pub async fn done(&self, upid: &Upid) {
+        let exit = self.client.wait_task(upid, TASK, Duration::from_millis(200)).await.unwrap();
+        assert_eq!(exit, Exit::Ok, "{upid:?}");
+    }
+
+    /// Waits until a guest's agent answers; says for how long.
+    pub async fn booted(&self, vmid: u32) -> Duration {
+        let started = Instant::now();
+        while !self.client.agent_ping(HOST, vmid).await.unwrap() {
+            assert!(
+                started.elapsed() < BOOT,
+                "the agent of {vmid} does not answer; its console:\n{}",
+                self.hardware.console(vmid)
+            );
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        started.elapsed()
+    }
+
+    /// Runs a script in a guest.
+    pub async fn run(&self, vmid: u32, script: &str) -> ExecStatus {
+        self.exec(vmid, &["/bin/sh", "-c", script], None).await
+    }
+
+    /// Runs a program in a guest.
+    pub async fn exec(&self, vmid: u32, command: &[&str], input: Option<&str>) -> ExecStatus {
+        let input = input.map(SecretString::from);
+        let pid = self.client.agent_exec(HOST, vmid, command, input.as_ref()).await.unwrap();
+        let started = Instant::now();
+        loop {
+            let status = self.client.agent_exec_status(HOST, vmid, pid).await.unwrap();
+            if status.exited {
+                return status;
+            }
+            assert!(started.elapsed() < BOOT, "{command:?} does not end");
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// Waits until systemd has started everything; its state.
+    pub async fn settled(&self, vmid: u32) -> String {
+        let started = Instant::now();
+        loop {
+            let state = self.run(vmid, "systemctl is-system-running").await.stdout.trim().to_owned();
+            if state == "running" || state == "degraded" {
+                return state;
+            }
+            assert!(started.elapsed() < BOOT, "{vmid} stays {state}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+fn cluster() -> ClusterSpec {
+    let template = |vmid, name| {
+        let mut template = VmSpec::template(vmid, HOST, name, "shared");
+        let disk = format!("shared:{vmid}/base-{vmid}-disk-0.qcow2,size=2G");
+        template.config.insert("scsi0".to_owned(), disk);
+        template.config.insert("vmgenid".to_owned(), format!("00000000-0000-4000-9000-{vmid:012}"));
+        template
+    };
+    let mut drive = template(CONFIG_DRIVE, "k8s-worker-drive");
+    drive.config.insert("citype".to_owned(), "configdrive2".to_owned());
+    let mut cluster = ClusterSpec::demo();
+    cluster.hosts.truncate(1);
+    cluster.hosts[0].memory = 64 * GIB;
+    cluster.vms = vec![template(TEMPLATE, "k8s-worker"), drive];
+    // The times are those of the processes.
+    cluster.timings = Timings {
+        linked_clone: Duration::ZERO,
+        config: Duration::ZERO,
+        start: Duration::ZERO,
+        stop: Duration::ZERO,
+        destroy: Duration::ZERO,
+        agent_call: Duration::ZERO,
+        beat: Duration::from_secs(1),
+        ..Timings::default()
+    };
+    cluster
+}
