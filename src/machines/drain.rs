@@ -143,6 +143,12 @@ pub(super) async fn run(
     }
 }
 
+/// Why a node stays that somebody wants to keep meanwhile.
+fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
+    let node = snapshot.nodes.iter().find(|one| one.name == node)?;
+    planning::disabled(node).map(|key| format!("annotation {key}"))
+}
+
 /// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of the time of a drain
 /// it takes [`PART`] at most.
 #[derive(Default)]
@@ -161,12 +167,6 @@ impl Places {
         self.next = Some(Instant::now() + began.elapsed() * PART);
         lost
     }
-}
-
-/// Why a node stays that somebody wants to keep meanwhile.
-fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
-    let node = snapshot.nodes.iter().find(|one| one.name == node)?;
-    planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 
 async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {
