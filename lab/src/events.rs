@@ -147,14 +147,14 @@ impl Storm<'_> {
                 sent += 1;
             }
             if asked.is_none() && passed > length / 2 {
-                let large = samples::deployment("large", 1, "7000m", "1Gi");
-                self.kube.apply(&large).map_err(anyhow::Error::msg)?;
                 let nodes = self.kube.list("Node");
                 for node in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {
                     // No room on the others: it has to be a new machine.
                     let closed = json!({ "spec": { "unschedulable": true } });
                     self.kube.patch_by_hand("Node", "", node, &closed);
                 }
+                let large = samples::deployment("large", 1, "7000m", "1Gi");
+                self.kube.apply(&large).map_err(anyhow::Error::msg)?;
                 asked = Some(Instant::now());
             }
             if let (Some(asked), None) = (asked, decided) {

@@ -45,9 +45,12 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     let limits = &ctx.config.limits;
     let until = tokio::time::Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
-        // What still runs has to end first; how does not matter.
+        // What still runs has to end first.
         let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::CLONE };
-        jobs::finish(ctx, job, &upid, limits.clone).await?;
+        let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
+        // One that did not end well may have left its VM behind where nobody sees it.
+        let taken = exit.problem() == Some(Kind::Exists);
+        machine.stored.record.clone_in_doubt |= upid.kind() == "qmclone" && !exit.is_success() && !taken;
     }
     loop {
         match find(ctx, machine).await? {
