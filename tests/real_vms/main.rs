@@ -9,6 +9,7 @@
 mod facts;
 mod join;
 mod place;
+mod playbook;
 mod stage;
 
 /// Starts this program again where the others may run.
