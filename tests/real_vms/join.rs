@@ -20,7 +20,7 @@ use crate::stage::{BOOT, GATEWAY, Stage};
 /// The only slot of the pool.
 const VMID: u32 = 9111;
 /// How long a Node may say nothing. Less than by default, so that the test need not wait as long.
-const GRACE: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(30);
 /// Far more than what follows from a change takes.
 const SOON: Duration = Duration::from_mins(2);
 
