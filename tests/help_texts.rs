@@ -4,7 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 9] = ["", "run", "status", "pause", "resume", "check", "plan", "snapshot", "explain"];
+const COMMANDS: [&str; 14] = [
+    "", "setup", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "check", "plan",
+    "snapshot", "explain",
+];
 
 #[test]
 fn every_commands_help_is_as_it_is_written_down() {

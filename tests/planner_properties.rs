@@ -149,8 +149,14 @@ fn removed(plan: &Plan) -> Vec<&str> {
     plan.scale_down.iter().map(|removal| removal.node.as_str()).collect()
 }
 
+/// Cases of each property: as many as `PLANNER_CASES` says, for a long run in release.
+fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn every_machine_holds_the_pods_that_are_planned_on_it(snapshot in world()) {
@@ -348,7 +354,7 @@ fn two_zones() -> Config {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 5_000, ..ProptestConfig::default() })]
+    #![proptest_config(cases(5_000))]
 
     #[test]
     fn what_pods_ask_of_their_nodes_holds_on_new_machines(world in social_world()) {

@@ -24,10 +24,25 @@ pub fn become_it(arguments: Vec<OsString>) -> ExitCode {
 /// # Errors
 /// It cannot be started.
 pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
+    start(Command::new(program), directory)
+}
+
+/// The same on a host of this name, for which rights over namespaces are needed.
+///
+/// # Errors
+/// It cannot be started.
+pub fn launch_as(program: &Path, directory: &Path, host: &str) -> anyhow::Result<Child> {
+    let mut command = Command::new("unshare");
+    // The process that is started becomes the daemon: a signal to it reaches nobody else.
+    command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]).arg(program);
+    start(command, directory)
+}
+
+fn start(mut command: Command, directory: &Path) -> anyhow::Result<Child> {
     let log = log(directory);
     let file = File::options().create(true).append(true).open(&log);
     let file = file.with_context(|| format!("cannot write `{}`", log.display()))?;
-    Command::new(program)
+    command
         .args(["daemon", "--", "run", "--log-level", "debug", "--config"])
         .arg(directory.join("config.toml"))
         .arg("--socket")

@@ -8,6 +8,8 @@
 pub mod clusters;
 pub mod configuration;
 pub mod daemon;
+pub mod events;
+pub mod fuzz;
 mod measure;
 mod network;
 mod screen;

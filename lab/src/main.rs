@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lab::{daemon, simulate, story};
+use lab::{daemon, events, fuzz, simulate, story};
 
 /// An embedded Proxmox VE and Kubernetes, and a demo of pve-autoscaler between them.
 #[derive(Debug, Parser)]
@@ -35,6 +35,10 @@ enum Command {
     },
     /// Hours of cluster life with faults in seconds, from a seed; the same seed gives the same log
     Simulate(simulate::Wanted),
+    /// A storm of pod events, in real time: the daemon's memory and how long its rounds take
+    Events(events::Wanted),
+    /// Hostile input for something that the daemon reads
+    Fuzz(fuzz::Wanted),
     /// The daemon's own command line, so that the demo can run it as a process of its own
     #[command(hide = true)]
     Daemon {
@@ -48,6 +52,8 @@ fn main() -> ExitCode {
     let story = match command {
         Command::Daemon { arguments } => return daemon::become_it(arguments),
         Command::Simulate(wanted) => simulate::simulate(&wanted),
+        Command::Events(wanted) => runtime(events::blow(wanted)),
+        Command::Fuzz(wanted) => fuzz::fuzz(&wanted),
         Command::Demo { keep, directory } => runtime(story::demo(keep, directory)),
         Command::Serve { directory } => runtime(story::serve(directory)),
     };

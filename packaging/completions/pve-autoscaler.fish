@@ -26,20 +26,45 @@ end
 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s V -l version -d 'Print version'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "run" -d 'Run the daemon'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "resume" -d 'Go on after `pause`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "history" -d 'Show what was decided lately, and what became of it'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "retire" -d 'Drain a node and destroy its machine'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pin" -d 'Keep a node, whatever it is used for'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l proxmox -d 'Proxmox VE: the address of any host of the cluster' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l proxmox-ca -d 'The certificate authority of Proxmox VE' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-id -d 'The administrator\'s token' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-file -d 'The file with the secret of the administrator\'s token' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-kubeconfig -d 'The administrator\'s kubeconfig' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l folder -d 'Where configuration and credentials go' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l user -d 'The user that is made in Proxmox VE' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l token -d 'The name of its token' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l resource-pool -d 'The resource pool of its machines' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l template -d 'The template of the workers, by VMID or name' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l addresses -d 'The workers\' addresses, FIRST-LAST, which nothing else uses or hands out' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l prefix -d 'The length of their network\'s prefix' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l gateway -d 'Their gateway' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l dns -d 'Their name server; the gateway unless given' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l vmids -d 'The workers\' VMIDs, FIRST-LAST; a free row unless given' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l bridge -d 'Their bridge; the template\'s unless given' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l max -d 'The most workers at a time' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l dry-run -d 'Say what would be done, and do nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l socket -d 'Where `status` asks' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l log-level -d 'How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l watch -d 'Show it anew every so many seconds (2 unless given), until Ctrl-C; line by line where there is no terminal' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -48,6 +73,23 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pause" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -l socket -d 'Where the daemon listens' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand resume" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -l reason -d 'Why, for those who look at `status` or the log' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand retire" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand pin" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l socket -d 'Where the daemon listens' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l for -d 'The command that the configuration is for' -r -f -a "run\t'The daemon'
 plan\t'`plan` and `explain`, which need less'"
@@ -72,12 +114,17 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l all-pods -d 'Every pod without a node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "resume" -d 'Go on after `pause`'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from run status pause resume check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "resume" -d 'Go on after `pause`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "history" -d 'Show what was decided lately, and what became of it'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "retire" -d 'Drain a node and destroy its machine'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "pin" -d 'Keep a node, whatever it is used for'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -21,7 +21,9 @@ pub(super) fn token_id(text: &str) -> Option<&str> {
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines[lines.len().saturating_sub(5)..].join("; ");
-    masked(&kept).chars().filter(|c| !c.is_control()).take(2000).collect()
+    // First of all without control characters: one in the midst of a token would hide it.
+    let plain: String = kept.chars().filter(|c| !c.is_control()).collect();
+    masked(&plain).chars().take(2000).collect()
 }
 
 /// `abcdef.0123456789abcdef` → `abcdef.***`, wherever it stands.
@@ -66,6 +68,7 @@ mod tests {
 
     #[test]
     fn only_the_last_lines_are_kept_and_no_escape_sequences() {
+        assert_eq!(last_lines("abc\tdef.0123456789\x07abcdef"), "abcdef.***");
         assert_eq!(last_lines("1\n2\n\n3\n4\n5\r\n6\n\x1b[31mred\n"), "3; 4; 5; 6; [31mred");
     }
 

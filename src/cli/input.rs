@@ -41,9 +41,13 @@ pub(super) fn snapshot(path: &Path, now: Option<Timestamp>) -> Result<Snapshot, 
 
 /// Writes JSON with a line's end.
 pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value).map_err(|error| Failure::Output(error.into()))?;
-    writeln!(out).map_err(Failure::Output)
+    std::io::stdout().lock().write_all(json_text(value)?.as_bytes()).map_err(Failure::Output)
+}
+
+/// The same as text.
+pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Output(error.into()))?;
+    Ok(text + "\n")
 }
 
 /// Writes text.

@@ -147,7 +147,7 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
 }
 
-fn authorities(path: &Path) -> Result<Trust, Failure> {
+pub(super) fn authorities(path: &Path) -> Result<Trust, Failure> {
     let named =
         |error: std::io::Error| Failure::Named(format!("cannot read `{}`", path.display()), error.into());
     Ok(Trust::Authorities(std::fs::read_to_string(path).map_err(named)?))

@@ -5,15 +5,19 @@
 mod check;
 pub mod exit;
 mod explain;
+mod history;
 mod input;
 mod live;
+mod nodes;
 mod pause;
 mod plan;
 mod plan_text;
 mod run;
+mod setup;
 mod snapshot;
 mod status;
 mod table;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -29,6 +33,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make what the daemon needs on both sides, and a first configuration
+    Setup(Box<setup::Arguments>),
     /// Run the daemon
     Run(run::Arguments),
     /// Show what the running daemon sees, does and has decided
@@ -37,6 +43,14 @@ enum Command {
     Pause(pause::Pause),
     /// Go on after `pause`
     Resume(pause::Resume),
+    /// Show what was decided lately, and what became of it
+    History(history::Arguments),
+    /// Drain a node and destroy its machine
+    Retire(nodes::Retire),
+    /// Keep a node, whatever it is used for
+    Pin(nodes::Node),
+    /// Treat a node that was pinned as any other again
+    Unpin(nodes::Node),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -61,10 +75,15 @@ impl Arguments {
     /// Runs the command; the exit status is one of [`exit`].
     pub fn execute(self) -> ExitCode {
         let result = match self.command {
+            Command::Setup(arguments) => setup::run(&arguments),
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
             Command::Resume(arguments) => pause::resume(&arguments),
+            Command::History(arguments) => history::run(&arguments),
+            Command::Retire(arguments) => nodes::retire(&arguments),
+            Command::Pin(arguments) => nodes::pin(&arguments),
+            Command::Unpin(arguments) => nodes::unpin(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

@@ -52,7 +52,7 @@ pub(super) fn resume(arguments: &Resume) -> Result<u8, Failure> {
     Ok(SUCCESS)
 }
 
-fn give(socket: &std::path::Path, what: Order) -> Result<(), Failure> {
+pub(super) fn give(socket: &std::path::Path, what: Order) -> Result<(), Failure> {
     let refused = |error| match error {
         SocketError::Refused { reason } => Failure::Refused(reason),
         other => Failure::NotRunning(other),

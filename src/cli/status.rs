@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -11,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::exit::{Failure, SUCCESS};
 use super::plan_text::span;
 use super::table::{Align, Table, plain};
-use super::{Output, input, live};
+use super::{Output, history, input, live, watch};
 use crate::clock::{Clock, SystemClock};
 use crate::observability::{DEFAULT_SOCKET, Status, ask};
 
@@ -28,18 +29,32 @@ pub(super) struct Arguments {
     /// Where the daemon listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// Show it anew every so many seconds (2 unless given), until Ctrl-C; line by line where there is no terminal
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+          value_parser = clap::value_parser!(u16).range(1..=3600))]
+    watch: Option<u16>,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let status = live::block_on(async { ask(&arguments.socket).await.map_err(Failure::NotRunning) })?;
-    match arguments.output {
-        Output::Json => input::json(&status)?,
-        Output::Text => input::text(&render(&status, SystemClock.now(), &TimeZone::system()))?,
+    if let Some(seconds) = arguments.watch {
+        return watch::run(Duration::from_secs(seconds.into()), async || show(arguments).await);
     }
+    let text = live::block_on(show(arguments))?;
+    input::text(&text)?;
     Ok(SUCCESS)
+}
+
+async fn show(arguments: &Arguments) -> Result<String, Failure> {
+    let status = ask(&arguments.socket).await.map_err(Failure::NotRunning)?;
+    match arguments.output {
+        // In one line each where there are many.
+        Output::Json if arguments.watch.is_some() => watch::line(&status),
+        Output::Json => input::json_text(&status),
+        Output::Text => Ok(render(&status, SystemClock.now(), &TimeZone::system())),
+    }
 }
 
 fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
@@ -196,13 +211,10 @@ fn decisions(status: &Status, now: Timestamp, zone: &TimeZone, out: &mut String)
         return;
     }
     out.push_str("\nlast decisions\n");
-    let today = now.to_zoned(zone.clone()).date();
-    for decision in status.decisions.iter().take(DECISIONS) {
-        let time = decision.time.to_zoned(zone.clone());
-        let pattern = if time.date() == today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
-        let _ = writeln!(out, "{}  {}", time.strftime(pattern), plain(&decision.what));
+    history::lines(status.decisions.iter().take(DECISIONS), now, zone, out);
+    if status.decisions.len() > DECISIONS {
+        let _ = writeln!(out, "… and {} more (`history` lists them)", status.decisions.len() - DECISIONS);
     }
-    more(status.decisions.len(), DECISIONS, out);
 }
 
 fn percent(share: Option<f64>) -> String {

@@ -15,6 +15,8 @@ const LISTEN: &str = "127.0.0.1:9736";
 pub struct Metrics {
     /// Where `/metrics`, `/healthz` and `/readyz` are served; `None`: nowhere.
     pub listen: Option<SocketAddr>,
+    /// Whether the status page is served beside them, on loopback.
+    pub status_page: bool,
 }
 
 /// `[metrics]` as it is written.
@@ -23,10 +25,11 @@ pub struct Metrics {
 pub(super) struct Written {
     enabled: Option<bool>,
     listen: Option<Spanned<String>>,
+    status_page: Option<Spanned<bool>>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["enabled", "listen"];
+pub(super) const KEYS: &[&str] = &["enabled", "listen", "status_page"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
@@ -40,7 +43,17 @@ impl Written {
                 "to serve no metrics, set `enabled = false`",
             );
         }
-        Metrics { listen: listen.ok().filter(|_| self.enabled.unwrap_or(true)) }
+        let listen = listen.ok().filter(|_| self.enabled.unwrap_or(true));
+        let page = self.status_page.as_ref().filter(|page| *page.get_ref());
+        if let (Some(page), Some(address)) = (page, listen.filter(|address| !address.ip().is_loopback())) {
+            checker.wrong(
+                format!("the status page would be shown to whoever reaches {address}"),
+                page.span(),
+                "only served on loopback: it asks for no password and names pods",
+                "let `listen` be on 127.0.0.1 or [::1]; `ssh -L 9736:127.0.0.1:9736 HOST` brings the page to you",
+            );
+        }
+        Metrics { listen, status_page: page.is_some() }
     }
 }
 
@@ -57,6 +70,8 @@ mod tests {
             ("[metrics]\nlisten = \"[::1]:9100\"", Ok(Some("[::1]:9100"))),
             ("[metrics]\nlisten = \"localhost:9100\"", Err("c.toml:2:10")),
             ("[metrics]\nlisten = \"127.0.0.1\"", Err("is not an address to listen on")),
+            ("[metrics]\nstatus_page = true", Ok(Some("127.0.0.1:9736"))),
+            ("[metrics]\nstatus_page = true\nlisten = \"0.0.0.0:9736\"", Err("shown to whoever reaches")),
             ("[metrics]\nport = 1", Err("unknown field `port`")),
         ] {
             match (parse("c.toml", text, Needs::Plan), expected) {

@@ -201,8 +201,7 @@ fn hidden_from(line: &str) -> Option<usize> {
     }
     for (at, _) in line.match_indices('=') {
         let key = line[..at].trim_end().trim_end_matches(['"', '\'']);
-        let word =
-            key.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map_or(key, |cut| &key[cut + 1..]);
+        let word = key.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or(key);
         let source = ["\"api\"", "\"ssh\""].contains(&line[at + 1..].trim());
         let in_id = key.contains('!') && line[..at].contains("token_id");
         if (is_secret(word) && !source) || in_id {

@@ -25,6 +25,10 @@ pub struct ScaleDown {
     pub delay_after_delete: Duration,
     /// No removal from a pool for so long after one failed.
     pub delay_after_failure: Duration,
+    /// No removal from a pool for so long after its last addition or removal.
+    pub stabilization_window: Duration,
+    /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or smaller ones.
+    pub consolidation: bool,
     /// DaemonSets' pods do not count as utilization.
     pub ignore_daemonsets_utilization: bool,
     /// A pod with local storage holds its node.
@@ -35,11 +39,27 @@ pub struct ScaleDown {
     pub skip_nodes_with_custom_controller_pods: bool,
     /// At most so many nodes with pods to move are drained at a time, over all pools.
     pub max_parallel_drains: usize,
+    /// Pods leave a node in groups, each once the one before is gone: the lowest priorities of the second group and of those
+    /// after it, in ascending order.
+    pub drain_priorities: Vec<i32>,
     /// At most so many removals in any hour, over all pools: the brake that keeps a mistake small. A file cannot release it;
     /// `None`, no brake, is for simulations.
     pub max_removals_per_hour: Option<u32>,
     /// At most this share of a pool's nodes, in per cent, is on its way out at a time; but one always may be.
     pub max_removal_percentage: f64,
+}
+
+/// The lowest priority of Kubernetes's own `system-cluster-critical` class.
+const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+
+fn drain_priorities(written: Option<&Spanned<Vec<i32>>>, checker: &mut Checker) -> Vec<i32> {
+    let Some(written) = written else { return vec![SYSTEM_CRITICAL] };
+    let priorities = written.get_ref();
+    if !priorities.is_sorted_by(|a, b| a < b) {
+        let title = "`drain_priorities` are not in ascending order".to_owned();
+        checker.wrong(title, written.span(), "each must be greater than the one before", "");
+    }
+    priorities.clone()
 }
 
 /// `[scale_down]` as it is written.
@@ -53,11 +73,14 @@ pub(super) struct Written {
     delay_after_add: Option<Spanned<String>>,
     delay_after_delete: Option<Spanned<String>>,
     delay_after_failure: Option<Spanned<String>>,
+    stabilization_window: Option<Spanned<String>>,
+    consolidation: Option<bool>,
     ignore_daemonsets_utilization: Option<bool>,
     skip_nodes_with_local_storage: Option<bool>,
     skip_nodes_with_system_pods: Option<bool>,
     skip_nodes_with_custom_controller_pods: Option<bool>,
     max_parallel_drains: Option<Spanned<usize>>,
+    drain_priorities: Option<Spanned<Vec<i32>>>,
     max_removals_per_hour: Option<Spanned<u32>>,
     max_removal_percentage: Option<Spanned<f64>>,
 }
@@ -71,11 +94,14 @@ pub(super) const KEYS: &[&str] = &[
     "delay_after_add",
     "delay_after_delete",
     "delay_after_failure",
+    "stabilization_window",
+    "consolidation",
     "ignore_daemonsets_utilization",
     "skip_nodes_with_local_storage",
     "skip_nodes_with_system_pods",
     "skip_nodes_with_custom_controller_pods",
     "max_parallel_drains",
+    "drain_priorities",
     "max_removals_per_hour",
     "max_removal_percentage",
 ];
@@ -91,6 +117,8 @@ impl Written {
         let delay_after_add = duration("delay_after_add", &self.delay_after_add, minutes(10));
         let delay_after_delete = duration("delay_after_delete", &self.delay_after_delete, Duration::ZERO);
         let delay_after_failure = duration("delay_after_failure", &self.delay_after_failure, minutes(3));
+        let stabilization_window =
+            duration("stabilization_window", &self.stabilization_window, Duration::ZERO);
         let off = "to switch removals off, set `enabled = false`";
         let max_parallel_drains =
             checker.count("max_parallel_drains", self.max_parallel_drains.as_ref(), 4, off);
@@ -109,6 +137,8 @@ impl Written {
             delay_after_add,
             delay_after_delete,
             delay_after_failure,
+            stabilization_window,
+            consolidation: self.consolidation.unwrap_or(false),
             ignore_daemonsets_utilization: self.ignore_daemonsets_utilization.unwrap_or(false),
             skip_nodes_with_local_storage: self.skip_nodes_with_local_storage.unwrap_or(true),
             skip_nodes_with_system_pods: self.skip_nodes_with_system_pods.unwrap_or(true),
@@ -116,6 +146,7 @@ impl Written {
                 .skip_nodes_with_custom_controller_pods
                 .unwrap_or(true),
             max_parallel_drains,
+            drain_priorities: drain_priorities(self.drain_priorities.as_ref(), checker),
             max_removals_per_hour: Some(max_removals_per_hour),
             max_removal_percentage: checker.between(
                 "max_removal_percentage",

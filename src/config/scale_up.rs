@@ -31,6 +31,10 @@ pub struct ScaleUp {
     pub expendable_pods_priority_cutoff: i32,
     /// Pods younger than this cause no nodes yet.
     pub new_pod_delay: Duration,
+    /// No further machine for a pool for so long after its last one; its minimum is reached all the same.
+    pub delay_after_add: Duration,
+    /// The same after its last addition or removal.
+    pub stabilization_window: Duration,
     /// At most so many nodes in the whole cluster, those of no pool included.
     pub max_nodes_total: Option<u32>,
     /// At most so many vCPUs in the whole cluster, those of nodes in no pool included.
@@ -52,6 +56,8 @@ pub(super) struct Written {
     expander: Expander,
     expendable_pods_priority_cutoff: Option<i32>,
     new_pod_delay: Option<Spanned<String>>,
+    delay_after_add: Option<Spanned<String>>,
+    stabilization_window: Option<Spanned<String>>,
     max_nodes_total: Option<u32>,
     max_cores_total: Option<u32>,
     max_memory_total: Option<Spanned<String>>,
@@ -65,6 +71,8 @@ pub(super) const KEYS: &[&str] = &[
     "expander",
     "expendable_pods_priority_cutoff",
     "new_pod_delay",
+    "delay_after_add",
+    "stabilization_window",
     "max_nodes_total",
     "max_cores_total",
     "max_memory_total",
@@ -90,6 +98,16 @@ impl Written {
             expander: self.expander,
             expendable_pods_priority_cutoff: self.expendable_pods_priority_cutoff.unwrap_or(-10),
             new_pod_delay: checker.duration("new_pod_delay", self.new_pod_delay.as_ref(), Duration::ZERO),
+            delay_after_add: checker.duration(
+                "delay_after_add",
+                self.delay_after_add.as_ref(),
+                Duration::ZERO,
+            ),
+            stabilization_window: checker.duration(
+                "stabilization_window",
+                self.stabilization_window.as_ref(),
+                Duration::ZERO,
+            ),
             max_nodes_total: self.max_nodes_total.filter(|most| *most > 0),
             max_cores_total: self.max_cores_total.filter(|most| *most > 0),
             max_memory_total: self

@@ -441,3 +441,28 @@ fn the_bootstrap_is_checked() {
     assert_eq!((ssh.host.as_str(), ssh.port, ssh.user.as_str()), ("cp1", 22, "root"));
     assert_eq!(ssh.host_key, HOST_KEY);
 }
+
+#[test]
+fn drains_have_groups_and_a_limit_for_each_pool() {
+    let config = good("[scale_down]\ndrain_priorities = [-5, 0, 2000000000]\n", Needs::Plan);
+    assert_eq!(config.scale_down.drain_priorities, [-5, 0, 2_000_000_000]);
+    assert_eq!(good("", Needs::Plan).scale_down.drain_priorities, [2_000_000_000]);
+    let pool = "[[pool]]\nname = \"a\"\nmax = 1\ncores = 1\nmemory = \"1GiB\"\n";
+    assert_eq!(
+        good(&format!("{pool}drain = \"90s\"\n"), Needs::Plan).pools[0].drain,
+        Some(Duration::from_secs(90))
+    );
+    assert_eq!(good(pool, Needs::Plan).pools[0].drain, None);
+    refuses(&[
+        (
+            "[scale_down]\ndrain_priorities = [1, 1]\n",
+            &["`drain_priorities` are not in ascending order", "c.toml:2:20"],
+        ),
+        (&format!("{pool}drain = \"0s\"\n"), &["`drain`", "c.toml:6:9"]),
+    ]);
+}
+
+#[test]
+fn a_key_with_a_character_of_several_bytes_is_reported() {
+    refuses(&[("nam\u{feff}e = \"a\"\n", &["c.toml:1"]), ("tök€n = 1\n", &["c.toml:1"])]);
+}

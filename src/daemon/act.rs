@@ -21,7 +21,8 @@ const PODS_NAMED: usize = 5;
 
 impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
-        let begins = !(plan.scale_up.is_empty() && plan.scale_down.is_empty());
+        let wishes = self.wishes(config, snapshot);
+        let begins = !(plan.scale_up.is_empty() && plan.scale_down.is_empty() && wishes.is_empty());
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
@@ -38,6 +39,9 @@ impl Daemon {
             for machine in &growth.machines {
                 self.make(config, &growth.pool, machine, now);
             }
+        }
+        for (view, reason) in wishes {
+            self.retire(config, view, reason, None, now);
         }
         for removal in &plan.scale_down {
             self.take_back(config, removal, now);
@@ -107,8 +111,7 @@ impl Daemon {
             });
             return;
         }
-        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
-        if leaving >= config.limits.max_parallel_retires as usize {
+        if self.retires_enough(config) {
             return;
         }
         if self.share_is_going(config, &view.record.pool) {
@@ -120,11 +123,28 @@ impl Daemon {
             });
             return;
         }
-        let reason = why(removal);
-        tracing::info!(node = %removal.node, reason, "a node is removed");
-        self.board.decided(now, format!("- {}: {reason}", removal.node));
+        self.retire(config, view, why(removal), Some(removal.reason), now);
+    }
+
+    /// Whether as many machines are on their way out as may be at a time.
+    pub(super) fn retires_enough(&self, config: &Config) -> bool {
+        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
+        leaving >= config.limits.max_parallel_retires as usize
+    }
+
+    fn retire(
+        &mut self,
+        config: &Arc<Config>,
+        view: View,
+        reason: String,
+        decided: Option<RemovalReason>,
+        now: Timestamp,
+    ) {
+        let node = view.node.as_deref().unwrap_or(&view.record.name);
+        tracing::info!(node, reason, "a node is removed");
+        self.board.decided(now, format!("- {node}: {reason}"));
         self.memory.shrinks(now);
-        self.board.metrics().taken_back(&view.record.pool, removal.reason);
+        self.board.metrics().taken_back(&view.record.pool, decided);
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;

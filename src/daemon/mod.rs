@@ -24,6 +24,7 @@ mod speak;
 mod standby;
 mod switch;
 mod trigger;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -261,6 +262,7 @@ impl Daemon {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
+        self.board.recall(self.memory.decisions());
         // Before anything goes on that a pause holds up.
         self.look_at_switch().await;
         self.read_records().await;
@@ -292,6 +294,7 @@ impl Daemon {
         self.memory.seen(now, self.switch.paused().is_some());
         self.waiting.look(&snapshot, self.board.metrics());
         self.act(&config, &snapshot, &plan).await;
+        self.memory.decided(self.board.latest_decisions(), now);
         self.measure(&config, &snapshot, &plan);
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));

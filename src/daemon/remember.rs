@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::Snapshot;
-use crate::model::snapshot::Memory;
+use crate::model::snapshot::{Decision, Memory};
 use crate::model::workload::Backoff;
 use crate::planning;
 
@@ -98,6 +98,19 @@ impl Remembered {
         self.round_ran(now);
         let old = self.stored_round.is_none_or(|stored| now.duration_since(stored) >= STORE_ANYWAY);
         if changed || old {
+            self.store(now);
+        }
+    }
+
+    /// What was decided and happened before, oldest first.
+    pub fn decisions(&self) -> &[Decision] {
+        &self.memory.decisions
+    }
+
+    /// What was decided and happened lately.
+    pub fn decided(&mut self, decisions: Vec<Decision>, now: Timestamp) {
+        if self.memory.decisions != decisions {
+            self.memory.decisions = decisions;
             self.store(now);
         }
     }

@@ -9,10 +9,10 @@ use super::act::leaves;
 use crate::config::{Config, Mode};
 use crate::machines::View;
 use crate::model::Snapshot;
-use crate::model::machine::Phase;
+use crate::model::machine::{Host, Phase};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodVerdict};
 use crate::model::snapshot::POOL_LABEL;
-use crate::observability::{MachineStatus, NodeStatus, PodStatus, PoolStatus};
+use crate::observability::{HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
 /// Waiting pods that the board shows at most.
 const PODS_SHOWN: usize = 500;
@@ -32,6 +32,7 @@ impl Daemon {
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
             status.pools = pools(config, snapshot, &plan, &views);
+            status.hosts = snapshot.proxmox.hosts.iter().flatten().map(host).collect();
             next_due = plan
                 .nodes
                 .iter()
@@ -42,6 +43,19 @@ impl Daemon {
             status.pods = plan.pods.iter().take(PODS_SHOWN).map(pod).collect();
         }
         self.board.publish(status, next_due);
+    }
+}
+
+fn host(host: &Host) -> HostStatus {
+    HostStatus {
+        name: host.name.clone(),
+        online: host.online,
+        maintenance: host.maintenance,
+        cores: host.cores,
+        cores_assigned: host.cores_assigned,
+        memory: host.memory,
+        memory_assigned: host.memory_assigned,
+        memory_used: host.memory_used,
     }
 }
 
@@ -56,6 +70,8 @@ fn machine(view: &View) -> MachineStatus {
         pool: view.record.pool.clone(),
         vmid: view.record.slot.vmid,
         host: view.record.host.clone(),
+        cores: view.record.cores,
+        memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
         phase: format!("{:?}", view.phase),
         since: view.since,

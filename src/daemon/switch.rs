@@ -22,10 +22,10 @@ use crate::observability::{Board, Order, Orders};
 /// The operator's hand on the switch.
 #[derive(Clone)]
 pub struct Switch {
-    kubernetes: Cluster,
+    pub(super) kubernetes: Cluster,
     clock: SharedClock,
     instance: String,
-    board: Board,
+    pub(super) board: Board,
 }
 
 impl std::fmt::Debug for Switch {
@@ -40,13 +40,22 @@ impl Switch {
         Self { kubernetes, clock, instance: instance.to_owned(), board }
     }
 
-    async fn turn(&self, order: Order) -> Result<(), String> {
-        let pause = match order {
+    async fn carry_out(&self, order: Order) -> Result<(), String> {
+        match order {
             Order::Pause { reason } => {
-                Some(Pause { since: Some(self.clock.now()), by: self.instance.clone(), reason })
+                let (since, by) = (Some(self.clock.now()), self.instance.clone());
+                self.turn(Some(Pause { since, by, reason })).await?;
             }
-            Order::Resume => None,
-        };
+            Order::Resume => self.turn(None).await?,
+            Order::Retire { node, reason } => self.retire(&node, &reason).await?,
+            Order::Pin { node } => self.pin(&node).await?,
+            Order::Unpin { node } => self.unpin(&node).await?,
+        }
+        self.board.poke();
+        Ok(())
+    }
+
+    async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         turned.map_err(|error| {
             // Nobody acts without the API for longer than a term.
@@ -54,15 +63,13 @@ impl Switch {
                 "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
                 chain(&error)
             )
-        })?;
-        self.board.poke();
-        Ok(())
+        })
     }
 }
 
 impl Orders for Switch {
     fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(self.turn(order))
+        Box::pin(self.carry_out(order))
     }
 }
 

@@ -21,6 +21,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// Between two looks at what is left: at least, at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// The time between two looks at the places of pods, in times of what a look takes.
+const PART: u32 = 20;
+
 /// How a drain ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
@@ -48,6 +51,7 @@ pub(super) async fn run(
     let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
+    let mut places = Places::default();
     loop {
         changed.mark_unchanged();
         let mut snapshot = ctx.watches.snapshot();
@@ -56,7 +60,7 @@ pub(super) async fn run(
             planning::evictions(snapshot, &ctx.config, node)
                 .map_err(|why| Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")))
         };
-        if let Some(why) = ctx.paused() {
+        if let Some(why) = ctx.paused().or_else(|| pinned(&snapshot, node)) {
             return Ok(Drained::GivenUp(why));
         }
         let mut left = match judge(&snapshot) {
@@ -85,8 +89,13 @@ pub(super) async fn run(
                 Err(error) => unsure = Some(error.to_string()),
             }
         }
+        if left.left() > left.leaving.len()
+            && let Some(pod) = places.lost(ctx, &snapshot, node)
+        {
+            return Ok(Drained::GivenUp(format!("{pod} has no place on another node any more")));
+        }
         if Instant::now() >= end {
-            let what = last_words(&refused, left.evict.len() + left.leaving.len());
+            let what = last_words(&refused, left.left());
             return Ok(Drained::GivenUp(format!(
                 "it was not empty after {}: {what}",
                 super::trouble::words(limit)
@@ -119,7 +128,7 @@ pub(super) async fn run(
                 Err(error) => refuse(&mut refused, &pod, error.to_string(), None),
             }
         }
-        let words = unsure.unwrap_or_else(|| last_words(&refused, left.evict.len() + left.leaving.len()));
+        let words = unsure.unwrap_or_else(|| last_words(&refused, left.left()));
         machine.say(ctx, &words);
         tokio::time::sleep(LOOKS.0).await;
         let next =
@@ -131,6 +140,32 @@ pub(super) async fn run(
             Ok(()) = pause.changed() => {}
             () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
         }
+    }
+}
+
+/// Why a node stays that somebody wants to keep meanwhile.
+fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
+    let node = snapshot.nodes.iter().find(|one| one.name == node)?;
+    planning::disabled(node).map(|key| format!("annotation {key}"))
+}
+
+/// Looks whether the pods of a node still have places elsewhere. In a large cluster that takes a while: of the time of a drain
+/// it takes [`PART`] at most.
+#[derive(Default)]
+struct Places {
+    next: Option<Instant>,
+}
+
+impl Places {
+    /// A pod that has none any more, where it was looked.
+    fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
+        let began = Instant::now();
+        if self.next.is_some_and(|next| next > began) {
+            return None;
+        }
+        let lost = planning::homeless(snapshot, &ctx.config, node);
+        self.next = Some(Instant::now() + began.elapsed() * PART);
+        lost
     }
 }
 

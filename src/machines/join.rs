@@ -99,12 +99,10 @@ async fn asked(
                     boot.answered(ctx);
                     return Ok(pid);
                 }
-                Err(error) => match error.kind {
-                    Kind::AgentSilent | Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => {
-                        tracing::debug!(machine = %record.name, %error, "the guest agent does not answer yet");
-                    }
-                    _ => return Err(error.into()),
-                },
+                Err(error) if ends_the_join(&error) => return Err(error.into()),
+                Err(error) => {
+                    tracing::debug!(machine = %record.name, %error, "the guest agent does not answer yet");
+                }
             }
         }
     };
@@ -129,12 +127,10 @@ async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<Join
                 }
                 Ok(_) => {}
                 Err(error) if error.kind == Kind::NotFound => return Ok(None),
-                Err(error) => match error.kind {
-                    Kind::AgentSilent | Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => {
-                        tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
-                    }
-                    _ => return Err(error.into()),
-                },
+                Err(error) if ends_the_join(&error) => return Err(error.into()),
+                Err(error) => {
+                    tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
+                }
             }
         }
     };
@@ -142,6 +138,17 @@ async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<Join
         biased;
         _ = registered => Ok(Some(JoinEnd::Joined { degraded: false })),
         ended = ended => ended,
+    }
+}
+
+/// Whether asking the agent again within the limit of the step is no use: what stands in the way does not pass by itself.
+/// Anything else may, and says nothing of the join, which goes on in the guest meanwhile.
+fn ends_the_join(error: &crate::proxmox::Error) -> bool {
+    match error.kind {
+        Kind::Forbidden | Kind::BadRequest | Kind::NotFound => true,
+        // Somebody has stopped the VM, or taken its agent away.
+        Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
+        _ => false,
     }
 }
 

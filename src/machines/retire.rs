@@ -10,7 +10,7 @@ use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
-use crate::model::snapshot::{BEING_DELETED_TAINT, UNNEEDED_SINCE};
+use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
 
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,9 @@ async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), 
 /// `None` once nothing of what has to go is left; else why the removal is given up.
 async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result<Option<String>, Trouble> {
     let limits = &ctx.config.limits;
-    match drain::run(ctx, machine, &node.name, limits.drain).await? {
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+    let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
+    match drain::run(ctx, machine, &node.name, limit).await? {
         Drained::Empty => {}
         Drained::GivenUp(why) => return Ok(Some(why)),
     }
@@ -79,10 +81,11 @@ async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(),
     if machine.record().cordoned {
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
     }
-    insist!(limit, machine.seed(), {
-        Ok(ctx.kubernetes.annotate_node(&node.name, UNNEEDED_SINCE, None).await?)
-    })
-    .await?;
+    // A wish that could not be fulfilled is over, so that it is not tried again and again.
+    for key in [UNNEEDED_SINCE, RETIRE] {
+        insist!(limit, machine.seed(), Ok(ctx.kubernetes.annotate_node(&node.name, key, None).await?))
+            .await?;
+    }
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
     machine.enter(ctx, Phase::Ready, "");
     machine

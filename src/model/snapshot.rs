@@ -18,7 +18,8 @@ use super::workload::{
 /// Annotations that decisions read; all others are dropped on arrival.
 pub const KNOWN_ANNOTATIONS: &[&str] = &[
     "pve-autoscaler/unneeded-since",
-    "pve-autoscaler/scale-down-disabled",
+    PINNED,
+    RETIRE,
     "pve-autoscaler/do-not-disrupt",
     "karpenter.sh/do-not-disrupt",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled",
@@ -34,6 +35,10 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
 pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 /// Since when a node has been unneeded (annotation, RFC 3339).
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
+/// `true` on a Node keeps it, whatever it is used for (annotation): what `pin` writes.
+pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
+/// An operator wants the node gone, for the reason that is its value (annotation): what `retire` writes.
+pub const RETIRE: &str = "pve-autoscaler/retire";
 /// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// The taint of a node on its way out.
@@ -73,6 +78,16 @@ pub struct Learnt {
     pub allocatable: Resources,
 }
 
+/// Something that was decided, or that happened to a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Decision {
+    /// When.
+    pub time: Timestamp,
+    /// What, in words.
+    pub what: String,
+}
+
 /// What is remembered of a host between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -97,6 +112,9 @@ pub struct Memory {
     pub name_seed: u64,
     /// Times of the latest removals, for the hourly brake.
     pub removals: Vec<Timestamp>,
+    /// The latest decisions, oldest first, for those who ask what happened. Nothing is decided by them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
 }
 
 /// A template as the inventory found it.

@@ -9,17 +9,23 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use super::status::{Decision, Status};
+use super::status::Status;
+use super::timeline::{Sample, Timeline};
 use crate::machines::{Ending, Told};
 use crate::model::Pause;
+use crate::model::snapshot::Decision;
 
-/// Decisions that are kept.
+/// Decisions that are kept, and those of them that outlive a restart.
 const DECISIONS: usize = 100;
+const REMEMBERED: usize = 50;
+/// As much of a decision's words as is kept, in characters.
+const LONGEST: usize = 300;
 
 #[derive(Debug, Default)]
 struct Inner {
     status: Status,
     decisions: VecDeque<Decision>,
+    timeline: Timeline,
     next_due: Option<Timestamp>,
     last_round: Option<Instant>,
 }
@@ -45,6 +51,11 @@ impl Board {
     pub fn status(&self) -> Status {
         let inner = self.inner();
         Status { decisions: inner.decisions.iter().rev().cloned().collect(), ..inner.status.clone() }
+    }
+
+    /// Nodes and waiting pods over the last hours, oldest first.
+    pub(super) fn timeline(&self) -> Vec<Sample> {
+        self.inner().timeline.samples()
     }
 
     /// Says whose board it is and how it starts, before the first round.
@@ -136,11 +147,27 @@ impl Board {
     }
 
     pub(crate) fn decided(&self, time: Timestamp, what: String) {
+        let what = if what.chars().count() > LONGEST { what.chars().take(LONGEST).collect() } else { what };
         let mut inner = self.inner();
         if inner.decisions.len() >= DECISIONS {
             inner.decisions.pop_front();
         }
         inner.decisions.push_back(Decision { time, what });
+    }
+
+    /// The latest decisions, oldest first, for whoever leads next.
+    pub(crate) fn latest_decisions(&self) -> Vec<Decision> {
+        let inner = self.inner();
+        inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
+    }
+
+    /// Takes over what was decided before, by an earlier run or by whoever led before.
+    pub(crate) fn recall(&self, decisions: &[Decision]) {
+        let mut inner = self.inner();
+        let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();
+        all.sort_by(|a, b| (a.time, &a.what).cmp(&(b.time, &b.what)));
+        all.dedup();
+        inner.decisions = all.into_iter().rev().take(DECISIONS).rev().collect();
     }
 
     pub(crate) fn heard(&self, told: &Told, now: Timestamp) {
@@ -168,6 +195,7 @@ impl Board {
             let mut inner = self.inner();
             let problems = std::mem::take(&mut inner.status.problems);
             let (rounds, ready) = (inner.status.rounds + 1, inner.status.ready);
+            inner.timeline.take(&status);
             inner.status = Status { ready, rounds, problems, ..status };
             inner.next_due = next_due;
             inner.last_round = Some(Instant::now());

@@ -14,6 +14,23 @@ pub enum Order {
     },
     /// Go on.
     Resume,
+    /// Drain this node and destroy its machine.
+    Retire {
+        /// The Node's name.
+        node: String,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// Keep this node, whatever it is used for.
+    Pin {
+        /// The Node's name.
+        node: String,
+    },
+    /// Treat this node as any other again.
+    Unpin {
+        /// The Node's name.
+        node: String,
+    },
 }
 
 /// Who carries orders out.

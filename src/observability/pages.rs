@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP, for whoever watches the daemon.
+//! `/metrics`, `/healthz` and `/readyz` over HTTP, for whoever watches the daemon; `/status` for browsers where it is wanted.
 //!
 //! Nothing here can hold the daemon up: so many connections at a time, one answer each, in so much time.
 
@@ -8,18 +8,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::tz::TimeZone;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::Board;
 use super::notify::is_alive;
+use crate::clock::SharedClock;
 use crate::config::Config;
 
 /// Under which problem the board shows that they cannot be served.
@@ -35,20 +39,28 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// How long nobody is let in after a connection could not be taken.
 const PAUSE: Duration = Duration::from_secs(1);
 
+const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What is served over HTTP.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Pages {
     board: Board,
     settings: watch::Receiver<Arc<Config>>,
+    clock: SharedClock,
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pages").field("board", &self.board).finish_non_exhaustive()
+    }
 }
 
 impl Pages {
     /// Pages about what the board shows, where the settings say.
-    pub fn new(board: Board, settings: watch::Receiver<Arc<Config>>) -> Self {
-        Self { board, settings }
+    pub fn new(board: Board, settings: watch::Receiver<Arc<Config>>, clock: SharedClock) -> Self {
+        Self { board, settings, clock }
     }
 
     /// Serves them until the future is dropped. An address that cannot be had is a problem on the board, and ends nothing.
@@ -116,7 +128,7 @@ impl Pages {
 
     async fn connection(&self, stream: TcpStream) {
         let service = service_fn(|request: Request<hyper::body::Incoming>| {
-            let answer = self.answer(request.method(), request.uri().path());
+            let answer = self.answer(request.method(), request.uri().path(), request.headers());
             async move { Ok::<_, Infallible>(answer) }
         });
         let served = http1::Builder::new()
@@ -131,7 +143,7 @@ impl Pages {
         }
     }
 
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Response<Full<Bytes>> {
         if method != Method::GET && method != Method::HEAD {
             return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned());
         }
@@ -142,9 +154,34 @@ impl Pages {
             },
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
+            "/" if self.has_status() => {
+                page(StatusCode::OK, TEXT, "/status\n/metrics\n/healthz\n/readyz\n".to_owned())
+            }
             "/" => page(StatusCode::OK, TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
+            "/status" if self.has_status() => self.status(headers),
             _ => page(StatusCode::NOT_FOUND, TEXT, "there are /metrics, /healthz and /readyz\n".to_owned()),
         }
+    }
+
+    fn has_status(&self) -> bool {
+        self.settings.borrow().metrics.status_page
+    }
+
+    fn status(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        if !is_local(headers) {
+            return page(StatusCode::FORBIDDEN, TEXT, "only as localhost, 127.0.0.1 or [::1]\n".to_owned());
+        }
+        let (status, timeline) = (self.board.status(), self.board.timeline());
+        let text = super::page::render(&status, &timeline, self.clock.now(), &TimeZone::system());
+        let mut response = page(StatusCode::OK, HTML, text);
+        for (name, value) in [
+            (CONTENT_SECURITY_POLICY, super::page::POLICY),
+            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (REFERRER_POLICY, "no-referrer"),
+        ] {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
     }
 
     /// Whether rounds come, as systemd's watchdog sees it.
@@ -173,6 +210,14 @@ impl Pages {
     }
 }
 
+/// Whether a browser asks for this very machine: a page of somebody else, whose name was made to lead here, gets nothing.
+fn is_local(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 fn page(code: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
@@ -184,17 +229,18 @@ fn page(code: StatusCode, kind: &'static str, text: String) -> Response<Full<Byt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
     use crate::config::{Needs, parse};
 
     fn pages(text: &str) -> (Pages, watch::Sender<Arc<Config>>) {
         let (sender, settings) = watch::channel(Arc::new(parse("c.toml", text, Needs::Plan).unwrap()));
-        (Pages::new(Board::default(), settings), sender)
+        (Pages::new(Board::default(), settings, Arc::new(SystemClock)), sender)
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_is_healthy_while_rounds_come_and_ready_once_all_was_seen() {
         let (pages, _sender) = pages("scan_interval = \"10s\"");
-        let code = |path: &str| pages.answer(&Method::GET, path).status().as_u16();
+        let code = |path: &str| pages.answer(&Method::GET, path, &HeaderMap::new()).status().as_u16();
         assert_eq!((code("/healthz"), code("/readyz")), (200, 503));
         pages.board.ready();
         assert_eq!((code("/healthz"), code("/readyz")), (200, 200));
@@ -212,9 +258,32 @@ mod tests {
             (Method::HEAD, "/metrics", 200),
             (Method::POST, "/metrics", 405),
             (Method::GET, "/metrics/", 404),
+            (Method::GET, "/status", 404),
             (Method::GET, "/../etc/passwd", 404),
         ] {
-            assert_eq!(pages.answer(&method, path).status().as_u16(), expected, "{method} {path}");
+            assert_eq!(
+                pages.answer(&method, path, &HeaderMap::new()).status().as_u16(),
+                expected,
+                "{method} {path}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_status_page_is_there_when_it_is_wanted_and_only_for_this_machine() {
+        let (pages, _sender) = pages("[metrics]\nstatus_page = true");
+        for (host, expected) in [
+            (Some("localhost:9736"), 200),
+            (Some("127.0.0.1"), 200),
+            (Some("[::1]:9736"), 200),
+            (Some("evil.example:9736"), 403),
+            (Some("127.0.0.1.evil.example"), 403),
+            (None, 403),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(host.map(|host| (HOST, HeaderValue::from_static(host))));
+            let answer = pages.answer(&Method::GET, "/status", &headers);
+            assert_eq!(answer.status().as_u16(), expected, "{host:?}");
         }
     }
 

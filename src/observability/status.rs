@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Pause;
+use crate::model::snapshot::Decision;
 
 /// Everything that `status` shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub struct Status {
     pub problems: BTreeMap<String, String>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
+    /// Hosts by name, as they were last seen.
+    pub hosts: Vec<HostStatus>,
     /// Machines by name.
     pub machines: Vec<MachineStatus>,
     /// Nodes by name.
@@ -71,6 +74,28 @@ pub struct PoolStatus {
     pub next: String,
 }
 
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// It is up and part of the cluster.
+    pub online: bool,
+    /// It is in maintenance.
+    pub maintenance: bool,
+    /// Its threads.
+    pub cores: u32,
+    /// vCPUs of all guests that run on it.
+    pub cores_assigned: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
+    /// Memory in bytes that all guests that run on it were given.
+    pub memory_assigned: i64,
+    /// Memory in use in bytes.
+    pub memory_used: i64,
+}
+
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -83,6 +108,10 @@ pub struct MachineStatus {
     pub vmid: u32,
     /// Its host.
     pub host: String,
+    /// Its vCPUs.
+    pub cores: u32,
+    /// Its memory in bytes.
+    pub memory: i64,
     /// Its address, empty with DHCP.
     pub address: String,
     /// Where it is in its life.
@@ -127,14 +156,4 @@ pub struct PodStatus {
     pub verdict: String,
     /// Why, in words.
     pub why: String,
-}
-
-/// Something that was decided, or that happened to a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Decision {
-    /// When.
-    pub time: Timestamp,
-    /// What, in words.
-    pub what: String,
 }

@@ -1,6 +1,8 @@
 //! Ways to fill new machines with plain pods, thought through on counts alone, so that the best can be carried out.
 
-use super::classes::Class;
+use std::cmp::Reverse;
+
+use super::classes::{Class, largest_share};
 use super::filling::{self, Filling, Item};
 use super::rooms::{Place, Rooms};
 use super::scale_up::Packer;
@@ -21,7 +23,9 @@ pub(super) struct Draft {
     pub machines: Vec<(usize, Place, usize)>,
     /// By class, how many pods.
     pub fillings: Vec<Vec<(usize, usize)>>,
-    /// How many pods of each class (in the order of the classes that were drafted) have no machine.
+    /// The classes in the order in which they were drafted.
+    order: Vec<usize>,
+    /// How many pods of each (in that order) have no machine.
     left: Vec<usize>,
     /// What the machines offer, in parts of the largest pool's.
     cost: i64,
@@ -41,7 +45,7 @@ impl<'a> Packer<'_, 'a> {
         }
         let unplaced = |draft: &Draft| {
             let mut by_priority: Vec<(i32, usize)> = Vec::new();
-            for (&number, &left) in plain.iter().zip(&draft.left) {
+            for (&number, &left) in draft.order.iter().zip(&draft.left) {
                 let priority = classes[number].priority;
                 match by_priority.last_mut().filter(|last| last.0 == priority) {
                     Some(last) => last.1 += left,
@@ -66,8 +70,10 @@ impl<'a> Packer<'_, 'a> {
 
     fn draft(&self, classes: &[Class<'a>], plain: &[usize], way: Way, size: Option<usize>) -> Draft {
         let mut rooms = self.rooms.clone();
+        let plain = &self.ordered(classes, plain, size);
         let left = plain.iter().map(|&number| classes[number].left()).collect();
-        let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), left, cost: 0 };
+        let order = plain.clone();
+        let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), order, left, cost: 0 };
         for first in 0..plain.len() {
             while draft.left[first] > 0 {
                 let open: Vec<usize> = (first..plain.len()).filter(|&one| draft.left[one] > 0).collect();
@@ -77,6 +83,20 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         draft
+    }
+
+    /// The classes by priority, then the largest first: how large they are depends on what they are to be put on.
+    fn ordered(&self, classes: &[Class<'a>], plain: &[usize], size: Option<usize>) -> Vec<usize> {
+        let mut order = plain.to_vec();
+        if let Some(size) = size {
+            let sized = self.prototypes.iter().enumerate().filter(|(offer, _)| self.is_size(*offer, size));
+            let share = largest_share(sized.map(|(_, one)| &one.node.allocatable));
+            order.sort_by_cached_key(|&number| {
+                let class = &classes[number];
+                (Reverse(class.priority), Reverse(share(&class.sample.requests)), class.pods[0])
+            });
+        }
+        order
     }
 
     /// Adds a machine for the first of the open classes, filled with all of them, and the same again while its pods and the

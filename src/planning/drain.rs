@@ -32,6 +32,25 @@ pub struct Evictions {
     pub evict: Vec<Arc<Pod>>,
     /// On their way out, or to be waited for.
     pub leaving: Vec<Arc<Pod>>,
+    /// To be evicted once the others are gone: they are of a later group (`scale_down.drain_priorities`).
+    pub later: Vec<Arc<Pod>>,
+}
+
+impl Evictions {
+    /// Puts all but the first group off. `bounds` are the lowest priorities of the second group and of those after it.
+    pub(super) fn in_groups(mut self, bounds: &[i32], priority: impl Fn(&Pod) -> i32) -> Self {
+        let group = |pod: &Pod| bounds.partition_point(|bound| *bound <= priority(pod));
+        let first = self.evict.iter().chain(&self.leaving).map(|pod| group(pod)).min();
+        let (now, later) =
+            std::mem::take(&mut self.evict).into_iter().partition(|pod| Some(group(pod)) == first);
+        (self.evict, self.later) = (now, later);
+        self
+    }
+
+    /// How many pods are left.
+    pub fn left(&self) -> usize {
+        self.evict.len() + self.leaving.len() + self.later.len()
+    }
 }
 
 /// Why a node cannot be drained.

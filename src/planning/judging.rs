@@ -11,7 +11,7 @@ use super::{View, being_deleted, pool_of, ready};
 use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict};
-use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
 /// A node that could be drained.
@@ -21,6 +21,8 @@ pub(super) struct Drainable<'a> {
     pub utilization: f64,
     pub removable_at: Timestamp,
     pub ready: bool,
+    /// It is fuller than what makes a node underutilized: only consolidation takes it back.
+    pub above: bool,
 }
 
 /// Everything about a node that does not depend on the others.
@@ -71,7 +73,8 @@ pub(super) fn judge<'a>(
         verdict.message = Some("the node does not say what CPU and memory it offers".to_owned());
         return (verdict, None);
     };
-    if used > settings.utilization_threshold {
+    let above = used > settings.utilization_threshold;
+    if above && !settings.consolidation {
         verdict.verdict = NodeOutcome::Utilized;
         return (verdict, None);
     }
@@ -98,12 +101,13 @@ pub(super) fn judge<'a>(
     verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
     verdict.since = Some(since);
     verdict.removable_at = Some(removable_at);
-    (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready }))
+    (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready, above }))
 }
 
-fn disabled(node: &Node) -> Option<&'static str> {
+/// The annotation that keeps the node whatever it is used for, if there is one.
+pub(crate) fn disabled(node: &Node) -> Option<&'static str> {
     const KEYS: [&str; 4] = [
-        "pve-autoscaler/scale-down-disabled",
+        PINNED,
         "cluster-autoscaler.kubernetes.io/scale-down-disabled",
         "pve-autoscaler/do-not-disrupt",
         "karpenter.sh/do-not-disrupt",
@@ -113,7 +117,7 @@ fn disabled(node: &Node) -> Option<&'static str> {
 
 /// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan
 /// intervals the beginning moves forward by the gap.
-fn unneeded_since(view: &View, node: &Node) -> Timestamp {
+pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let Some(since) = written.filter(|since| *since <= now) else { return now };

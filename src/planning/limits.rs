@@ -42,6 +42,21 @@ impl Sum {
         self.cores += u64::from(shape.cores);
         self.memory = self.memory.saturating_add(shape.memory);
     }
+
+    /// No more of anything, and less of something.
+    pub(super) fn is_less_than(self, other: Self) -> bool {
+        self != other
+            && self.machines <= other.machines
+            && self.cores <= other.cores
+            && self.memory <= other.memory
+    }
+
+    /// Cores and memory as one number: both count as much as the largest of these machines has of them.
+    pub(super) fn cost(self, offers: &[Pool]) -> i128 {
+        let cores = offers.iter().map(|pool| pool.cores).max().unwrap_or(1);
+        let memory = offers.iter().map(|pool| pool.memory).max().unwrap_or(1);
+        i128::from(self.cores) * i128::from(memory) + i128::from(self.memory) * i128::from(cores)
+    }
 }
 
 /// The machines that have a Node, by its name.

@@ -5,20 +5,24 @@
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
+mod aftermath;
 mod budgets;
 mod choosing;
 mod classes;
+mod consolidation;
 mod draft;
 mod drain;
 mod filling;
 mod fresh;
 mod headroom;
 mod health;
+mod homeless;
 mod ids;
 mod judging;
 mod limits;
 mod names;
 mod packing;
+mod pauses;
 mod pending;
 mod removal;
 mod repair;
@@ -32,6 +36,8 @@ mod utilization;
 mod verdict;
 
 pub use drain::Evictions;
+pub use homeless::homeless;
+pub(crate) use judging::disabled;
 pub use shape::learn;
 
 use std::collections::BTreeMap;
@@ -44,21 +50,37 @@ use pending::Waiting;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    let pods = &snapshot.pods;
-    let snapshot = &sorted(snapshot);
-    let offers = &sizes::offers(config);
+    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+}
+
+/// Whether a decision is for real, or thought through to make another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    Real,
+    /// It looks for no nodes to replace.
+    Thought,
+}
+
+/// The same for a sorted snapshot without its pods.
+fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Pool], depth: Depth) -> Plan {
     let mut view = View::new(snapshot, pods, config, offers);
-    let growth = scale_up::decide(&mut view);
-    let shrinkage = scale_down::decide(&mut view, &growth);
+    let mut growth = scale_up::decide(&mut view);
+    let shrinkage = scale_down::decide(&mut view, &growth, depth);
+    for verdict in &mut growth.verdicts {
+        // The node that a waiting pod would fit goes in this round: it is another that takes it.
+        if let Some(node) = shrinkage.rehoused.get(&*verdict.pod) {
+            verdict.node = Some(Arc::from(node.as_str()));
+        }
+    }
     Plan {
         time: snapshot.time,
-        scale_up: growth.pools,
+        scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
@@ -73,8 +95,10 @@ pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evi
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let priorities = pending::Priorities::new(snapshot, config);
     rules
         .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
@@ -110,6 +134,8 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
+    /// In the order in which they came.
+    pods: &'a [Arc<Pod>],
     config: &'a Config,
     /// The pools, once for each size of their machines.
     offers: &'a [Pool],
@@ -169,19 +195,33 @@ impl<'a> View<'a> {
                 world.close(at);
             }
         }
-        Self { snapshot, config, offers, ids, waiting, groups, world, existing: snapshot.nodes.len(), bound }
+        Self {
+            snapshot,
+            pods,
+            config,
+            offers,
+            ids,
+            waiting,
+            groups,
+            world,
+            existing: snapshot.nodes.len(),
+            bound,
+        }
     }
 }
 
 /// Whether somebody is taking the node away.
-fn being_deleted(node: &Node) -> bool {
+pub(crate) fn being_deleted(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
-    node.deleted.is_some() || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
+    node.deleted.is_some()
+        // Somebody else takes its place before it goes, where its pool is at its minimum.
+        || node.annotations.contains_key(RETIRE)
+        || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 
 /// Whether the node reports itself ready. One without any conditions (a hand-written object) counts as ready.
-fn ready(node: &Node) -> bool {
+pub(crate) fn ready(node: &Node) -> bool {
     node.conditions.is_empty()
         || node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }

@@ -76,7 +76,7 @@ pub(super) fn waits(pod: &Pod) -> bool {
 }
 
 /// A pod of a node on its way out needs a place when its controller makes another one.
-fn will_be_made_again(pod: &Pod) -> bool {
+pub(super) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Candidate {
     pub pool: usize,
     /// Its time has come and its pool may lose nodes: it is looked at before those that still wait.
     pub due: bool,
+    /// Its time has come, and it is looked at before those that have only become idle; never without consolidation.
+    pub ripe: bool,
     /// It takes pods as long as it stays.
     pub ready: bool,
     /// Nothing on it needs another place.
@@ -75,14 +77,18 @@ pub(super) fn choose(
     candidates: &[Candidate],
     spare: &[u32],
     destinations: &[NodeIndex],
+    consolidates: bool,
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
-    for order in orders {
+    // An empty machine may be there so that others can go: with consolidation it is also tried what that frees.
+    let tries = orders.iter().map(|order| (order, true));
+    let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
+    for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
             // A node that is lost serves nobody: it goes before any that does.
-            let key = |one: &Candidate| (!one.due, one.ready, !one.empty);
+            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });

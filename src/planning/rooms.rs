@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::limits::{self, Shape, Sum};
-use super::{View, being_deleted, pool_of};
+use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
 use crate::model::machine::{Host, Machine, Phase, Slot};
 use crate::model::snapshot::PoolMemory;
@@ -19,6 +19,8 @@ pub(super) enum Full {
     NoHost,
     /// The pool or every host that has room backs off after failures.
     BackingOff(String),
+    /// The pool has just changed: until when it is left alone, in words.
+    Settling(String),
 }
 
 impl Full {
@@ -27,7 +29,7 @@ impl Full {
             Self::AtMax(_) => "PoolAtMax",
             Self::NoSlot => "NoFreeSlot",
             Self::NoHost => "NoHostCapacity",
-            Self::BackingOff(_) => "BackingOff",
+            Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
         }
     }
 
@@ -37,6 +39,7 @@ impl Full {
             Self::NoSlot => "no free VMID and address is left".to_owned(),
             Self::NoHost => "no host has room for another machine".to_owned(),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
+            Self::Settling(until) => format!("left alone {until}"),
         }
     }
 }
@@ -69,6 +72,7 @@ pub(super) struct Rooms<'a> {
     leaving: BTreeMap<String, u32>,
     total: Sum,
     backoffs: BTreeMap<String, String>,
+    settling: BTreeMap<String, String>,
     memory: &'a BTreeMap<String, PoolMemory>,
 }
 
@@ -94,6 +98,12 @@ impl<'a> Rooms<'a> {
                 .pools
                 .iter()
                 .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
+                .collect(),
+            settling: view
+                .config
+                .pools
+                .iter()
+                .filter_map(|pool| Some((pool.name.clone(), pauses::growth(view, &pool.name)?)))
                 .collect(),
         };
         rooms.count_present(view);
@@ -148,6 +158,15 @@ impl<'a> Rooms<'a> {
 
     /// Where the next machine of the pool would go.
     pub(super) fn next(&self, pool: &Pool) -> Result<Place, Full> {
+        let place = self.next_of_minimum(pool)?;
+        match self.settling.get(&pool.name) {
+            Some(until) => Err(Full::Settling(until.clone())),
+            None => Ok(place),
+        }
+    }
+
+    /// The same for a machine that the pool's minimum asks for: it does not wait for the pool to settle.
+    pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));
         }
@@ -208,7 +227,7 @@ impl HostRoom {
     fn takes(&self, pool: &Pool) -> bool {
         let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
         let here = self.by_pool.get(&pool.name).copied().unwrap_or(0);
-        self.memory - pool.memory_reserve >= pool.memory
+        self.memory.saturating_sub(pool.memory_reserve) >= pool.memory
             && vcpus >= f64::from(pool.cores)
             && pool.max_per_host.is_none_or(|most| here < most)
     }
@@ -228,9 +247,9 @@ fn hosts(
         let ours = ours.remove(host.name.as_str()).unwrap_or_default();
         let memory = &snapshot.memory.hosts.get(&host.name);
         let room = HostRoom {
-            memory: host.memory - ours.memory_gone(host),
+            memory: host.memory.saturating_sub(ours.memory_gone(host)),
             threads: host.cores,
-            vcpus: host.cores_assigned.max(ours.running_cores) + ours.coming_cores,
+            vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
             usable: host.online && !host.maintenance,
             backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
             by_pool: ours.by_pool,
@@ -259,14 +278,14 @@ impl Ours {
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
         match machine.phase {
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
-                self.coming += machine.memory;
-                self.coming_cores += machine.cores;
+                self.coming = self.coming.saturating_add(machine.memory);
+                self.coming_cores = self.coming_cores.saturating_add(machine.cores);
             }
             Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
-                self.running += machine.memory;
-                self.running_cores += machine.cores;
+                self.running = self.running.saturating_add(machine.memory);
+                self.running_cores = self.running_cores.saturating_add(machine.cores);
                 if machine.phase < Phase::Ready {
-                    self.booting += machine.memory;
+                    self.booting = self.booting.saturating_add(machine.memory);
                 }
             }
             // Whether these still run, only the host knows.
@@ -278,7 +297,7 @@ impl Ours {
     /// not run yet. A host that does not say what it promised uses little for a machine that boots: all of it counts.
     fn memory_gone(&self, host: &Host) -> i64 {
         let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
-        let used = host.memory_used + unsaid;
-        used.max(host.memory_assigned).max(self.running) + self.coming
+        let used = host.memory_used.saturating_add(unsaid);
+        used.max(host.memory_assigned).max(self.running).saturating_add(self.coming)
     }
 }

@@ -2,19 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::headroom::Headroom;
-use super::judging::{Drainable, after, judge};
+use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{View, being_deleted, health, pool_of, ready};
-use crate::model::plan::{Move, NodeOutcome, NodeVerdict, Removal, RemovalReason};
+use super::{Depth, View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready};
+use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::scheduling::NodeIndex;
 
@@ -22,9 +21,16 @@ use crate::scheduling::NodeIndex;
 pub(super) struct Shrinkage {
     pub removals: Vec<Removal>,
     pub verdicts: Vec<NodeVerdict>,
+    /// Machines in place of nodes that can go once these are ready.
+    pub replacements: Vec<PoolGrowth>,
+    /// Waiting pods that would have fitted nodes which go: where they fit instead.
+    pub rehoused: BTreeMap<String, String>,
 }
 
-pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage {
+/// So many nodes above the threshold are weighed by consolidation.
+const FULL: usize = 50;
+
+pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
@@ -36,20 +42,39 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage 
             drainable.insert(at, found);
         }
     }
+    leave_out_full(&mut drainable, &mut verdicts);
     let mut round = Round::new(view, growth);
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
     let together = simulate(view, &drainable, growth, &round);
     let mut headroom = Headroom::new(view, growth);
-    let mut removals = Vec::new();
+    let mut admitted = Vec::new();
     for (at, moves) in &together.nodes {
         let Some(node) = drainable.get(at) else { continue };
-        if let Err(outcome) = round.admit(view, *at, node, &mut budgets, (&mut headroom, moves)) {
-            outcome.apply(&mut verdicts[*at]);
+        if let Some(machine) = moves.iter().find_map(|(_, to)| growth.upcoming.get(to)) {
+            let message = format!("its pods go to {machine}, which is on its way");
+            NotNow::waits(Some(message)).apply(&mut verdicts[*at]);
+            continue;
+        }
+        match round.admit(view, *at, node, &mut budgets, (&mut headroom, moves)) {
+            Err(outcome) => outcome.apply(&mut verdicts[*at]),
+            Ok(()) => admitted.push((*at, node, moves)),
+        }
+    }
+    let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
+    let after = aftermath::judge(view, growth, &nodes);
+    let (mut removals, mut rehoused) = (Vec::new(), BTreeMap::new());
+    for (at, node, moves) in admitted {
+        if after.go.contains(&at) {
+            verdicts[at].verdict = NodeOutcome::Remove;
+            let name = |to: NodeIndex| view.world.node(to).node.name.clone();
+            rehoused.extend(
+                moves.iter().filter(|one| one.0.node.is_none()).map(|(pod, to)| (pod.id(), name(*to))),
+            );
+            removals.push(removal(view, at, node, moves));
         } else {
-            verdicts[*at].verdict = NodeOutcome::Remove;
-            removals.push(removal(view, *at, node, moves));
+            NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
         }
     }
     let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();
@@ -60,16 +85,95 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>) -> Shrinkage 
             continue;
         }
         let pool_is_at_minimum = round.size(&node.pool.name) <= node.pool.min;
-        verdict.verdict =
-            if pool_is_at_minimum { NodeOutcome::AtMinimum } else { NodeOutcome::NoPlaceToMovePods };
-        verdict.since = None;
-        verdict.removable_at = None;
+        let stays = if node.above {
+            NodeOutcome::Utilized
+        } else if pool_is_at_minimum {
+            NodeOutcome::AtMinimum
+        } else {
+            NodeOutcome::NoPlaceToMovePods
+        };
+        needed(verdict, stays);
     }
     for (at, node) in &kept {
-        round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);
+        if node.above {
+            needed(&mut verdicts[*at], NodeOutcome::Utilized);
+        } else {
+            round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);
+        }
     }
     removals.sort_by(|a, b| a.node.cmp(&b.node));
-    Shrinkage { removals, verdicts }
+    let mut replacements = Vec::new();
+    let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
+    if consolidates && after.needed.is_empty() && at_rest(growth, &verdicts) {
+        replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
+    }
+    Shrinkage { removals, verdicts, replacements, rehoused }
+}
+
+/// No machine is on its way, and no node goes or is about to by itself.
+fn at_rest(growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
+    use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
+    let going =
+        |one: &NodeVerdict| matches!(one.verdict, Remove | Unneeded | CoolingDown | Unready | BeingDeleted);
+    growth.pools.is_empty() && growth.upcoming.is_empty() && !verdicts.iter().any(going)
+}
+
+/// Machines in place of nodes whose time has come. Nodes that could be replaced have their time counted.
+fn replace<'v, 'a: 'v>(
+    view: &View<'a>,
+    growth: &Growth<'a>,
+    candidates: impl Iterator<Item = (&'v NodeIndex, &'v Drainable<'a>)>,
+    round: &Round,
+    verdicts: &mut [NodeVerdict],
+) -> Vec<PoolGrowth> {
+    let replaceable =
+        |node: &Drainable| consolidation::may_be_replaced(node) && round.closed(&node.pool.name).is_none();
+    let all: BTreeMap<NodeIndex, &Drainable> =
+        candidates.filter(|(_, node)| replaceable(node)).map(|(at, node)| (*at, node)).collect();
+    let due: BTreeMap<NodeIndex, &Drainable> = all
+        .iter()
+        .filter(|(_, node)| node.removable_at <= view.snapshot.time)
+        .map(|(at, node)| (*at, *node))
+        .collect();
+    let best = |nodes| consolidation::best(view, growth, nodes, |pool| round.size(pool));
+    let (found, begins) = match best(&due) {
+        Some(found) => (found, true),
+        None if due.len() == all.len() => return Vec::new(),
+        None => match best(&all) {
+            Some(found) => (found, false),
+            None => return Vec::new(),
+        },
+    };
+    for &at in &found.nodes {
+        let verdict = &mut verdicts[at];
+        verdict.verdict = NodeOutcome::Unneeded;
+        verdict.since = Some(unneeded_since(view, &view.snapshot.nodes[at]));
+        verdict.removable_at = Some(all[&at].removable_at);
+        let what = if begins { "goes after" } else { "could be replaced by" };
+        verdict.message = Some(format!("{what} {}", found.words()));
+    }
+    if begins { found.machines } else { Vec::new() }
+}
+
+/// Nobody counts its time.
+fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
+    verdict.verdict = why;
+    verdict.since = None;
+    verdict.removable_at = None;
+}
+
+/// With consolidation every node could go; of those above the threshold only the emptiest are weighed.
+fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut [NodeVerdict]) {
+    let mut above: Vec<NodeIndex> =
+        drainable.iter().filter(|(_, node)| node.above).map(|(at, _)| *at).collect();
+    if above.len() <= FULL {
+        return;
+    }
+    above.sort_by(|a, b| drainable[a].utilization.total_cmp(&drainable[b].utilization).then(a.cmp(b)));
+    for at in above.split_off(FULL) {
+        drainable.remove(&at);
+        needed(&mut verdicts[at], NodeOutcome::Utilized);
+    }
 }
 
 /// Finds the nodes whose pods fit elsewhere, all together.
@@ -86,7 +190,7 @@ fn simulate(
     for (pod, at) in &growth.placed {
         waiting.entry(*at).or_default().push((*pod).clone());
     }
-    let offered = |at: NodeIndex| &view.snapshot.nodes[at].allocatable;
+    let offered = |at: NodeIndex| &view.world.node(at).node.allocatable;
     let most_cpu = (0..view.existing).map(|at| offered(at).cpu_milli).max().unwrap_or(0).max(1);
     let most_memory = (0..view.existing).map(|at| offered(at).memory).max().unwrap_or(0).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no exact bytes")]
@@ -105,6 +209,7 @@ fn simulate(
                 due: node.removable_at <= now
                     && node.drain.awaited.is_none()
                     && round.closed(&node.pool.name).is_none(),
+                ripe: view.config.scale_down.consolidation && node.removable_at <= now,
                 ready: node.ready,
                 size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
                 utilization: node.utilization,
@@ -114,6 +219,9 @@ fn simulate(
     let mut stay: Vec<NodeIndex> = (0..view.existing).filter(|at| !drainable.contains_key(at)).collect();
     // Nothing moves to a node that is not ready.
     stay.retain(|&at| view.world.node(at).open && ready(&view.snapshot.nodes[at]));
+    if view.config.scale_down.consolidation {
+        stay.extend(growth.upcoming.keys().filter(|at| view.world.node(**at).open));
+    }
     // The fullest first, so that the emptiest stay empty.
     stay.sort_by_key(|&at| {
         let used = &view.world.node(at).used;
@@ -122,7 +230,7 @@ fn simulate(
     });
     let spare: Vec<u32> =
         view.config.pools.iter().map(|pool| round.size(&pool.name).saturating_sub(pool.min)).collect();
-    removal::choose(&view.world, &candidates, &spare, &stay)
+    removal::choose(&view.world, &candidates, &spare, &stay, view.config.scale_down.consolidation)
 }
 
 /// Why a node that could go does not go now.
@@ -149,6 +257,15 @@ impl NotNow {
 
     fn at_minimum(min: u32) -> Self {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
+    }
+
+    /// Scaling up was run without the node.
+    fn after(needed: bool) -> Self {
+        if needed {
+            let message = "without it, a new machine would be asked for".to_owned();
+            return Self::because(NodeOutcome::NoPlaceToMovePods, message);
+        }
+        Self::waits(Some("waits until it is known whether other nodes can go".to_owned()))
     }
 
     fn waits(message: Option<String>) -> Self {
@@ -181,7 +298,7 @@ impl Round {
         }
         let cooling = view.config.pools.iter().filter_map(|pool| {
             let grows = growth.pools.iter().any(|one| one.pool == pool.name);
-            Some((pool.name.clone(), cooling(view, &pool.name, grows)?))
+            Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
         });
         Self { sizes, unhealthy: health::unhealthy(view), cooling: cooling.collect(), drains }
     }
@@ -260,25 +377,6 @@ impl Round {
     }
 }
 
-/// Which cool-down of the pool runs, if any.
-fn cooling(view: &View, pool: &str, grows: bool) -> Option<String> {
-    let settings = &view.config.scale_down;
-    let now = view.snapshot.time;
-    if grows && !settings.delay_after_add.is_zero() {
-        return Some("the pool grows in this round".to_owned());
-    }
-    let memory = view.snapshot.memory.pools.get(pool)?;
-    let runs = |since: Option<Timestamp>, wait: Duration| since.is_some_and(|since| after(since, wait) > now);
-    [
-        (memory.last_add, settings.delay_after_add, "the last addition"),
-        (memory.last_removal, settings.delay_after_delete, "the last removal"),
-        (memory.last_removal_failure, settings.delay_after_failure, "a removal that failed"),
-    ]
-    .into_iter()
-    .find(|(since, wait, _)| runs(*since, *wait))
-    .and_then(|(since, wait, what)| Some(format!("until {}, after {what}", after(since?, wait))))
-}
-
 fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, NodeIndex)]) -> Removal {
     let mut moves: Vec<Move> = moves
         .iter()
@@ -290,6 +388,8 @@ fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, Nod
         RemovalReason::Unready
     } else if node.drain.moves.is_empty() {
         RemovalReason::Empty
+    } else if node.above {
+        RemovalReason::Consolidation
     } else {
         RemovalReason::Underutilized
     };

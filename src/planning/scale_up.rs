@@ -26,8 +26,10 @@ use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 pub(super) struct Growth<'a> {
     pub pools: Vec<PoolGrowth>,
     pub verdicts: Vec<PodVerdict>,
-    /// Pods that were placed on a node that exists, with their nodes.
+    /// Pods that were placed on a node that exists, be it still starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
+    /// Machines on their way: their nodes in the world.
+    pub upcoming: BTreeMap<NodeIndex, String>,
 }
 
 /// Whether a node carries a taint that goes by itself once it is set up.
@@ -99,16 +101,23 @@ impl<'a> Packer<'_, 'a> {
 
     fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
         let existing = self.view.existing;
+        let named: BTreeMap<&str, NodeIndex> =
+            (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
+        // A node that is still starting is in the world a second time, as it will be.
+        let real = |node: NodeIndex| match self.upcoming.get(&node) {
+            Some(name) => named.get(name.as_str()).copied(),
+            None => (node < existing).then_some(node),
+        };
         let placed = self
             .pods
             .iter()
             .zip(&self.spots)
             .filter_map(|(waiting, spot)| match spot {
-                Spot::Node(node) if *node < existing => Some((waiting.pod, *node)),
-                _ => None,
+                Spot::Node(node) => Some((waiting.pod, real(*node)?)),
+                Spot::None => None,
             })
             .collect();
-        Growth { pools: self.growth(&verdicts), verdicts, placed }
+        Growth { pools: self.growth(&verdicts), verdicts, placed, upcoming: self.upcoming }
     }
 
     /// The new machine that a node of the world stands for.
@@ -319,7 +328,7 @@ impl<'a> Packer<'_, 'a> {
             let pool = &self.pools()[index];
             let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
             while self.rooms.staying(&name) < min {
-                let Ok(place) = self.rooms.next(&self.pools()[index]) else { break };
+                let Ok(place) = self.rooms.next_of_minimum(&self.pools()[index]) else { break };
                 self.open(index, place, None);
             }
         }

@@ -72,7 +72,7 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
             }
             Ok(full) => {
                 let own = match &full {
-                    Full::BackingOff(_) => PodOutcome::BackingOff,
+                    Full::BackingOff(_) | Full::Settling(_) => PodOutcome::BackingOff,
                     Full::NoHost => PodOutcome::NoHostCapacity,
                     Full::AtMax(_) | Full::NoSlot => PodOutcome::PoolAtMax,
                 };

@@ -80,7 +80,9 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         400 if has("already exists") => return Kind::Exists,
         400 | 501 | 506 => return Kind::BadRequest,
         595 => return Kind::HostUnreachable,
-        596..=599 => return Kind::OutcomeUnknown,
+        // A balancer's or a proxy's own words: 503 handed nothing on, the others may have.
+        503 => return Kind::Busy,
+        502 | 504 | 596..=599 => return Kind::OutcomeUnknown,
         _ => {}
     }
     if has("no quorum") || (has("conf.tmp") && has("Permission denied")) {
@@ -139,6 +141,8 @@ mod tests {
             (400, "Parameter verification failed. cores: type check failed", Kind::BadRequest),
             (595, "No route to host", Kind::HostUnreachable),
             (596, "Connection timed out", Kind::OutcomeUnknown),
+            (503, "Service Unavailable", Kind::Busy),
+            (504, "Gateway Timeout", Kind::OutcomeUnknown),
             (500, "start failed: QEMU exited with code 1", Kind::Other),
         ];
         for (status, text, expected) in cases {

@@ -10,6 +10,7 @@
 //! percent-encoded; numbers and booleans are read in either form; a call that may have reached the server is never
 //! repeated here, its error says that the outcome is unknown, and the caller reads back.
 
+mod access;
 mod agent;
 mod answer;
 mod client;
@@ -27,6 +28,7 @@ mod transport;
 mod upid;
 mod vm_config;
 
+pub use access::Granted;
 pub use agent::{ExecStatus, OsInfo};
 pub use client::{Client, Observer, Settings};
 pub use cluster::{Bridge, ClusterStatus, HaStatus, agent_privilege};

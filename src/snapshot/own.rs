@@ -198,6 +198,7 @@ impl StateDocument {
             free_slots: self.free_slots,
             name_seed: self.name_seed,
             removals: self.removals,
+            decisions: Vec::new(),
         })
     }
 }

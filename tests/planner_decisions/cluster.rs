@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use pve_autoscaler::config::{self, Config, Needs};
-use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::model::{Plan, Snapshot};
 use pve_autoscaler::planning::plan;
 use pve_autoscaler::snapshot;
 
@@ -28,11 +28,20 @@ impl Cluster {
     }
 
     pub fn sized(self, name: &str, pool: &str, cpu: &str, taint: &str, ready: &str) -> Self {
+        self.shaped(name, pool, (cpu, "16Gi"), taint, ready)
+    }
+
+    /// A node of pool `w` with so many cores and 4 GiB for each.
+    pub fn large(self, name: &str, cores: u32) -> Self {
+        self.shaped(name, "w", (&cores.to_string(), &format!("{}Gi", cores * 4)), "", "True")
+    }
+
+    fn shaped(self, name: &str, pool: &str, (cpu, memory): (&str, &str), taint: &str, ready: &str) -> Self {
         self.with(&format!(
             "apiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  labels: {{pve-autoscaler/pool: {pool}, kubernetes.io/hostname: {name}}}\n  \
              annotations: {{pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
              spec: {{taints: [{taint}]}}\n\
-             status:\n  allocatable: {{cpu: {cpu}, memory: 16Gi, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
+             status:\n  allocatable: {{cpu: {cpu}, memory: {memory}, pods: 10}}\n  conditions: [{{type: Ready, status: \"{ready}\"}}]"
         ))
     }
 
@@ -50,10 +59,15 @@ impl Cluster {
         ))
     }
 
-    pub fn plan(&self, config: &Config) -> Plan {
+    /// As the planner gets it.
+    pub fn snapshot(&self) -> Snapshot {
         let (mut snapshot, _) = snapshot::read(&self.0).unwrap();
         snapshot.time = "2026-01-01T12:00:00Z".parse().unwrap();
-        plan(&snapshot, config)
+        snapshot
+    }
+
+    pub fn plan(&self, config: &Config) -> Plan {
+        plan(&self.snapshot(), config)
     }
 }
 

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 mod cluster;
+mod consolidation;
+mod flapping;
 mod headroom;
 mod limits;
+mod pauses;
 mod removals;
 mod repair;
 mod sizes;

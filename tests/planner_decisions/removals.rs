@@ -1,9 +1,10 @@
 //! Which nodes go, and which machines are counted.
 
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::planning::homeless;
 
 use crate::cluster::{
-    Cluster, LEAVING, inventory, machine, node_verdict, pod_verdict, pools, removed, with_others,
+    Cluster, LEAVING, inventory, machine, node_verdict, of_pool, pod_verdict, pools, removed, with_others,
 };
 
 #[test]
@@ -122,4 +123,64 @@ fn what_can_be_consolidated_completely_is() {
         }
     }
     assert_eq!(nodes.iter().map(|node| node.1).sum::<i64>(), 6, "6 pods of 1 CPU each: {nodes:?}");
+}
+
+#[test]
+fn a_node_that_still_starts_is_not_removed_while_a_pod_waits_for_it() {
+    let node = "apiVersion: v1\nkind: Node\nmetadata:\n  name: w0\n  creationTimestamp: 2026-01-01T11:50:00Z\n  \
+                labels: {pve-autoscaler/pool: w, kubernetes.io/hostname: w0}\n  \
+                annotations: {pve-autoscaler/unneeded-since: 2026-01-01T11:51:00Z}\n\
+                spec: {taints: [{key: example.com/agent, effect: NoSchedule}]}\n\
+                status:\n  allocatable: {cpu: 4, memory: 8Gi, pods: 10}\n  conditions: [{type: Ready, status: \"True\"}]";
+    let config = of_pool(
+        "startup_taints = [\"example.com/agent:NoSchedule\"]",
+        "[scale_down]\nunneeded_time = \"5m\"\n",
+    );
+    let waiting = Cluster::new().with(node).pod("p", "500m", "").plan(&config);
+    assert_eq!(pod_verdict(&waiting, "d/p"), PodOutcome::UpcomingNode);
+    assert_eq!(removed(&waiting), Vec::<&str>::new(), "{:?}", waiting.nodes);
+    let idle = Cluster::new().with(node).plan(&config);
+    assert_eq!(removed(&idle), ["w0"], "{:?}", idle.nodes);
+}
+
+#[test]
+fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
+    let leaving = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
+    // What else is there: the CPU of a pod that waits, and of one on the node that stays.
+    let cases = [
+        ("", "", None),
+        ("", "3", Some("d/p")),
+        ("", "2", None),
+        ("1500m", "1", Some("d/p")),
+        ("1500m", "", None),
+        // No node takes it: it takes no room.
+        ("9", "1", None),
+    ];
+    for (waits, stays, expected) in cases {
+        let mut cluster =
+            Cluster::new().node("g0", "other", leaving, "True").idle("w0", "w").pod("p", "2", "g0");
+        if !waits.is_empty() {
+            cluster = cluster.pod("waits", waits, "");
+        }
+        if !stays.is_empty() {
+            cluster = cluster.pod("stays", stays, "w0");
+        }
+        let found = homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0");
+        assert_eq!(found.as_deref(), expected, "{waits:?} waits, {stays:?} stays");
+    }
+}
+
+#[test]
+fn a_node_that_is_not_ready_or_on_its_way_out_is_no_place() {
+    let taint = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
+    for (taint, ready, expected) in
+        [("", "True", None), ("", "False", Some("d/p")), (taint, "True", Some("d/p"))]
+    {
+        let cluster = Cluster::new().idle("g0", "other").node("w0", "w", taint, ready).pod("p", "2", "g0");
+        assert_eq!(
+            homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0").as_deref(),
+            expected,
+            "{taint} {ready}"
+        );
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use pve_autoscaler::clock::{Clock, TokioClock};
-use stage::{Call, Observer, Side};
+use stage::{Arrival, Call, Observer, Side};
 
 /// A call that has arrived.
 #[derive(Clone, Debug)]
@@ -46,8 +46,9 @@ impl Log {
 }
 
 impl Observer for Log {
-    fn before(&self, call: Call<'_>) {
+    fn before(&self, call: Call<'_>) -> Arrival {
         let what = format!("{} {}", call.method, call.path);
         self.arrived.lock().unwrap().push(Arrived { at: self.clock.now(), side: call.side, what });
+        Arrival::Once
     }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod brakes;
+mod drains;
 mod economy;
 mod leaders;
 mod metrics;
@@ -20,4 +21,6 @@ mod record;
 mod restarts;
 mod scale_down;
 mod scale_up;
+mod sizes;
 mod stage;
+mod wishes;

@@ -82,3 +82,29 @@ async fn the_history_of_kubernetes_is_lost() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_join_that_cannot_be_looked_at_for_a_while_goes_on() {
+    let answer =
+        |status, reason: &str| Effect::Answer { status, reason: reason.to_owned(), body: String::new() };
+    let effects = [
+        answer(503, "Service Unavailable"),
+        answer(500, "unable to read tail (got 0 bytes)"),
+        answer(401, "authentication failure"),
+        Effect::Lose,
+        Effect::WorkThenLose,
+        Effect::WorkThenTimeOut,
+    ];
+    for what in ["exec", "exec-status"] {
+        for effect in effects.clone() {
+            let stage = Stage::running(ONE_POOL);
+            let (path, words) = (format!("/nodes/*/qemu/*/agent/{what}"), format!("{what} meets {effect:?}"));
+            let method = if what == "exec" { "POST" } else { "GET" }.to_owned();
+            stage.pve.inject(Fault { method, path, times: 2, effect });
+            stage.deploy("web", 1, "1500m", "1Gi");
+            stage.until(&words, SOON, |stage| stage.running_pods() == 1).await;
+            let clones = stage.pve.calls().iter().filter(|call| call.path.ends_with("/clone")).count();
+            assert_eq!(clones, 1, "{words}");
+        }
+    }
+}

@@ -145,7 +145,7 @@ impl Stage {
         let cast = Cast {
             pve: self.pve.clone(),
             kube: self.kube.clone(),
-            clock: self.clock,
+            clock: Arc::new(self.clock),
             config: self.config.subscribe(),
             probes: self.probes,
             seed: self.started,
@@ -173,7 +173,12 @@ impl Stage {
 
     /// Gives the daemon on this host an order, as an operator does.
     pub async fn order(&self, host: &str, order: Order) {
-        self.instances[host].switch.follow(order).await.unwrap();
+        self.try_order(host, order).await.unwrap();
+    }
+
+    /// The same where it may be refused.
+    pub async fn try_order(&self, host: &str, order: Order) -> Result<(), String> {
+        self.instances[host].switch.follow(order).await
     }
 
     /// Ends the daemon as SIGTERM does.

@@ -98,6 +98,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(
         |(last_round, (pools, hosts, free_slots), name_seed, removals)| Memory {
+            // What was decided is no part of a snapshot.
+            decisions: Vec::new(),
             last_round,
             pools,
             hosts,

@@ -94,6 +94,17 @@ impl Admin {
         self.kubectl(&["apply", "-f", "-"], text).await.map(drop)
     }
 
+    /// A new bootstrap token, `id.secret`.
+    ///
+    /// # Errors
+    /// kubeadm failed.
+    pub async fn token(&self) -> anyhow::Result<String> {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let token =
+            self.programs.run("kubeadm", &["token", "create", "--kubeconfig", &kubeconfig], "").await?;
+        Ok(token.trim_end().to_owned())
+    }
+
     /// A kubeconfig for a service account, whose token comes from a TokenRequest.
     ///
     /// # Errors

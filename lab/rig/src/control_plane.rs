@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -43,8 +44,9 @@ pub struct ControlPlane {
     programs: Programs,
     directory: PathBuf,
     endpoint: String,
+    api_server: Vec<String>,
     // Ended in this order: the store last.
-    processes: Vec<(&'static str, Process)>,
+    processes: Mutex<Vec<(&'static str, Process)>>,
 }
 
 impl ControlPlane {
@@ -55,7 +57,13 @@ impl ControlPlane {
     pub async fn start(programs: Programs, directory: &Path, options: &Options) -> anyhow::Result<Self> {
         let [api, etcd, peer, manager, scheduler] = free_ports(options.address)?;
         let endpoint = format!("{}:{api}", options.address);
-        let mut plane = Self { programs, directory: directory.to_owned(), endpoint, processes: Vec::new() };
+        let mut plane = Self {
+            programs,
+            directory: directory.to_owned(),
+            endpoint,
+            api_server: Vec::new(),
+            processes: Mutex::default(),
+        };
         let etcd_url = format!("http://127.0.0.1:{etcd}");
         plane.write("kubeadm.yaml", &plane.configuration(options, api, &etcd_url, true))?;
         plane.write("cluster.yaml", &plane.configuration(options, api, &etcd_url, false))?;
@@ -66,8 +74,8 @@ impl ControlPlane {
         plane.kubeadm("kubeadm.yaml", &["kubeconfig", "all", "--kubeconfig-dir", &folder]).await?;
         plane.lead_to_endpoint("controller-manager.conf", api)?;
         plane.lead_to_endpoint("scheduler.conf", api)?;
-        plane.launch("kube-apiserver", plane.api_server_flags(options, api, &etcd_url))?;
-        plane.ready().await?;
+        plane.api_server = plane.api_server_flags(options, api, &etcd_url);
+        plane.start_api_server().await?;
         plane.launch("kube-controller-manager", plane.manager_flags(options, manager))?;
         plane.launch("kube-scheduler", plane.scheduler_flags(scheduler))?;
         let admin = plane.at("super-admin.conf");
@@ -152,15 +160,30 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn launch(&mut self, name: &'static str, flags: Vec<String>) -> anyhow::Result<()> {
+    fn launch(&self, name: &'static str, flags: Vec<String>) -> anyhow::Result<()> {
         let log = self.directory.join(format!("{name}.log"));
         let process = Process::start(&self.programs.path(name), &flags, &log)?;
-        self.processes.insert(0, (name, process));
+        self.processes().insert(0, (name, process));
         Ok(())
     }
 
-    /// Waits until the API server is ready.
-    async fn ready(&mut self) -> anyhow::Result<()> {
+    fn processes(&self) -> MutexGuard<'_, Vec<(&'static str, Process)>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills the API server.
+    pub fn kill_api_server(&self) {
+        self.processes().retain(|(name, _)| *name != API_SERVER);
+    }
+
+    /// Starts it, unless it runs, and waits until it is ready.
+    ///
+    /// # Errors
+    /// It cannot be started or does not come up.
+    pub async fn start_api_server(&self) -> anyhow::Result<()> {
+        if !self.processes().iter().any(|(name, _)| *name == API_SERVER) {
+            self.launch(API_SERVER, self.api_server.clone())?;
+        }
         let admin = self.admin()?;
         self.until("the API server is ready", async || {
             admin.text("/readyz").await.is_ok_and(|said| said == "ok")
@@ -169,7 +192,7 @@ impl ControlPlane {
     }
 
     /// Waits until the controllers work: the signer of cluster-info and the namespace's service account.
-    async fn settled(&mut self) -> anyhow::Result<()> {
+    async fn settled(&self) -> anyhow::Result<()> {
         let admin = self.admin()?;
         self.until("the controllers work", async || {
             let signed = admin.get("/api/v1/namespaces/kube-public/configmaps/cluster-info").await;
@@ -182,10 +205,10 @@ impl ControlPlane {
         .await
     }
 
-    async fn until(&mut self, what: &str, is_so: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+    async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) -> anyhow::Result<()> {
         let end = Instant::now() + LIMIT;
         while !is_so().await {
-            for (name, process) in &mut self.processes {
+            for (name, process) in self.processes().iter_mut() {
                 if let Some(status) = process.ended() {
                     let said =
                         fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
@@ -271,6 +294,7 @@ impl ControlPlane {
     }
 }
 
+const API_SERVER: &str = "kube-apiserver";
 /// Where the API server writes what it was asked.
 const AUDIT_LOG: &str = "audit.log";
 

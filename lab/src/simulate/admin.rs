@@ -12,8 +12,6 @@ use super::checker::Checker;
 use super::log::Log;
 use super::world::World;
 
-/// Foreign VMs that an administrator makes among a pool's VMIDs, at most.
-const FOREIGNERS: usize = 3;
 /// How long a command of a report waits for somebody who reads it.
 const READS: std::ops::Range<u64> = 30..200;
 
@@ -66,7 +64,7 @@ impl Admin {
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
             }
-            3 if !locked && !self.checker.is_asked_about(vmid) => {
+            3 if !locked && !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid) => {
                 self.say(&format!("deletes VM {vmid} and makes another with its id"));
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
@@ -123,9 +121,9 @@ impl Admin {
     fn make_foreigner(&mut self) {
         let at = self.random.usize(..self.world.pools.len());
         let Some(pool) = self.world.pools.get(at).cloned() else { return };
-        let there = self.checker.foreigners().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         let vmid = self.random.u32(pool.vmids.clone());
-        if there < FOREIGNERS && self.world.pve.vm(vmid).is_none() && !self.checker.is_asked_about(vmid) {
+        let free = self.world.pve.vm(vmid).is_none() && !self.checker.is_asked_about(vmid);
+        if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
             self.say(&format!("makes VM {vmid}"));

@@ -12,6 +12,7 @@ use stage::{Call, Side};
 use tokio::time::Instant;
 use world::proxmox::VmView;
 
+use super::leadership::Turns;
 use super::log::Log;
 use super::world::World;
 
@@ -31,7 +32,7 @@ pub struct Checker {
 }
 
 #[derive(Default)]
-struct Inner {
+pub(super) struct Inner {
     /// VMs that are not the daemon's, as they have to be.
     foreign: BTreeMap<u32, VmView>,
     violations: Vec<String>,
@@ -40,6 +41,9 @@ struct Inner {
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
+    pub(super) turns: Turns,
+    /// POSTs about a VM of which nobody knows whether they were carried out: the next word about it has to be a question.
+    unsure: BTreeMap<u32, String>,
     /// Clones asked for, VMs destroyed, pods evicted.
     pub figures: Figures,
 }
@@ -63,7 +67,7 @@ impl Checker {
         Self { world: world.clone(), log: log.clone(), inner }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,6 +80,11 @@ impl Checker {
     /// Broken promises so far.
     pub fn violations(&self) -> Vec<String> {
         self.inner().violations.clone()
+    }
+
+    /// How often another daemon took the lead.
+    pub fn hand_overs(&self) -> u64 {
+        self.inner().turns.hand_overs
     }
 
     /// What was done so far.
@@ -93,6 +102,13 @@ impl Checker {
     /// VMs that are not the daemon's.
     pub fn foreigners(&self) -> BTreeSet<u32> {
         self.inner().foreign.keys().copied().collect()
+    }
+
+    /// Whether somebody else may take this VMID: as many are left as the pool may have machines.
+    pub fn may_be_taken(&self, vmid: u32) -> bool {
+        let Some(pool) = self.world.pool_of(vmid) else { return false };
+        let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
+        there + pool.max < pool.vmids.clone().count()
     }
 
     /// An administrator made this VM.
@@ -144,8 +160,11 @@ impl Checker {
         serde_json::from_str(map["data"]["record"].as_str()?).ok()
     }
 
-    /// A call of the daemon, at the moment at which it arrives.
-    pub fn sees(&self, call: Call<'_>) {
+    /// A call of one of the daemons, at the moment at which it arrives.
+    pub fn sees(&self, who: &str, call: Call<'_>) {
+        self.must_lead(who, &call);
+        self.must_not_begin(who, &call);
+        self.must_ask_first(&call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
@@ -168,11 +187,36 @@ impl Checker {
         }
     }
 
+    /// The answer to a call is lost, and maybe the call.
+    pub fn lost(&self, call: Call<'_>) {
+        if let Some(vmid) = told(&call) {
+            self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
+        }
+    }
+
+    /// A POST whose outcome is unknown is not repeated before it was asked what has become of it.
+    fn must_ask_first(&self, call: &Call<'_>) {
+        if call.side == Side::Kubernetes {
+            return;
+        }
+        let what = format!("{} {}", call.method, call.path);
+        if let Some(vmid) = told(call) {
+            let before = self.inner().unsure.get(&vmid).cloned();
+            if before.is_some_and(|before| before == what) {
+                self.violated(&format!("{what} is repeated blindly for VM {vmid}"));
+            }
+        } else if let ("GET", ["nodes", _, "qemu", vmid, _, ..]) =
+            (call.method, call.path.trim_start_matches('/').split('/').collect::<Vec<_>>().as_slice())
+            && let Ok(vmid) = vmid.parse()
+        {
+            self.inner().unsure.remove(&vmid);
+        }
+    }
+
     fn clone_asked(&self, body: &[u8]) {
         self.inner().figures.clones += 1;
         let text = String::from_utf8_lossy(body);
-        let newid = text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse::<u32>().ok());
-        let Some(vmid) = newid else { return self.violated(&format!("a clone without an id: {text}")) };
+        let Some(vmid) = newid(body) else { return self.violated(&format!("a clone without an id: {text}")) };
         self.inner().asked.insert(vmid, Instant::now());
         let Some(record) = self.record(vmid) else {
             return self.violated(&format!("VM {vmid} is cloned, and no record says so"));
@@ -301,6 +345,7 @@ impl Checker {
 
     /// Looks at everything.
     pub fn tick(&self) {
+        self.look_at_turns();
         self.quorum_and_readiness();
         self.foreigners_are_as_they_were();
         self.numbers();
@@ -382,6 +427,22 @@ impl Checker {
             self.violated(&format!("a secret is in the log line `{line}`"));
         }
     }
+}
+
+/// The VM that a POST is about; those of the guest agent may be repeated: what they start does its work once.
+fn told(call: &Call<'_>) -> Option<u32> {
+    let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+    match (call.method, parts.as_slice()) {
+        ("POST", ["nodes", _, "qemu", _, "clone"]) => newid(call.body),
+        ("POST", ["nodes", _, "qemu", vmid, what, ..]) if *what != "agent" => vmid.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The VMID that a clone is to have.
+pub fn newid(body: &[u8]) -> Option<u32> {
+    let text = String::from_utf8_lossy(body);
+    text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())
 }
 
 /// `metadata.name`.

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use pve_autoscaler::observability::Order;
+use serde_json::json;
 use tokio::time::Instant;
 use world::guest::GuestFaults;
 use world::proxmox::TaskFault;
@@ -11,6 +13,9 @@ use super::log::Log;
 use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;
+
+/// How long an order to go on may take before somebody sees to it by hand.
+const RESUMES: Duration = Duration::from_mins(1);
 
 /// Something that ends again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ enum Ends {
     NeverReady,
     Storm,
     Rights,
+    Paused,
+    PausedByHand,
 }
 
 /// The faults of one run.
@@ -49,7 +56,7 @@ impl Faults {
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
         let World { pve, kube, .. } = self.world.clone();
-        match self.random.u8(..26) {
+        match self.random.u8(..34) {
             0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
             1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
             2 => {
@@ -105,7 +112,12 @@ impl Faults {
             }),
             22 => troupe.stop().await,
             23 => troupe.kill(),
-            _ => troupe.kill_soon(),
+            24..=27 => troupe.kill_soon(),
+            28..=30 => troupe.cut_off(),
+            31 | 32 => troupe.set_clock(),
+            _ => self.begin("everything is paused", 60..1200, Ends::Paused, || {
+                troupe.order(Order::Pause { reason: "the simulation wants it".to_owned() });
+            }),
         }
     }
 
@@ -181,14 +193,14 @@ impl Faults {
     }
 
     /// Ends what is over; everything, where it is time for that.
-    pub fn mend(&mut self, troupe: &Troupe, storm: &Storm, everything: bool) {
+    pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
         let (over, going_on) = std::mem::take(&mut self.going_on)
             .into_iter()
             .partition(|(until, _)| everything || *until <= now);
         self.going_on = going_on;
         let over: Vec<(Instant, Ends)> = over;
-        let World { pve, kube, .. } = &self.world;
+        let World { pve, kube, .. } = &self.world.clone();
         for (_, ends) in over {
             self.log.say("fault", &format!("{ends:?} is over"));
             match ends {
@@ -204,12 +216,26 @@ impl Faults {
                 Ends::NeverReady => kube.set_pods_never_ready(false),
                 Ends::Storm => storm.blow(false),
                 Ends::Rights => rights(pve, true),
+                Ends::Paused => {
+                    troupe.order(Order::Resume);
+                    self.going_on.push((now + RESUMES, Ends::PausedByHand));
+                }
+                Ends::PausedByHand => self.resume(),
             }
         }
         if everything {
             pve.forget_faults();
             storm.end();
+            troupe.mend();
+            self.going_on.clear();
+            self.resume();
         }
+    }
+
+    /// Turns the switch back with one's own hands.
+    fn resume(&self) {
+        let nothing = json!({ "data": { "paused": null } });
+        self.world.kube.patch_by_hand("ConfigMap", "pve-autoscaler", "autoscaler-state", &nothing);
     }
 }
 

@@ -12,6 +12,7 @@
 mod admin;
 mod checker;
 mod faults;
+mod leadership;
 mod log;
 mod play;
 mod settled;

@@ -39,8 +39,8 @@ pub struct Outcome {
     pub log: String,
     /// What the daemon did.
     pub figures: Figures,
-    /// Calls, faults at calls, other faults, runs of the daemon.
-    pub counts: [u64; 4],
+    /// Calls, faults at calls, other faults, runs of daemons, hand-overs from one to another.
+    pub counts: [u64; 5],
     /// How long it took to settle without faults.
     pub settled: Duration,
 }
@@ -54,10 +54,10 @@ impl Outcome {
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [calls, met, faults, runs] = self.counts;
+        let [calls, met, faults, runs, hand_overs] = self.counts;
         write!(
             f,
-            "{} clones, {} destructions, {} evictions, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of the daemon, settled in {:.0} min: ",
+            "{} clones, {} destructions, {} evictions, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
             self.figures.clones,
             self.figures.destructions,
             self.figures.evictions,
@@ -77,7 +77,7 @@ pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
         violations: vec![what],
         log: String::new(),
         figures: Figures::default(),
-        counts: [0; 4],
+        counts: [0; 5],
         settled: Duration::ZERO,
     };
     match built {
@@ -112,7 +112,7 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
     let checker = Checker::new(&world, &log);
     let storm = Arc::new(Storm::new(&world, &log, &checker, random.fork()));
     let mut play = Play {
-        troupe: Troupe::new(&world, &log, storm.clone(), random.fork()),
+        troupe: Troupe::new(&world, &log, &checker, storm.clone(), random.fork()),
         faults: Faults::new(&world, &log, random.fork()),
         admin: Admin::new(&world, &log, &checker, random.fork()),
         workload: Workload::begin(&world.kube, &world.pools, random.fork())?,
@@ -127,14 +127,15 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
     let mut settled = Duration::ZERO;
     if play.is_fine() {
         play.log.say("world", "nothing goes wrong any more");
-        play.faults.mend(&play.troupe, &play.storm, true);
+        play.faults.mend(&mut play.troupe, &play.storm, true);
         settled = play.settle(false).await?;
     }
     if play.is_fine() {
         play.workload.end(&play.log);
         settled = settled.max(play.settle(true).await?);
     }
-    let counts = [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs];
+    let hand_overs = play.checker.hand_overs();
+    let counts = [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs, hand_overs];
     let violations = play.checker.violations();
     Ok(Outcome { violations, log: play.log.text(), figures: play.checker.figures(), counts, settled })
 }
@@ -180,7 +181,10 @@ impl Play {
             if !self.is_fine() {
                 break;
             }
-            let wrong = self.checker.unsettled(idle);
+            let mut wrong = self.checker.unsettled(idle);
+            if self.checker.leader().is_none() {
+                wrong.push("nobody leads".to_owned());
+            }
             let now_ours = self.checker.ours();
             if !wrong.is_empty() || now_ours != ours {
                 fine_since = None;
@@ -215,7 +219,7 @@ impl Play {
         if self.troupe.fell {
             self.checker.violated("the daemon ended by itself, or did not end in time");
         }
-        self.faults.mend(&self.troupe, &self.storm, false);
+        self.faults.mend(&mut self.troupe, &self.storm, false);
         self.admin.tick(calm);
         self.checker.tick();
         Ok(())

@@ -1,20 +1,24 @@
 //! Faults at calls: at any of them, of every kind that the two APIs are known for.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::json;
-use stage::{Call, Observer, Side};
+use stage::{Arrival, Call, Observer, Side};
 use world::kubernetes;
 use world::proxmox;
+use world::proxmox::spec::VmSpec;
 
-use super::checker::Checker;
+use super::checker::{Checker, newid};
 use super::log::Log;
 use super::world::World;
 
 /// Of so many calls, in quiet times and in a storm, one meets a fault.
 const RARE: (u32, u32) = (120, 8);
+
+/// Of so many clones, one finds its VMID taken at the last moment.
+const FASTER: u8 = 40;
 
 /// Stands between the daemon and the clusters: the checker sees each call first, then a fault may meet it.
 pub struct Storm {
@@ -58,9 +62,26 @@ impl Storm {
     }
 }
 
-impl Observer for Storm {
-    fn before(&self, call: Call<'_>) {
-        self.checker.sees(call);
+/// One daemon's wire, watched.
+struct Watched {
+    storm: Arc<Storm>,
+    who: String,
+}
+
+/// What stands in the wires of the daemon on this host.
+pub fn watched(storm: &Arc<Storm>, who: &str) -> Arc<dyn Observer> {
+    Arc::new(Watched { storm: storm.clone(), who: who.to_owned() })
+}
+
+impl Observer for Watched {
+    fn before(&self, call: Call<'_>) -> Arrival {
+        self.storm.meets(&self.who, call)
+    }
+}
+
+impl Storm {
+    fn meets(&self, who: &str, call: Call<'_>) -> Arrival {
+        self.checker.sees(who, call);
         let (met, mut random) = {
             let mut inner = self.inner();
             let odds = if inner.storm { RARE.1 } else { RARE.0 };
@@ -68,13 +89,21 @@ impl Observer for Storm {
             inner.met += u64::from(met);
             (met, inner.random.fork())
         };
+        self.somebody_is_faster(&call, &mut random);
         if !met {
-            return;
+            return Arrival::Once;
+        }
+        if repeats(&call) && random.u8(..12) == 0 {
+            self.log.say("fault", &format!("{} {} arrives twice", call.method, call.path));
+            return Arrival::Twice;
         }
         let (method, path, times) = (call.method.to_owned(), call.path.to_owned(), 1);
         let what = match call.side {
             Side::Proxmox => {
                 let effect = at_proxmox(&call, &mut random);
+                if leaves_doubt(&effect) {
+                    self.checker.lost(call);
+                }
                 let what = format!("{effect:?}");
                 self.world.pve.inject(proxmox::Fault { method, path, times, effect });
                 what
@@ -90,6 +119,42 @@ impl Observer for Storm {
             }
         };
         self.log.say("fault", &format!("{} {} meets {what}", call.method, call.path));
+        Arrival::Once
+    }
+
+    /// Another client takes the VMID while the clone is on its way.
+    fn somebody_is_faster(&self, call: &Call<'_>, random: &mut Rng) {
+        let Some(vmid) = newid(call.body).filter(|_| call.path.ends_with("/clone")) else { return };
+        if self.inner().over || !self.checker.may_be_taken(vmid) || random.u8(..FASTER) > 0 {
+            return;
+        }
+        let host = call.path.split('/').nth(2).unwrap_or("pve1");
+        let mut vm = VmSpec::machine(vmid, host, "faster");
+        vm.pool = random.bool().then(|| "k8s-workers".to_owned());
+        vm.running = random.bool();
+        if self.world.pve.vm(vmid).is_none() && self.world.pve.create_by_hand(vm) {
+            self.log.say("admin", &format!("makes VM {vmid} just before its clone begins"));
+            self.checker.made_by_hand(vmid);
+        }
+    }
+}
+
+/// What something between a client and a server may repeat by itself: methods that are safe to repeat. Streams are not.
+fn repeats(call: &Call<'_>) -> bool {
+    match call.side {
+        Side::Proxmox => call.method == "GET",
+        Side::Kubernetes => {
+            matches!(call.method, "GET" | "PUT" | "DELETE") && !call.query.contains("watch=true")
+        }
+    }
+}
+
+/// Whether nobody knows afterwards what has become of the call.
+fn leaves_doubt(effect: &proxmox::Effect) -> bool {
+    match effect {
+        proxmox::Effect::Answer { status, .. } => (596..=599).contains(status),
+        proxmox::Effect::Delay(_) => false,
+        _ => true,
     }
 }
 

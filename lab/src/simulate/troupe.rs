@@ -1,110 +1,226 @@
-//! The daemon's runs, one after the other: started, killed at a call, ended, started again.
+//! Who plays the daemon: one run after the other on each of some hosts, started, killed at a call, ended, cut off from one side
+//! or both for a while, with clocks that go wrong.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::Config;
 use pve_autoscaler::kubernetes::Entropy;
-use pve_autoscaler::observability::Status;
-use stage::{Actor, Cast, Observer, Stall, Wire};
+use pve_autoscaler::observability::{Order, Orders, Status};
+use stage::{Actor, Cast, Side, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::checker::Checker;
 use super::log::Log;
+use super::storm::{Storm, watched};
 use super::world::World;
 
-/// Who plays the daemon.
+/// A clock goes wrong by so many seconds at most.
+const WRONG: i64 = 900;
+
+/// Everybody who plays the daemon.
 pub struct Troupe {
     world: World,
     log: Log,
+    checker: Checker,
     random: Rng,
     calls: Arc<AtomicU64>,
-    observer: Arc<dyn Observer>,
-    stall: Stall,
+    storm: Arc<Storm>,
     config: watch::Sender<Arc<Config>>,
-    on_stage: Option<Actor>,
-    /// Since when nobody plays, and until when.
-    pause: Option<Instant>,
+    seats: Vec<Seat>,
     /// Runs so far.
     pub runs: u64,
-    /// Whether the daemon ended without being asked to.
+    /// Whether a daemon ended without being asked to.
     pub fell: bool,
 }
 
+/// One host that has a daemon.
+struct Seat {
+    host: String,
+    clock: Wrong,
+    stall: Stall,
+    on_stage: Option<Actor>,
+    /// Since when nobody plays, and until when.
+    pause: Option<Instant>,
+    /// Sides that it is cut off from, until when.
+    held: Vec<(Instant, Side)>,
+}
+
+/// A clock that can be set wrong.
+#[derive(Clone)]
+struct Wrong {
+    right: TokioClock,
+    seconds: Arc<AtomicI64>,
+}
+
+impl Clock for Wrong {
+    fn now(&self) -> Timestamp {
+        let by = SignedDuration::from_secs(self.seconds.load(Ordering::SeqCst));
+        self.right.now().saturating_add(by).unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl Seat {
+    fn free(&mut self, over: impl Fn(Instant) -> bool) {
+        let (ends, held) = std::mem::take(&mut self.held).into_iter().partition(|(until, _)| over(*until));
+        self.held = held;
+        let ends: Vec<(Instant, Side)> = ends;
+        for (_, side) in ends {
+            if let Some(actor) = self.on_stage.as_ref().filter(|_| self.held.iter().all(|one| one.1 != side))
+            {
+                actor.wire.hold(side, false);
+            }
+        }
+    }
+}
+
 impl Troupe {
-    /// Nobody plays yet.
-    pub fn new(world: &World, log: &Log, observer: Arc<dyn Observer>, random: Rng) -> Self {
-        Self {
-            config: watch::Sender::new(world.config.clone()),
-            world: world.clone(),
-            log: log.clone(),
-            random,
-            calls: Arc::default(),
-            observer,
+    /// Nobody plays yet. How many hosts there are is drawn.
+    pub fn new(world: &World, log: &Log, checker: &Checker, storm: Arc<Storm>, mut random: Rng) -> Self {
+        let number = random.usize(1..=world.hosts.len());
+        let seat = |host: &String| Seat {
+            host: host.clone(),
+            clock: Wrong { right: world.clock, seconds: Arc::default() },
             stall: Stall::default(),
             on_stage: None,
             pause: None,
+            held: Vec::new(),
+        };
+        Self {
+            config: watch::Sender::new(world.config.clone()),
+            seats: world.hosts.iter().take(number).map(seat).collect(),
+            world: world.clone(),
+            log: log.clone(),
+            checker: checker.clone(),
+            random,
+            calls: Arc::default(),
+            storm,
             runs: 0,
             fell: false,
         }
     }
 
-    /// Starts the daemon.
+    /// Starts a daemon on every host.
     ///
     /// # Errors
     /// The client of Proxmox VE refuses its settings, which is a mistake here.
     pub fn start(&mut self) -> anyhow::Result<()> {
+        (0..self.seats.len()).try_for_each(|at| self.start_at(at))
+    }
+
+    fn start_at(&mut self, at: usize) -> anyhow::Result<()> {
+        let Some(seat) = self.seats.get_mut(at) else { return Ok(()) };
         self.runs += 1;
-        self.pause = None;
-        self.log.say("daemon", &format!("run {} begins", self.runs));
-        let wire =
-            Wire::counting(self.calls.clone()).observed(self.observer.clone()).stalling(self.stall.clone());
+        (seat.pause, seat.held) = (None, Vec::new());
+        self.log.say("daemon", &format!("run {} begins on {}", self.runs, seat.host));
+        let wire = Wire::counting(self.calls.clone())
+            .observed(watched(&self.storm, &seat.host))
+            .stalling(seat.stall.clone());
         let cast = Cast {
             pve: self.world.pve.clone(),
             kube: self.world.kube.clone(),
-            clock: self.world.clock,
+            clock: Arc::new(seat.clock.clone()),
             config: self.config.subscribe(),
             probes: self.runs.is_multiple_of(2),
             seed: self.random.u64(..),
-            instance: format!("pve{}", self.runs),
+            instance: seat.host.clone(),
             entropy: Some(entropy(self.random.u64(..))),
         };
-        self.on_stage = Some(Actor::start(cast, wire)?);
+        seat.on_stage = Some(Actor::start(cast, wire)?);
         Ok(())
     }
 
-    /// Kills the daemon right after one of its next calls was carried out, its answer lost.
+    /// One of them, most often the one that leads.
+    fn pick(&mut self) -> usize {
+        let leads = self.checker.leader();
+        let leader = self.seats.iter().position(|seat| Some(&seat.host) == leads.as_ref());
+        let any = self.random.usize(..self.seats.len());
+        leader.filter(|_| self.random.u8(..3) > 0).unwrap_or(any)
+    }
+
+    /// Kills a daemon right after one of the next calls was carried out, its answer lost.
     pub fn kill_soon(&mut self) {
-        let within = self.random.u64(1..60);
-        if let Some(actor) = &self.on_stage {
-            self.log.say("fault", &format!("the daemon will be killed at its call {within} from now on"));
+        let (at, within) = (self.pick(), self.random.u64(1..60));
+        if let Some((seat, actor)) = self.seats.get(at).and_then(|seat| Some((seat, seat.on_stage.as_ref()?)))
+        {
+            let host = &seat.host;
+            self.log
+                .say("fault", &format!("the daemon on {host} will be killed at call {within} from now on"));
             actor.wire.cut_after(self.calls.load(Ordering::SeqCst) + within);
         }
     }
 
-    /// Kills the daemon now.
+    /// Kills a daemon now.
     pub fn kill(&mut self) {
-        if let Some(actor) = self.on_stage.take() {
+        let at = self.pick();
+        self.kill_at(at);
+    }
+
+    fn kill_at(&mut self, at: usize) {
+        if let Some(actor) = self.seats.get_mut(at).and_then(|seat| seat.on_stage.take()) {
             actor.kill();
-            self.away("the daemon is killed");
+            self.away(at, "killed");
         }
     }
 
-    /// Ends the daemon as systemd does.
+    /// Ends a daemon as systemd does.
     pub async fn stop(&mut self) {
-        if let Some(actor) = self.on_stage.take() {
+        let at = self.pick();
+        if let Some(actor) = self.seats.get_mut(at).and_then(|seat| seat.on_stage.take()) {
             self.fell |= !actor.stop().await;
-            self.away("the daemon is stopped");
+            self.away(at, "stopped");
         }
     }
 
-    fn away(&mut self, what: &str) {
+    fn away(&mut self, at: usize, what: &str) {
         let seconds =
             if self.random.u8(..10) == 0 { self.random.u64(60..600) } else { self.random.u64(1..30) };
-        self.log.say("fault", &format!("{what}, for {seconds} s"));
-        self.pause = Some(Instant::now() + Duration::from_secs(seconds));
+        if let Some(seat) = self.seats.get_mut(at) {
+            self.log.say("fault", &format!("the daemon on {} is {what}, for {seconds} s", seat.host));
+            seat.pause = Some(Instant::now() + Duration::from_secs(seconds));
+        }
+    }
+
+    /// Cuts a daemon off from one side, or both, for a while: what it sends meanwhile arrives late, unless it gave up waiting.
+    pub fn cut_off(&mut self) {
+        let (at, seconds) = (self.pick(), self.random.u64(1..90));
+        let sides: &[Side] = match self.random.u8(..4) {
+            0 => &[Side::Proxmox],
+            1 | 2 => &[Side::Kubernetes],
+            _ => &[Side::Proxmox, Side::Kubernetes],
+        };
+        let Some(seat) = self.seats.get_mut(at) else { return };
+        let Some(actor) = &seat.on_stage else { return };
+        self.log.say("fault", &format!("{} is cut off from {sides:?}, for {seconds} s", seat.host));
+        for side in sides {
+            actor.wire.hold(*side, true);
+            seat.held.push((Instant::now() + Duration::from_secs(seconds), *side));
+        }
+    }
+
+    /// A clock goes wrong, or right again.
+    pub fn set_clock(&mut self) {
+        let at = self.random.usize(..self.seats.len());
+        let wrong = if self.random.bool() { self.random.i64(-WRONG..WRONG) } else { 0 };
+        if let Some(seat) = self.seats.get(at) {
+            self.log.say("fault", &format!("the clock of {} is wrong by {wrong} s", seat.host));
+            seat.clock.seconds.store(wrong, Ordering::SeqCst);
+        }
+    }
+
+    /// Turns the switch that stops everything at one of them. Whether that works is not waited for.
+    pub fn order(&mut self, order: Order) {
+        let at = self.random.usize(..self.seats.len());
+        if let Some(actor) = self.seats.get(at).and_then(|seat| seat.on_stage.as_ref()) {
+            let switch = actor.switch.clone();
+            // An answer that does not come says nothing: the switch itself is looked at.
+            tokio::spawn(async move { switch.follow(order).await.is_ok() });
+        }
     }
 
     /// Sees to it that somebody plays when it is time.
@@ -112,24 +228,48 @@ impl Troupe {
     /// # Errors
     /// As [`Self::start`].
     pub fn tick(&mut self) -> anyhow::Result<()> {
-        if self.on_stage.as_ref().is_some_and(|actor| actor.wire.is_cut()) {
-            self.kill();
-        }
-        self.fell |= self.on_stage.as_ref().is_some_and(Actor::has_ended);
-        if self.pause.is_some_and(|until| Instant::now() >= until) {
-            self.start()?;
+        let now = Instant::now();
+        for at in 0..self.seats.len() {
+            let Some(seat) = self.seats.get_mut(at) else { continue };
+            seat.free(|until| until <= now);
+            self.fell |= seat.on_stage.as_ref().is_some_and(Actor::has_ended);
+            let (cut, due) = (
+                seat.on_stage.as_ref().is_some_and(|actor| actor.wire.is_cut()),
+                seat.pause.is_some_and(|until| now >= until),
+            );
+            if cut {
+                self.kill_at(at);
+            } else if due {
+                self.start_at(at)?;
+            }
         }
         Ok(())
     }
 
-    /// Makes the streams of all watches stand still, or go on.
-    pub fn stall(&self, still: bool) {
-        self.stall.set(still);
+    /// Nobody is cut off any more, and all clocks are right.
+    pub fn mend(&mut self) {
+        for seat in &mut self.seats {
+            seat.free(|_| true);
+            seat.clock.seconds.store(0, Ordering::SeqCst);
+        }
     }
 
-    /// What the daemon shows, where one plays.
+    /// Makes the streams of the watches of one host, or of all, stand still; or lets all go on.
+    pub fn stall(&mut self, still: bool) {
+        let all = !still || self.random.bool();
+        let at = self.pick();
+        for (_, seat) in self.seats.iter().enumerate().filter(|(number, _)| all || *number == at) {
+            seat.stall.set(still);
+        }
+    }
+
+    /// What the daemon that leads shows, where one does.
     pub fn status(&self) -> Option<Status> {
-        self.on_stage.as_ref().map(|actor| actor.board.status())
+        let leads = self.checker.leader();
+        let leader = self.seats.iter().find(|seat| Some(&seat.host) == leads.as_ref());
+        let any = || self.seats.iter().find_map(|seat| seat.on_stage.as_ref());
+        let actor = leader.and_then(|seat| seat.on_stage.as_ref()).or_else(any);
+        actor.map(|actor| actor.board.status())
     }
 
     /// Calls of all runs so far.
@@ -139,9 +279,9 @@ impl Troupe {
 }
 
 fn entropy(seed: u64) -> Entropy {
-    let random = std::sync::Mutex::new(Rng::with_seed(seed));
+    let random = Mutex::new(Rng::with_seed(seed));
     Arc::new(move |bytes: &mut [u8]| {
-        random.lock().unwrap_or_else(std::sync::PoisonError::into_inner).fill(bytes);
+        random.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
         Ok(())
     })
 }

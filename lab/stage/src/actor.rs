@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pve_autoscaler::clock::{Clock, TokioClock};
+use pve_autoscaler::clock::SharedClock;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::daemon::{self, Deps, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
@@ -28,8 +28,8 @@ pub struct Cast {
     pub pve: Pve,
     /// Kubernetes.
     pub kube: Kube,
-    /// Wall-clock time.
-    pub clock: TokioClock,
+    /// Wall-clock time, as the daemon's host has it.
+    pub clock: SharedClock,
     /// The settings.
     pub config: watch::Receiver<Arc<Config>>,
     /// Whether the daemon sees guests come up on the network.
@@ -69,7 +69,7 @@ impl Actor {
     pub fn start(cast: Cast, wire: Wire) -> Result<Self, http::Error> {
         let (board, cancel) = (Board::default(), CancellationToken::new());
         board.introduce(&cast.instance, "active", cast.clock.now());
-        let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(Arc::new(cast.clock));
+        let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(cast.clock.clone());
         let deps = Deps {
             config: cast.config,
             proxmox: wire.proxmox(&cast.pve)?,
@@ -77,7 +77,7 @@ impl Actor {
                 Some(entropy) => kubernetes.with_entropy(entropy),
                 None => kubernetes,
             },
-            clock: Arc::new(cast.clock),
+            clock: cast.clock,
             probe: if cast.probes { Arc::new(Network(cast.pve)) } else { Arc::new(NoProbe) },
             seed: cast.seed,
             instance: cast.instance,

@@ -12,4 +12,4 @@ mod actor;
 mod wire;
 
 pub use actor::{Actor, Cast};
-pub use wire::{Call, Observer, Side, Stall, Wire};
+pub use wire::{Arrival, Call, Observer, Side, Stall, Wire};

@@ -11,6 +11,7 @@ use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
@@ -41,12 +42,24 @@ pub struct Call<'a> {
     pub query: &'a str,
     /// The body.
     pub body: &'a [u8],
+    /// When the daemon let go of it: a held wire may have kept it since.
+    pub sent: Instant,
+}
+
+/// How a call arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrival {
+    /// As it was sent.
+    #[default]
+    Once,
+    /// Something on the way has repeated it: it is carried out twice, and the first answer is lost.
+    Twice,
 }
 
 /// Sees every call at the moment at which it is handed to its cluster, and may put a fault in its way there.
 pub trait Observer: Send + Sync {
     /// A call is about to be handed over. Nothing else happens in the world between this and its arrival.
-    fn before(&self, call: Call<'_>);
+    fn before(&self, call: Call<'_>) -> Arrival;
 }
 
 /// Makes the streams of all watches stand still: what happens meanwhile arrives when they go on. Clones share it.
@@ -148,15 +161,16 @@ impl Wire {
         }
     }
 
-    async fn pass<R>(&self, call: Call<'_>, answer: impl Future<Output = R>) -> R {
+    async fn pass<R, F: Future<Output = R>>(&self, call: Call<'_>, carry_out: impl Fn() -> F) -> R {
         self.free(call.side).await;
         // Renewals of a lease go on all the time: they would make most of the calls to be cut off at.
         let counts = u64::from(!call.path.contains("/leases"));
         let number = self.calls.fetch_add(counts, Ordering::SeqCst) + counts;
-        if let Some(observer) = &self.observer {
-            observer.before(call);
+        let arrival = self.observer.as_ref().map(|observer| observer.before(call)).unwrap_or_default();
+        if arrival == Arrival::Twice {
+            drop(carry_out().await);
         }
-        let answer = answer.await;
+        let answer = carry_out().await;
         if number >= self.last.load(Ordering::SeqCst) {
             self.cut();
         }
@@ -177,8 +191,9 @@ impl Wire {
                     (request.method().clone(), request.uri().clone(), request.body().clone());
                 let path = uri.path().strip_prefix("/api2/json").unwrap_or(uri.path());
                 let query = uri.query().unwrap_or_default();
-                let call = Call { side: Side::Proxmox, method: method.as_str(), path, query, body: &body };
-                let answer = wire.pass(call, pve.handle(request)).await;
+                let (side, method, sent) = (Side::Proxmox, method.as_str(), Instant::now());
+                let call = Call { side, method, path, query, body: &body, sent };
+                let answer = wire.pass(call, || pve.handle(request.clone())).await;
                 let (parts, body) = answer.map_err(|_| BoxError::from("no answer"))?.into_parts();
                 let bytes = body.collect().await.map_err(|_| BoxError::from("cut off"))?.to_bytes();
                 Ok::<_, BoxError>(Response::from_parts(parts, bytes))
@@ -207,9 +222,9 @@ impl Wire {
                     (request.method().clone(), request.uri().clone(), request.body().clone());
                 let query = uri.query().unwrap_or_default();
                 let (side, method, path) = (Side::Kubernetes, method.as_str(), uri.path());
-                let call = Call { side, method, path, query, body: &body };
-                let answer: Response<Body> =
-                    wire.pass(call, kube.handle(request)).await.map_err(|_| BoxError::from("no answer"))?;
+                let call = Call { side, method, path, query, body: &body, sent: Instant::now() };
+                let answer = wire.pass(call, || kube.handle(request.clone())).await;
+                let answer: Response<Body> = answer.map_err(|_| BoxError::from("no answer"))?;
                 let is_watch = query.contains("watch=true");
                 let stall = wire.stall.clone().filter(|_| is_watch);
                 Ok::<_, BoxError>(answer.map(|body| halting(body, stall)))

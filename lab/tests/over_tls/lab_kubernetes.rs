@@ -62,6 +62,10 @@ impl Kubernetes for Lab {
         assert!(self.kube.scale("default", name, replicas));
     }
 
+    async fn set_away(&self, away: bool) {
+        self.kube.set_away(away);
+    }
+
     fn list(&self, kind: &str) -> Vec<Value> {
         self.kube.list(kind).iter().map(|object| Value::clone(object)).collect()
     }

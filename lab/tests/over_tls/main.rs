@@ -4,9 +4,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 
 mod commands;
+mod failover;
 mod faults;
 mod kills;
 mod lab_kubernetes;
+mod page;
 mod pools;
 #[path = "../shared/mod.rs"]
 mod shared;

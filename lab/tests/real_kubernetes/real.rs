@@ -13,12 +13,15 @@ use serde_json::Value;
 use tokio::sync::{MutexGuard, OnceCell};
 use tokio::task::JoinHandle;
 use world::clock::WorldClock;
+use world::guest::control_plane::{ControlPlane as _, JoinRequest};
 use world::proxmox::spec::ClusterSpec;
 
 use crate::shared::bench::Kubernetes;
 
 /// The rights that the daemon's package brings.
 pub const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/rbac.yaml");
+/// The control plane's own Node.
+const OWN: &str = "cp1";
 /// How often objects are looked at.
 const LOOK: Duration = Duration::from_millis(150);
 /// What is looked at: kind, and where.
@@ -34,6 +37,8 @@ type Seen = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
 /// The control plane of this process, and its folder.
 struct Site {
     plane: ControlPlane,
+    /// The machine of the control plane's own Node.
+    _own: Arc<Guests>,
     /// Removes the folder when this process has ended.
     _janitor: Child,
 }
@@ -72,9 +77,50 @@ async fn site() -> Option<&'static Site> {
             keep(&folder);
             panic!("{error:#}")
         });
-        Some(Site { plane, _janitor: janitor })
+        let own = Guests::new(plane.programs().clone(), folder.join("own"));
+        let joined = own_node(&plane, &own).await;
+        joined.unwrap_or_else(|error| {
+            keep(&folder);
+            panic!("{error:#}")
+        });
+        Some(Site { plane, _own: own, _janitor: janitor })
     });
     found.await.as_ref()
+}
+
+/// Lets the Node `cp1` join, as every cluster has one of its control plane: the node controller takes a cluster all of whose
+/// Nodes are silent for one that it cannot see, and evicts nothing.
+async fn own_node(plane: &ControlPlane, guests: &Guests) -> anyhow::Result<()> {
+    let admin = plane.admin()?;
+    let token = admin.token().await?;
+    let taint = "{ key: node-role.kubernetes.io/control-plane, effect: NoSchedule }";
+    let configuration = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\n\
+         discovery: {{ bootstrapToken: {{ apiServerEndpoint: \"{}\", token: {token}, unsafeSkipCAVerification: true }} }}\n\
+         nodeRegistration: {{ name: {OWN}, taints: [{taint}] }}\n",
+        plane.endpoint()
+    );
+    let request = JoinRequest {
+        system_uuid: "00000000-0000-4000-8000-000000000001".to_owned(),
+        api_server: plane.endpoint().to_owned(),
+        token,
+        ca_cert_hashes: Vec::new(),
+        node_name: OWN.to_owned(),
+        addresses: Vec::new(),
+        cpus: 4,
+        memory: 8 << 30,
+        disk: 20 << 30,
+        node_labels: Vec::new(),
+        taints: Vec::new(),
+        provider_id: None,
+        max_pods: None,
+        configuration,
+    };
+    guests.join(request).await.map_err(|failure| anyhow::anyhow!("cp1 cannot join: {}", failure.stderr))?;
+    admin.kubectl(&["wait", "--for=create", "--timeout=60s", &format!("node/{OWN}")], "").await?;
+    admin.kubectl(&["label", "node", OWN, "node-role.kubernetes.io/control-plane="], "").await?;
+    admin.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", &format!("node/{OWN}")], "").await?;
+    Ok(())
 }
 
 /// A shell that removes the folder once this process has ended, unless a test has failed.
@@ -99,6 +145,8 @@ impl Real {
         let site = site().await?;
         let plane = &site.plane;
         let admin = plane.admin().unwrap();
+        // A test that failed may have left it dead.
+        plane.start_api_server().await.unwrap();
         clear(&admin).await;
         admin.kubectl(&["apply", "-f", RBAC], "").await.unwrap();
         let kubeconfig = admin.kubeconfig_for("pve-autoscaler", "pve-autoscaler").await.unwrap();
@@ -149,12 +197,20 @@ impl Kubernetes for Real {
         self.admin.kubectl(&["-n", "default", "scale", "deployment", name, &replicas], "").await.unwrap();
     }
 
+    async fn set_away(&self, away: bool) {
+        if away {
+            self.plane.kill_api_server();
+        } else {
+            self.plane.start_api_server().await.unwrap();
+        }
+    }
+
     fn list(&self, kind: &str) -> Vec<Value> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)[kind].clone()
     }
 
     fn other_nodes(&self) -> &[&str] {
-        &[]
+        &[OWN]
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -191,13 +247,13 @@ async fn clear(admin: &Admin) {
     let ours = ["-n", "pve-autoscaler", "delete", "configmaps,leases", "--all", "--ignore-not-found"];
     for _ in 0..20 {
         admin.kubectl(&all("default", "deployments,poddisruptionbudgets"), "").await.unwrap();
-        admin.kubectl(&all("default", "nodes"), "").await.unwrap();
+        admin.kubectl(&["delete", "nodes", "-l", "pve-autoscaler/pool", "--wait=false"], "").await.unwrap();
         admin.kubectl(&by_force, "").await.unwrap();
         admin.kubectl(&tokens, "").await.unwrap();
         admin.kubectl(&ours, "").await.unwrap();
         let pods = admin.list("/api/v1/namespaces/default/pods").await.unwrap();
         let sets = admin.list("/apis/apps/v1/namespaces/default/replicasets").await.unwrap();
-        let nodes = admin.list("/api/v1/nodes").await.unwrap();
+        let nodes = admin.list("/api/v1/nodes?labelSelector=pve-autoscaler%2Fpool").await.unwrap();
         if pods.is_empty() && sets.is_empty() && nodes.is_empty() {
             return;
         }

@@ -79,6 +79,9 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Changes the replicas of a Deployment in the namespace `default`.
     async fn scale(&self, name: &str, replicas: u32);
 
+    /// Takes the API server away, or brings it back.
+    async fn set_away(&self, away: bool);
+
     /// All Nodes, all Pods of the namespace `default`, all ConfigMaps of the daemon's own, all Secrets of `kube-system`. It
     /// may be a moment old.
     fn list(&self, kind: &str) -> Vec<Value>;
@@ -157,16 +160,28 @@ impl<K: Kubernetes> Bench<K> {
         std::fs::read_to_string(self.directory.path().join("daemon.log")).unwrap_or_default()
     }
 
+    /// Warnings and errors that the daemon has logged.
+    pub fn warnings(&self) -> Vec<String> {
+        let log = self.log();
+        log.lines()
+            .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
+            .map(String::from)
+            .collect()
+    }
+
     /// Waits until something is so.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) -> Duration {
         let started = Instant::now();
         while !is_so(self) {
-            assert!(
-                started.elapsed() < K::LONG,
-                "waited {:?} until {what}; the daemon said:\n{}",
-                K::LONG,
-                self.log()
-            );
+            if started.elapsed() > K::LONG {
+                let status =
+                    pve_autoscaler::observability::ask(&self.directory.path().join("control.sock")).await;
+                panic!(
+                    "waited {:?} until {what}; the daemon said:\n{}\nand shows:\n{status:#?}",
+                    K::LONG,
+                    self.log()
+                );
+            }
             tokio::time::sleep(LOOK).await;
         }
         started.elapsed()
@@ -186,16 +201,19 @@ impl<K: Kubernetes> Bench<K> {
         }
     }
 
-    /// Makes a Deployment whose pods want this much.
+    /// Makes a Deployment whose pods want this much; they tolerate the taint `dedicated`.
     pub async fn deploy(&self, name: &str, replicas: u32, cpu: &str, memory: &str) {
         let mut deployment = samples::deployment(name, replicas, cpu, memory);
-        // Pods of a dead node are not waited for.
-        deployment["spec"]["template"]["spec"]["tolerations"] = json!([{
-            "key": "node.kubernetes.io/unreachable",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": 1,
-        }]);
+        deployment["spec"]["template"]["spec"]["tolerations"] = json!([
+            // Pods of a dead node are not waited for.
+            {
+                "key": "node.kubernetes.io/unreachable",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 1,
+            },
+            { "key": "dedicated", "operator": "Exists" },
+        ]);
         self.kube.apply(&deployment).await;
     }
 

@@ -15,6 +15,11 @@ macro_rules! play_on {
             a_node_goes_after_the_unneeded_time_and_not_before,
             a_budget_refuses_for_a_while_and_then_allows,
             a_daemon_that_was_killed_goes_on_where_it_was,
+            a_node_is_as_its_pool_says,
+            a_join_without_an_answer_is_given_up,
+            a_guest_that_boots_again_goes_on_under_its_name,
+            a_host_goes_offline_and_its_pods_get_a_node_elsewhere,
+            kubernetes_is_away_for_a_while,
         }
     };
     ($kubernetes:ty: $($story:ident),* $(,)?) => {

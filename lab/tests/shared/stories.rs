@@ -23,6 +23,7 @@ pub async fn a_pool_scales_from_zero<K: Kubernetes>() {
     assert_eq!(node["status"]["capacity"]["cpu"], "2");
     bench.until("only its record is left over", |bench| bench.leftovers() == ["machine-workers-9100"]).await;
     bench.stop().await;
+    assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
 /// Ten pods that fill a node each get ten nodes in one go.
@@ -35,6 +36,7 @@ pub async fn ten_nodes_come_at_once<K: Kubernetes>() {
     bench.until("only records are left over", |bench| bench.leftovers().len() == 10).await;
     assert_eq!((bench.nodes("workers").len(), bench.vms().len()), (10, 10));
     bench.stop().await;
+    assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
 /// A pool keeps to its maximum.
@@ -70,6 +72,7 @@ pub async fn a_node_goes_after_the_unneeded_time_and_not_before<K: Kubernetes>()
         .await;
     bench.until("nothing is left", Bench::is_clean).await;
     bench.stop().await;
+    assert!(bench.warnings().is_empty(), "{:#?}", bench.warnings());
 }
 
 /// A disruption budget holds two half empty nodes apart for as long as it has to.
@@ -101,6 +104,95 @@ pub async fn a_daemon_that_was_killed_goes_on_where_it_was<K: Kubernetes>() {
     bench.kill().await;
     bench.launch();
     bench.until("nothing is left", Bench::is_clean).await;
+    bench.stop().await;
+}
+
+/// Labels, taints and limits of a pool reach its Nodes.
+pub async fn a_node_is_as_its_pool_says<K: Kubernetes>() {
+    let more = r#"
+labels = { size = "small", "topology.kubernetes.io/zone" = "{{ host }}" }
+taints = ["dedicated=web:NoSchedule"]
+startup_taints = ["example.com/agent-not-ready:NoSchedule"]
+max_pods = 30
+"#;
+    let Some(mut bench) = Bench::<K>::new(cluster(), &format!("{POOL}{more}")).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("a node is ready", |bench| bench.nodes("workers").len() == 1).await;
+    let record = |bench: &Bench<K>| bench.leftovers() == ["machine-workers-9100"];
+    bench.until("only its record is left over", record).await;
+    let node = bench.kube.list("Node").into_iter().find(is_ours).unwrap();
+    let host = bench.proxmox.pve.vm(9100).unwrap().node;
+    let labels = &node["metadata"]["labels"];
+    assert_eq!(labels["size"], "small");
+    assert_eq!(labels["topology.kubernetes.io/zone"], host);
+    assert_eq!(node["status"]["capacity"]["pods"], "30");
+    let taints = node["spec"]["taints"].as_array().unwrap();
+    let keys: Vec<&str> = taints.iter().map(|taint| taint["key"].as_str().unwrap()).collect();
+    assert!(keys.contains(&"dedicated") && keys.contains(&"example.com/agent-not-ready"), "{keys:?}");
+    assert_eq!(bench.running(), 0, "nobody has taken the startup taint away");
+    bench.throughout("no other VM is made", Duration::from_secs(3), |bench| bench.vms().len() == 1).await;
+    bench.stop().await;
+}
+
+/// A machine whose join never gets an answer goes when its time is over.
+pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
+    let pool = POOL.replace("[limits]", "[limits]\njoin = \"4s\"");
+    let pool = format!("api_server = \"127.0.0.1:1\"\n{pool}");
+    let Some(mut bench) = Bench::<K>::new(cluster(), &pool).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("a VM is there", |bench| !bench.vms().is_empty()).await;
+    bench.until("it is given up", |bench| bench.log().contains("a machine could not be made")).await;
+    bench.until("nothing is left of it", Bench::is_clean).await;
+    bench.stop().await;
+}
+
+/// A guest that boots again goes on under its name, and nobody minds.
+pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
+    let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    let boot = |bench: &Bench<K>| {
+        bench
+            .kube
+            .list("Node")
+            .iter()
+            .find(|node| is_ours(node))
+            .map(|node| node["status"]["nodeInfo"]["bootID"].clone())
+    };
+    let (name, first, vmid) = (bench.nodes("workers"), boot(&bench).unwrap(), bench.vms()[0]);
+    bench.proxmox.pve.stop_by_hand(vmid);
+    bench.proxmox.pve.start_by_hand(vmid);
+    bench.until("it has booted again", |bench| boot(bench).is_some_and(|now| now != first)).await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    assert_eq!((bench.nodes("workers"), bench.vms()), (name, vec![vmid]));
+    bench.stop().await;
+}
+
+/// A host loses its power: its Node falls silent, and its pods get another one on another host.
+pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes>() {
+    let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    let lost = bench.vms()[0];
+    let host = bench.proxmox.pve.vm(lost).unwrap().node;
+    bench.proxmox.pve.power_off_host(&host);
+    bench.until("it runs no more", |bench| bench.running() == 0).await;
+    bench.until("it runs elsewhere", |bench| bench.running() == 1).await;
+    let other = bench.vms().into_iter().find(|vmid| *vmid != lost).unwrap();
+    assert_ne!(bench.proxmox.pve.vm(other).unwrap().node, host);
+    bench.stop().await;
+}
+
+/// The API server dies in the middle of it all and comes back.
+pub async fn kubernetes_is_away_for_a_while<K: Kubernetes>() {
+    let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
+    bench.deploy("web", 2, "1500m", "1Gi").await;
+    bench.until("a VM is being made", |bench| !bench.vms().is_empty()).await;
+    bench.kube.set_away(true).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.kube.set_away(false).await;
+    bench.until("both pods run", |bench| bench.running() == 2).await;
+    bench.until("nothing is left over", |bench| bench.vms().len() == 2 && bench.leftovers().len() == 2).await;
     bench.stop().await;
 }
 

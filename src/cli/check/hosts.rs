@@ -17,19 +17,24 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
         answer
             .say(line.key("hosts").help(format!("there are {}", names.join(", "))).of(&pool.name), FINDINGS);
     }
-    room(pve, pool, templates, answer);
+    for size in &pool.sizes {
+        let sized = Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
+        let key = if (size.cores, size.memory) == (pool.cores, pool.memory) { "memory" } else { "sizes" };
+        room(pve, &sized, key, templates, answer);
+    }
     network(pve, pool, templates, answer).await;
 }
 
-/// How many more machines the hosts take, counted as a plan does.
-fn room(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
+/// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is written.
+fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
     let allowed: BTreeSet<&String> =
         pve.allowed(pool).filter(|host| templates.is_empty() || reached.contains(host)).collect();
     if allowed.is_empty() {
         return;
     }
-    let what = "room";
+    let size = format!("{} cores and {}", pool.cores, binary(pool.memory));
+    let what = if pool.sizes.len() > 1 { format!("room for {size}") } else { "room".to_owned() };
     let mut parts = Vec::new();
     let mut all = 0;
     for host in pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)) {
@@ -52,15 +57,14 @@ fn room(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
     }
     let largest =
         pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)).map(|host| host.memory).max();
-    let size = format!("{} cores and {}", pool.cores, binary(pool.memory));
     let line = if largest.is_some_and(|most| most - pool.memory_reserve < pool.memory) {
         let most = binary(largest.unwrap_or_default());
         let message = format!("no host could ever take a machine of {size}: the largest has {most}");
-        Line::wrong(what, message).key("memory").help("make `memory` smaller, or `memory_reserve`")
+        Line::wrong(what, message).key(key).help("make `memory` smaller, or `memory_reserve`")
     } else {
         let message = format!("no host has room for a machine of {size} now: {parts}");
         let help = "it waits until there is; `cpu_overcommit` and `memory_reserve` say what is left free";
-        Line::doubtful(what, message).key("memory").help(help)
+        Line::doubtful(what, message).key(key).help(help)
     };
     answer.say(line.of(&pool.name), FINDINGS);
 }

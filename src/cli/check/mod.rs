@@ -47,6 +47,12 @@ enum Purpose {
     Plan,
 }
 
+/// Checks the configuration in this file for `run`.
+pub(super) fn whole(file: &std::path::Path) -> Result<u8, Failure> {
+    let config = ConfigFile { config: file.to_owned() };
+    run(&Arguments { config, offline: false, purpose: Purpose::Run, output: Output::Text })
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let path = arguments.config.config.display().to_string();
     let needs = match arguments.purpose {

@@ -101,7 +101,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
         config: receiver,
         proxmox,
         kubernetes,
-        clock,
+        clock: clock.clone(),
         probe,
         seed: seed()?,
         instance,
@@ -109,7 +109,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     };
     let mut daemon = tokio::spawn(daemon::run(deps, cancel.clone()));
     let supervisor = Supervisor::from_environment(board.clone());
-    let pages = Pages::new(board.clone(), settings.subscribe());
+    let pages = Pages::new(board.clone(), settings.subscribe(), clock.clone());
     let ends = {
         let mut beside = pin!(async {
             let interval = || settings.borrow().scan_interval;

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -97,6 +98,8 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// At most so many of its machines on one host.
     pub max_per_host: Option<u32>,
+    /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
+    pub drain: Option<Duration>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -149,6 +152,7 @@ pub(super) struct Written {
     cpu_overcommit: Option<Spanned<f64>>,
     memory_reserve: Option<Spanned<String>>,
     max_per_host: Option<Spanned<u32>>,
+    drain: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -189,6 +193,7 @@ pub(super) const KEYS: &[&str] = &[
     "cpu_overcommit",
     "memory_reserve",
     "max_per_host",
+    "drain",
 ];
 
 impl Pool {
@@ -279,6 +284,10 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         cpu_overcommit,
         memory_reserve,
         max_per_host: pool.max_per_host.as_ref().map(|most| *most.get_ref()),
+        drain: pool
+            .drain
+            .as_ref()
+            .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
     };
     (pool, reserved)
 }

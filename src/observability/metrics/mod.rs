@@ -179,9 +179,10 @@ impl Metrics {
         }
     }
 
-    /// A node is taken back.
-    pub(crate) fn taken_back(&self, pool: &str, reason: RemovalReason) {
-        self.decided(pool, "remove", &format!("{reason:?}"));
+    /// A node is taken back; `None`: an operator asked for it.
+    pub(crate) fn taken_back(&self, pool: &str, reason: Option<RemovalReason>) {
+        let reason = reason.map_or_else(|| "Asked".to_owned(), |reason| format!("{reason:?}"));
+        self.decided(pool, "remove", &reason);
     }
 
     fn decided(&self, pool: &str, decision: &str, reason: &str) {

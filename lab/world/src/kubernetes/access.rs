@@ -118,6 +118,14 @@ impl State {
             rules.extend(self.granted(&account.name, &groups));
             return Ok(Identity { name: account.name.clone(), groups, rights: Rights::Rules(rules) });
         }
+        if let Some(name) = self.account_of(token) {
+            let home = name.split(':').nth(2).unwrap_or_default();
+            let of_home = format!("system:serviceaccounts:{home}");
+            let groups: Vec<String> = groups(&["system:serviceaccounts", &of_home]);
+            let mut rules = self.granted(&name, &groups);
+            rules.push(cluster_info());
+            return Ok(Identity { name, groups, rights: Rights::Rules(rules) });
+        }
         self.bootstrap_identity(token)
             .ok_or_else(|| Refusal::new(401, "Unauthorized", "Unauthorized", Value::Null))
     }

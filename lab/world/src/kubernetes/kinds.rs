@@ -145,6 +145,17 @@ pub(super) static CLUSTER_ROLE_BINDING: Kind =
 pub(super) static ROLE: Kind = of("rbac.authorization.k8s.io", "v1", core("Role", "roles", true, &[]));
 pub(super) static ROLE_BINDING: Kind =
     of("rbac.authorization.k8s.io", "v1", core("RoleBinding", "rolebindings", true, &[]));
+/// Kept, and shown; what they say is not evaluated.
+static ADMISSION_POLICY: Kind = of(
+    "admissionregistration.k8s.io",
+    "v1",
+    with_generation(core("ValidatingAdmissionPolicy", "validatingadmissionpolicies", false, &[])),
+);
+static ADMISSION_BINDING: Kind = of(
+    "admissionregistration.k8s.io",
+    "v1",
+    core("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false, &[]),
+);
 static SIGNING_REQUEST: Kind = of(
     "certificates.k8s.io",
     "v1",
@@ -152,7 +163,7 @@ static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 34] = [
+pub(super) static KINDS: [&Kind; 36] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -186,6 +197,8 @@ pub(super) static KINDS: [&Kind; 34] = [
     &ROLE,
     &ROLE_BINDING,
     &SIGNING_REQUEST,
+    &ADMISSION_POLICY,
+    &ADMISSION_BINDING,
     &LEGACY,
 ];
 /// `endpoints`, which kubectl asks for when it describes a service.

@@ -166,8 +166,11 @@ impl State {
     fn report(&mut self, name: &str) {
         let now = self.stamp();
         let (_, status, reason, message) = HEALTHY[3];
+        let boot = self.kubelets.get(name).map(|kubelet| kubelet.boot_id.clone());
         self.edit(&NODE, &(String::new(), name.into()), |node| {
             set_health(node, (status, reason, message), &now);
+            // A machine that has booted again.
+            node["status"]["nodeInfo"]["bootID"] = json!(boot);
         });
     }
 

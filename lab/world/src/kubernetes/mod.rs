@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod access;
+mod accounts;
 mod admission;
 mod answer;
 mod budgets;
@@ -203,6 +204,7 @@ impl State {
             Work::Workload(store, key) => self.tend_workload(store, &key),
             Work::DaemonSets => self.tend_daemon_sets(),
             Work::Tokens => self.tend_tokens(),
+            Work::AccountTokens => self.fill_account_tokens(),
             Work::Start(key, uid) => self.start_pod(&key, &uid),
             Work::Ready(key, uid) => self.make_ready(&key, &uid),
             Work::Complete(key, uid) => self.complete_pod(&key, &uid),

@@ -23,6 +23,9 @@ impl State {
         match kind.store {
             "pods" => self.pod_changed(key, old, new),
             "nodes" => self.node_changed(&key.1, old, new),
+            "secrets" if new.is_some_and(super::accounts::lacks_token) => {
+                self.wake(Work::AccountTokens, self.spec.timings.controller);
+            }
             "secrets" if key.0 == "kube-system" => self.wake(Work::Tokens, self.spec.timings.signer),
             "configmaps" if key.0 == "kube-public" => self.wake(Work::Tokens, self.spec.timings.signer),
             "poddisruptionbudgets"

@@ -44,6 +44,8 @@ pub(super) enum Work {
     DaemonSets,
     /// Signatures and expiry of bootstrap tokens.
     Tokens,
+    /// Tokens in the Secrets of service accounts.
+    AccountTokens,
     /// The containers of a pod start.
     Start(Key, String),
     /// A pod becomes Ready.

@@ -39,6 +39,7 @@ mod cloudinit;
 mod cluster;
 mod config;
 mod formats;
+mod grants;
 mod ha;
 mod hands;
 mod initial;
@@ -363,6 +364,16 @@ impl Pve {
             ("GET", "/nodes/{node}/storage/{storage}/content") => self.storage_content(r),
             ("GET", "/pools") => self.pools(r),
             ("PUT", "/pools") => self.change_pool(r).await,
+            ("POST", "/pools") => self.create_pool(r),
+            ("GET", "/access/roles") => Ok(self.roles()),
+            ("POST", "/access/roles") => self.change_role(r, true),
+            ("PUT", "/access/roles/{roleid}") => self.change_role(r, false),
+            ("GET", "/access/users") => Ok(self.users(r)),
+            ("POST", "/access/users") => self.create_user(r),
+            ("GET", "/access/users/{userid}/token") => self.tokens(r),
+            ("POST", "/access/users/{userid}/token/{tokenid}") => self.create_token(r),
+            ("GET", "/access/acl") => Ok(self.grants(r)),
+            ("PUT", "/access/acl") => self.change_grants(r),
             _ => Err(Refusal::NotImplemented(format!("Method '{method} {template}' not implemented"))),
         }
     }

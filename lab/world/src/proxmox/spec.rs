@@ -1,6 +1,10 @@
 //! What a simulated cluster is made of: plain data that a test writes down before it starts the cluster.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use crate::guest::GuestFaults;
 
@@ -121,6 +125,8 @@ impl StorageSpec {
 pub struct AccessSpec {
     /// Role name to privileges.
     pub roles: BTreeMap<String, Vec<String>>,
+    /// Users without tokens; `root@pam` and those of the tokens are there in any case.
+    pub users: BTreeSet<String>,
     /// API tokens.
     pub tokens: Vec<TokenSpec>,
     /// Grants.
@@ -323,6 +329,7 @@ impl AccessSpec {
             enabled: true,
         };
         Self {
+            users: BTreeSet::new(),
             roles: roles.into_iter().map(|(name, privileges)| (name.to_owned(), words(privileges))).collect(),
             tokens: vec![
                 token(ClusterSpec::DEMO_TOKEN, ClusterSpec::DEMO_SECRET, true),

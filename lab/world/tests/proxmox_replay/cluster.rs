@@ -83,6 +83,7 @@ fn access() -> AccessSpec {
     let token =
         |id: &str, privsep| TokenSpec { id: id.into(), secret: "secret".into(), privsep, enabled: true };
     AccessSpec {
+        users: std::collections::BTreeSet::new(),
         roles: roles().into_iter().map(role).collect(),
         tokens: vec![
             token("autoscaler@pve!agent", true),

@@ -1,0 +1,204 @@
+//! A storm of events: the daemon's memory, and how long its rounds take, while pods change all the time. In real time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use pve_autoscaler::clock::TokioClock;
+use pve_autoscaler::config::{self, Needs};
+use serde_json::json;
+use stage::{Actor, Cast, Wire};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use world::clock::WorldClock;
+use world::guest::control_plane::ControlPlane;
+use world::kubernetes::spec::{KubeSpec, NodeSpec};
+use world::kubernetes::{Kube, samples};
+use world::proxmox::Pve;
+use world::proxmox::spec::ClusterSpec;
+use world::serve::tls::ServerTls;
+
+/// Pods on each Node of the cluster.
+const PODS_A_NODE: u32 = 100;
+/// Between two bursts of events.
+const BEAT: Duration = Duration::from_millis(10);
+/// The time in which everything has to be up before the storm, and a new machine decided on in its midst.
+const LIMIT: Duration = Duration::from_mins(3);
+/// How much memory may grow during the storm, in MiB: the buffers of what is on its way, and no more the longer it lasts.
+const GROWTH: u64 = 100;
+
+/// How hard it blows.
+#[derive(Clone, Debug, Args)]
+pub struct Wanted {
+    /// Events a minute
+    #[arg(long, default_value_t = 100_000)]
+    events: u64,
+    /// How long, in seconds
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Pods that run
+    #[arg(long, default_value_t = 1000)]
+    pods: u32,
+}
+
+const SETTINGS: &str = r#"
+cluster = "lab"
+[proxmox]
+endpoints = ["https://127.0.0.1:8006"]
+token_id = "autoscaler@pve!agent"
+token_file = "/unused"
+ca = "system"
+resource_pool = "k8s-workers"
+[kubernetes]
+kubeconfig_file = "/unused"
+[bootstrap]
+method = "kubeadm"
+[[pool]]
+name = "workers"
+max = 5
+cores = 8
+memory = "16GiB"
+template = 9000
+vmids = "9100-9109"
+addresses = "10.10.10.11-10.10.10.20"
+prefix = 24
+gateway = "10.10.10.1"
+dns = ["10.10.10.1"]
+bridge = "vmbr0"
+"#;
+
+/// Blows, and says what came of it.
+///
+/// # Errors
+/// Memory grew beyond its bound, or nothing was decided any more.
+pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
+    let base = "2026-11-21T00:00:00Z".parse()?;
+    let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
+    let mut spec = KubeSpec { ca_pem: tls.ca_pem, ca_hash: tls.ca_public_key_hash, ..KubeSpec::demo() };
+    let nodes = wanted.pods.div_ceil(PODS_A_NODE);
+    spec.nodes.extend((0..nodes).map(|number| NodeSpec::worker(&format!("node-{number}"), 16, 64)));
+    let kube = Kube::new(spec, WorldClock::starting_at(base), 11);
+    let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
+    let pve = Pve::new(ClusterSpec::demo(), WorldClock::starting_at(base), 7, control_plane);
+    let apply = |object| kube.apply(&object).map(drop).map_err(anyhow::Error::msg);
+    apply(json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))?;
+    apply(samples::deployment("busy", wanted.pods, "100m", "64Mi"))?;
+    let pods = running(&kube, wanted.pods as usize).await?;
+
+    let config =
+        config::parse("storm.toml", SETTINGS, Needs::Run).map_err(|report| anyhow::anyhow!("{report}"))?;
+    let config = watch::Sender::new(Arc::new(config));
+    let cast = Cast {
+        pve: pve.clone(),
+        kube: kube.clone(),
+        clock: Arc::new(TokioClock::starting_at(base)),
+        config: config.subscribe(),
+        probes: true,
+        seed: 1,
+        instance: "pve1".to_owned(),
+        entropy: None,
+    };
+    let actor = Actor::start(cast, Wire::counting(Arc::default()))?;
+    let begun = Instant::now();
+    while !actor.board.is_ready() {
+        ensure!(begun.elapsed() < LIMIT, "the daemon is not ready");
+        tokio::time::sleep(BEAT).await;
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (calm, before) = (rounds(&actor)?, memory()?);
+    let storm = Storm { kube: &kube, pods: &pods, wanted: &wanted };
+    let (sent, most, decided) = storm.rage(&pve).await?;
+    let (after, left) = (rounds(&actor)?, memory()?);
+    let (number, time) = (after.0 - calm.0, after.1 - calm.1);
+    anstream::println!(
+        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; a machine for a pod that came in their midst was decided on after {decided:.1?}; \
+         memory of daemon and clusters together {before} MiB before, {most} MiB at most, {left} MiB after",
+        wanted.pods,
+        wanted.seconds,
+        time / number.max(1.0) * 1000.0,
+    );
+    ensure!(actor.stop().await, "the daemon does not end");
+    ensure!(most <= before + GROWTH, "memory grew by {} MiB, {GROWTH} are allowed", most - before);
+    Ok(())
+}
+
+struct Storm<'a> {
+    kube: &'a Kube,
+    pods: &'a [String],
+    wanted: &'a Wanted,
+}
+
+impl Storm<'_> {
+    /// How many events were sent, the most memory that was held, and how long a new machine took to be decided on.
+    async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Duration)> {
+        let (begun, length) = (Instant::now(), Duration::from_secs(self.wanted.seconds));
+        let (mut sent, mut most) = (0_u64, 0);
+        let mut asked = None;
+        let mut decided = None;
+        while begun.elapsed() < length {
+            let passed = begun.elapsed();
+            let due = u128::from(self.wanted.events) * passed.as_millis() / 60_000;
+            while u128::from(sent) < due {
+                let at = usize::try_from(sent)? % self.pods.len().max(1);
+                let Some(pod) = self.pods.get(at) else { break };
+                let patch = json!({ "metadata": { "labels": { "beat": sent.to_string() } } });
+                self.kube.patch_by_hand("Pod", "default", pod, &patch);
+                sent += 1;
+            }
+            if asked.is_none() && passed > length / 2 {
+                let large = samples::deployment("large", 1, "7000m", "1Gi");
+                self.kube.apply(&large).map_err(anyhow::Error::msg)?;
+                let nodes = self.kube.list("Node");
+                for node in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {
+                    // No room on the others: it has to be a new machine.
+                    let closed = json!({ "spec": { "unschedulable": true } });
+                    self.kube.patch_by_hand("Node", "", node, &closed);
+                }
+                asked = Some(Instant::now());
+            }
+            if let (Some(asked), None) = (asked, decided) {
+                decided = pve.vm(9100).map(|_| asked.elapsed());
+            }
+            most = most.max(memory()?);
+            tokio::time::sleep(BEAT).await;
+        }
+        Ok((sent, most, decided.context("nothing was decided in the midst of the storm")?))
+    }
+}
+
+async fn running(kube: &Kube, number: usize) -> anyhow::Result<Vec<String>> {
+    let begun = Instant::now();
+    loop {
+        let pods = kube.list("Pod");
+        let up = pods.iter().filter(|pod| pod["status"]["phase"] == "Running");
+        let names: Vec<String> =
+            up.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned())).collect();
+        if names.len() >= number {
+            return Ok(names);
+        }
+        ensure!(begun.elapsed() < LIMIT, "only {} of {number} pods run", names.len());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Rounds so far, and the seconds that they took.
+fn rounds(actor: &Actor) -> anyhow::Result<(f64, f64)> {
+    let text = actor.board.metrics().encode(&actor.board.status())?;
+    let figure = |name: &str| -> anyhow::Result<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("no figure {name}"))?.trim().parse()?)
+    };
+    Ok((
+        figure("pve_autoscaler_round_duration_seconds_count")?,
+        figure("pve_autoscaler_round_duration_seconds_sum")?,
+    ))
+}
+
+/// What this process holds, in MiB.
+fn memory() -> anyhow::Result<u64> {
+    let text =
+        std::fs::read_to_string("/proc/self/status").context("only Linux says how much memory is held")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    Ok(line.split_whitespace().next().context("no figure")?.parse::<u64>()? / 1024)
+}

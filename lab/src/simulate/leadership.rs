@@ -1,0 +1,140 @@
+//! Whose turn it is, and whether anything may be begun: looked at from outside, at each call.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use stage::{Call, Side};
+use tokio::time::Instant;
+
+use super::checker::Checker;
+
+/// Between a change of the Lease and the moment in which it is noticed here, at most: everything is looked at this often.
+const NOTICED: Duration = Duration::from_millis(600);
+/// How long a leader may take to notice that everything is paused: what it read a moment before may be on its way for as long.
+const HEARD: Duration = Duration::from_secs(30);
+/// Changes of the Lease that are remembered.
+const REMEMBERED: usize = 200;
+/// The object that holds the switch.
+const STATE: &str = "autoscaler-state";
+
+/// What is known of the Lease and of the switch.
+#[derive(Default)]
+pub struct Turns {
+    /// Holders, oldest first: since when, who, and the version of the Lease.
+    held: Vec<(Instant, String, String)>,
+    paused_since: Option<Instant>,
+    /// How often another one took over.
+    pub hand_overs: u64,
+}
+
+impl Turns {
+    fn renewed(&mut self, holder: &str, version: &str) {
+        let last = self.held.last();
+        if last.is_some_and(|last| last.1 == holder && last.2 == version) {
+            return;
+        }
+        let before = self.held.iter().rev().find(|one| !one.1.is_empty());
+        self.hand_overs += u64::from(!holder.is_empty() && before.is_some_and(|one| one.1 != holder));
+        if self.held.len() >= REMEMBERED {
+            self.held.drain(..REMEMBERED / 2);
+        }
+        self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
+    }
+
+    /// Why `who` may not have sent a write at this time, if so; its term lasts for so long after a renewal.
+    fn refusal(&self, who: &str, sent: Instant, term: Duration) -> Option<String> {
+        let seen = self.held.iter().take_while(|one| one.0 <= sent + NOTICED);
+        let near: Vec<_> = seen.collect();
+        // Of those that held it around this time one has to be the writer.
+        let current = near.iter().rposition(|one| one.0 <= sent).unwrap_or(0);
+        let Some(renewal) = near.iter().skip(current).rev().find(|one| one.1 == who) else {
+            let holder = near.last().map_or("nobody", |one| one.1.as_str());
+            return Some(format!("{holder} leads"));
+        };
+        let age = sent.saturating_duration_since(renewal.0);
+        (age > term + NOTICED).then(|| format!("its term was over for {:?}", age.saturating_sub(term)))
+    }
+}
+
+impl Checker {
+    /// Who holds the Lease.
+    pub fn leader(&self) -> Option<String> {
+        let lease = self.world.kube.get("Lease", "pve-autoscaler", "pve-autoscaler")?;
+        lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty()).map(ToOwned::to_owned)
+    }
+
+    /// Whether everything is paused.
+    pub fn is_paused(&self) -> bool {
+        let map = self.world.kube.get("ConfigMap", "pve-autoscaler", STATE);
+        map.is_some_and(|map| !map["data"]["paused"].is_null())
+    }
+
+    /// Looks at the Lease and at the switch.
+    pub(super) fn look_at_turns(&self) {
+        let lease = self.world.kube.get("Lease", "pve-autoscaler", "pve-autoscaler");
+        let paused = self.is_paused();
+        let mut inner = self.inner();
+        if let Some(lease) = lease {
+            let version = lease["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            inner.turns.renewed(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), version);
+        }
+        let since = inner.turns.paused_since;
+        inner.turns.paused_since = paused.then(|| since.unwrap_or_else(Instant::now));
+    }
+
+    /// A write of one of the daemons: it must have been sent within its term.
+    pub(super) fn must_lead(&self, who: &str, call: &Call<'_>) {
+        if call.method == "GET" || call.path.contains("/leases") || self.is_order(call) {
+            return;
+        }
+        self.look_at_turns();
+        let term = self.world.config.leader.renew_deadline;
+        let refusal = self.inner().turns.refusal(who, call.sent, term);
+        if let Some(why) = refusal {
+            self.violated(&format!("{} {} comes from {who}, and {why}", call.method, call.path));
+        }
+    }
+
+    /// A record that is written: while everything is paused nothing is begun.
+    pub(super) fn must_not_begin(&self, who: &str, call: &Call<'_>) {
+        let Some(name) = call.path.split("/configmaps").nth(1).filter(|_| call.side == Side::Kubernetes)
+        else {
+            return;
+        };
+        let paused = self.inner().turns.paused_since;
+        if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
+            return;
+        }
+        let written = record(&serde_json::from_slice(call.body).unwrap_or_default());
+        let before = self
+            .world
+            .kube
+            .get("ConfigMap", "pve-autoscaler", name.trim_start_matches('/'))
+            .map(|map| record(&map))
+            .unwrap_or_default();
+        let kinds = (before["intent"]["kind"].as_str(), written["intent"]["kind"].as_str());
+        match (call.method, kinds) {
+            ("PUT", (Some("create"), Some("retire"))) => {
+                self.violated(&format!("{who} begins to remove {} while all is paused", written["name"]));
+            }
+            ("POST", (None, Some("create"))) => {
+                self.violated(&format!("{who} begins to make {} while all is paused", written["name"]));
+            }
+            _ => {}
+        }
+    }
+
+    /// An operator's hand on the switch passes no fence.
+    fn is_order(&self, call: &Call<'_>) -> bool {
+        let of_state = call.path.ends_with(&format!("/configmaps/{STATE}"))
+            || (call.method == "POST" && call.path.ends_with("/configmaps"));
+        let written: Value = serde_json::from_slice(call.body).unwrap_or_default();
+        let before = self.world.kube.get("ConfigMap", "pve-autoscaler", STATE);
+        let was = before.map_or(Value::Null, |map| map["data"]["paused"].clone());
+        of_state && written["metadata"]["name"] == STATE && written["data"]["paused"] != was
+    }
+}
+
+fn record(map: &Value) -> Value {
+    serde_json::from_str(map["data"]["record"].as_str().unwrap_or_default()).unwrap_or_default()
+}

@@ -1,0 +1,140 @@
+//! The files that are made: nobody else can read the secrets at any time, and none that is there is lost.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+
+use super::{Steps, kept, named};
+use crate::cli::exit::Failure;
+use crate::kubernetes::{AccountToken, Cluster};
+
+/// The configuration that the package brings, which means nothing yet.
+const EXAMPLE: &str = include_str!("../../../config.example.toml");
+
+/// Where everything goes.
+#[derive(Debug)]
+pub(super) struct Places {
+    folder: PathBuf,
+    credentials: PathBuf,
+    pub token: PathBuf,
+    pub kubeconfig: PathBuf,
+    pub ca: PathBuf,
+}
+
+impl Places {
+    pub fn of(folder: &Path) -> Self {
+        let credentials = folder.join("credentials");
+        Self {
+            folder: folder.to_owned(),
+            token: credentials.join("pve-token"),
+            kubeconfig: credentials.join("kubeconfig"),
+            ca: credentials.join("pve-root-ca"),
+            credentials,
+        }
+    }
+
+    /// The service finds them by their names there.
+    pub fn are_the_units(&self) -> bool {
+        self.folder == Path::new("/etc/pve-autoscaler")
+    }
+
+    pub fn token_is_there(&self) -> bool {
+        fs::metadata(&self.token).is_ok_and(|file| file.len() > 0)
+    }
+
+    /// Makes the folders, before anything is made that would have to go into them.
+    pub fn prepare(&self, dry: bool) -> Result<(), Failure> {
+        if dry {
+            return Ok(());
+        }
+        let make = |path: &Path, mode| fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+        make(&self.folder, 0o755).and_then(|()| make(&self.credentials, 0o700)).map_err(|error| {
+            Failure::Named(format!("cannot make {}", named(&self.credentials)), error.into())
+        })
+    }
+
+    /// Writes all of them; the configuration is returned.
+    pub fn write(
+        &self,
+        ca: &Path,
+        secret: Option<SecretString>,
+        account: Option<AccountToken>,
+        cluster: &Cluster,
+        configuration: &str,
+        say: &Steps,
+    ) -> Result<PathBuf, Failure> {
+        self.prepare(false)?;
+        if let Some(secret) = secret {
+            replace(&self.token, secret.expose_secret(), 0o600)?;
+            say.made(&named(&self.token))?;
+        }
+        if let Some(account) = account {
+            replace(&self.kubeconfig, &kubeconfig(cluster.server(), &account), 0o600)?;
+            say.made(&named(&self.kubeconfig))?;
+        }
+        if fs::symlink_metadata(&self.ca).is_ok() {
+            kept(&named(&self.ca))?;
+        } else {
+            let text = fs::read_to_string(ca)
+                .map_err(|error| Failure::Named(format!("cannot read {}", named(ca)), error.into()))?;
+            replace(&self.ca, &text, 0o600)?;
+            say.made(&named(&self.ca))?;
+        }
+        let file = self.folder.join("config.toml");
+        match fs::read_to_string(&file) {
+            Ok(text) if text == configuration => kept(&named(&file))?,
+            Ok(text) if text != EXAMPLE => {
+                let proposal = self.folder.join("config.toml.proposed");
+                replace(&proposal, configuration, 0o644)?;
+                kept(&format!("{}; the proposal is in {}", named(&file), named(&proposal)))?;
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Failure::Named(format!("cannot read {}", named(&file)), error.into()));
+            }
+            _ => {
+                replace(&file, configuration, 0o644)?;
+                say.made(&named(&file))?;
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// Writes beside the file, and puts that in its place: nobody sees half of it, or with other rights.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let written = (|| {
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    })();
+    written.map_err(|error| Failure::Named(format!("cannot write {}", named(path)), error.into()))
+}
+
+fn kubeconfig(server: &str, account: &AccountToken) -> String {
+    // JSON is YAML, and needs no second thought about quotes.
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "pve-autoscaler",
+        "clusters": [{ "name": "kubernetes", "cluster": {
+            "server": server.trim_end_matches('/'),
+            "certificate-authority-data": STANDARD.encode(&account.ca_pem),
+        } }],
+        "users": [{ "name": "pve-autoscaler", "user": { "token": account.token.expose_secret() } }],
+        "contexts": [{ "name": "pve-autoscaler", "context": { "cluster": "kubernetes", "user": "pve-autoscaler" } }],
+    });
+    format!("{text:#}\n")
+}

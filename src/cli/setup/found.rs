@@ -1,0 +1,153 @@
+//! What there is on both sides that a first configuration can be made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::cli::exit::Failure;
+use crate::kubernetes::Cluster;
+use crate::proxmox::Client;
+
+/// The first VMID that is proposed.
+const FIRST: u32 = 9100;
+
+/// A template with what a pool takes from it.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    pub vmid: u32,
+    pub host: String,
+    pub name: String,
+    pub bridge: Option<String>,
+    pub storage: Option<String>,
+    pub cores: u32,
+    /// In bytes.
+    pub memory: i64,
+}
+
+/// What there is.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The release of Proxmox VE.
+    pub version: String,
+    pub templates: Vec<Template>,
+    pub vmids: BTreeSet<u32>,
+    /// Addresses that Nodes and guests have.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found, Failure> {
+    let unreachable =
+        |error: crate::proxmox::Error| Failure::Unreachable("Proxmox VE".to_owned(), error.into());
+    let version = proxmox.version().await.map_err(unreachable)?;
+    let seen = proxmox.resources().await.map_err(unreachable)?;
+    let (mut templates, mut addresses) = (Vec::new(), BTreeSet::new());
+    for guest in seen.guests.values().filter(|guest| !guest.container) {
+        // A guest on a host that is away tells nothing.
+        let Ok(config) = proxmox.config(&guest.host, guest.vmid).await else { continue };
+        addresses.extend(config.get("ipconfig0").and_then(address));
+        if !guest.template {
+            continue;
+        }
+        let volumes = config.volumes();
+        let disk = volumes.iter().find(|volume| !volume.contains("cloudinit"));
+        templates.push(Template {
+            vmid: guest.vmid,
+            host: guest.host.clone(),
+            name: guest.name.clone().unwrap_or_default(),
+            bridge: config.get("net0").and_then(|net| part(net, "bridge")).map(ToOwned::to_owned),
+            storage: disk.and_then(|volume| volume.split(':').next()).map(ToOwned::to_owned),
+            cores: guest.cores,
+            memory: guest.memory,
+        });
+    }
+    let snapshot = crate::cli::live::kubernetes_objects(kubernetes).await?;
+    let nodes = snapshot.nodes.iter().flat_map(|node| &node.internal_ips);
+    addresses.extend(nodes.filter_map(|ip| ip.parse::<IpAddr>().ok()));
+    Ok(Found { version, templates, vmids: seen.guests.keys().copied().collect(), addresses })
+}
+
+impl Found {
+    /// So many free VMIDs in a row.
+    pub fn free_vmids(&self, count: u32) -> (u32, u32) {
+        let mut first = FIRST;
+        while let Some(taken) = self.vmids.range(first..first.saturating_add(count)).next_back() {
+            first = taken + 1;
+        }
+        (first, first + count.max(1) - 1)
+    }
+
+    /// The network of a Node, where it is a private one of IPv4: its first three numbers.
+    pub fn network(&self) -> Option<[u8; 3]> {
+        self.addresses.iter().find_map(|address| match address {
+            IpAddr::V4(address) if address.is_private() => {
+                let [a, b, c, _] = address.octets();
+                Some([a, b, c])
+            }
+            _ => None,
+        })
+    }
+
+    /// The longest run of addresses of the network's upper half that nobody is seen to have, at most 50 of them.
+    pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        let [a, b, c] = self.network()?;
+        let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
+        for last in 128..=249 {
+            if self.addresses.contains(&IpAddr::V4(Ipv4Addr::new(a, b, c, last))) {
+                run.clear();
+                continue;
+            }
+            run.push(last);
+            if run.len() > best.len() && run.len() <= 50 {
+                best.clone_from(&run);
+            }
+        }
+        let at = |last: &u8| Ipv4Addr::new(a, b, c, *last);
+        Some((at(best.first()?), at(best.last()?)))
+    }
+
+    /// Templates as they can be chosen.
+    pub fn choices(&self) -> BTreeMap<String, String> {
+        let about = |one: &Template| format!("{} on {}", one.name, one.host);
+        self.templates.iter().map(|one| (one.vmid.to_string(), about(one))).collect()
+    }
+}
+
+/// The address in `ip=10.0.0.5/24,gw=10.0.0.1`.
+fn address(text: &str) -> Option<IpAddr> {
+    part(text, "ip")?.split('/').next()?.parse().ok()
+}
+
+fn part<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.split(',').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(vmids: &[u32], addresses: &[&str]) -> Found {
+        Found {
+            version: String::new(),
+            templates: Vec::new(),
+            vmids: vmids.iter().copied().collect(),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn vmids_are_proposed_where_a_whole_row_is_free() {
+        assert_eq!(found(&[], &[]).free_vmids(50), (9100, 9149));
+        assert_eq!(found(&[9000, 9100, 9120, 9149], &[]).free_vmids(50), (9150, 9199));
+        assert_eq!(found(&[9160], &[]).free_vmids(50), (9100, 9149));
+    }
+
+    #[test]
+    fn addresses_are_proposed_that_nobody_is_seen_to_have() {
+        let seen = |addresses: &[&str]| {
+            let run = found(&[], addresses).free_addresses();
+            run.map(|(first, last)| format!("{first}-{last}"))
+        };
+        assert_eq!(seen(&["10.1.2.3"]).as_deref(), Some("10.1.2.128-10.1.2.177"));
+        assert_eq!(seen(&["10.1.2.3", "10.1.2.140"]).as_deref(), Some("10.1.2.141-10.1.2.190"));
+        assert_eq!(seen(&["8.8.8.8", "::1"]), None, "nobody should be told to take public ones");
+    }
+}

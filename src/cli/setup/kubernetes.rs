@@ -1,0 +1,58 @@
+//! The Kubernetes side: the objects of `rbac.yaml`, and the service account's token.
+
+use std::time::Duration;
+
+use super::{Arguments, Steps};
+use crate::cli::exit::Failure;
+use crate::config::SecretSource;
+use crate::kubernetes::{AccountToken, Cluster, ConnectOptions, Error};
+
+/// What the package ships for those who apply it by hand.
+const MANIFEST: &str = include_str!("../../../packaging/rbac.yaml");
+const NAMESPACE: &str = "pve-autoscaler";
+const SECRET: &str = "pve-autoscaler-token";
+/// The cluster puts the token into its Secret a moment later.
+const TOKEN_LIMIT: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The cluster, as its administrator reaches it.
+pub(super) async fn administrator(arguments: &Arguments) -> Result<Cluster, Failure> {
+    let wrong = |error| Failure::Named("the administrator's kubeconfig".to_owned(), error);
+    let text = SecretSource::File(arguments.admin_kubeconfig.clone()).read();
+    let text = text.map_err(|error| wrong(error.into()))?;
+    let options = ConnectOptions {
+        context: None,
+        namespace: NAMESPACE.to_owned(),
+        request_timeout: Duration::from_secs(15),
+    };
+    Cluster::connect(&text, &options).await.map_err(|error| wrong(error.into()))
+}
+
+/// Applies the manifest, and waits for the token; `None` in a dry run.
+pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<AccountToken>, Failure> {
+    if say.dry {
+        say.made("the objects of rbac.yaml: namespace, service account, rights, admission policy")?;
+        return Ok(None);
+    }
+    let applied = cluster.apply_manifest(MANIFEST).await.map_err(|error| failed(cluster, error))?;
+    say.made(&format!("the {} objects of rbac.yaml, or they were as they are", applied.len()))?;
+    let waiting = async {
+        loop {
+            if let Some(token) = cluster.account_token(SECRET).await? {
+                return Ok(token);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    match tokio::time::timeout(TOKEN_LIMIT, waiting).await {
+        Ok(token) => token.map(Some).map_err(|error| failed(cluster, error)),
+        Err(_) => Err(Failure::NotFound(format!(
+            "the cluster has put no token into the secret {NAMESPACE}/{SECRET} within {} s",
+            TOKEN_LIMIT.as_secs()
+        ))),
+    }
+}
+
+fn failed(cluster: &Cluster, error: Error) -> Failure {
+    Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error.into())
+}

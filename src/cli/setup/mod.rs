@@ -1,0 +1,123 @@
+//! `setup`: makes what the daemon needs on both sides, and a first configuration. Each step is made only where it is missing,
+//! so that it can be run again; with `--dry-run` it is only said.
+
+mod answers;
+mod draft;
+mod files;
+mod found;
+mod kubernetes;
+mod proxmox;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::exit::Failure;
+use super::{check, input, live};
+use answers::Answers;
+
+const HELP: &str = "\
+It needs an administrator on both sides, once:
+  Proxmox VE   a token of root without privilege separation, made and removed as root on a host:
+                 umask 077; pveum user token add root@pam setup --privsep 0 --output-format json | jq -r .value > admin-token
+                 pveum user token remove root@pam setup
+  Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
+
+It makes resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and in the folder
+config.toml and the files with credentials, which nobody else can read. No secret is printed. What is there already is kept,
+a configuration too: then the proposal is written beside it. At the end it checks what it has made.";
+
+/// Arguments of `setup`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Arguments {
+    /// Proxmox VE: the address of any host of the cluster
+    #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:8006")]
+    proxmox: String,
+    /// The certificate authority of Proxmox VE
+    #[arg(long, value_name = "FILE", default_value = "/etc/pve/pve-root-ca.pem")]
+    proxmox_ca: PathBuf,
+    /// The administrator's token
+    #[arg(long, value_name = "USER@REALM!NAME", default_value = "root@pam!setup")]
+    admin_token_id: String,
+    /// The file with the secret of the administrator's token
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: PathBuf,
+    /// The administrator's kubeconfig
+    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/admin.conf")]
+    admin_kubeconfig: PathBuf,
+    /// Where configuration and credentials go
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/pve-autoscaler")]
+    folder: PathBuf,
+    /// The user that is made in Proxmox VE
+    #[arg(long, value_name = "USER@REALM", default_value = "autoscaler@pve")]
+    user: String,
+    /// The name of its token
+    #[arg(long, value_name = "NAME", default_value = "agent")]
+    token: String,
+    /// The resource pool of its machines
+    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
+    resource_pool: String,
+    #[command(flatten)]
+    answers: Answers,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let file = live::block_on(set_up(arguments))?;
+    match file {
+        Some(file) => check::whole(&file),
+        None => Ok(super::exit::SUCCESS),
+    }
+}
+
+/// The configuration that is to be checked.
+async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
+    let admin = proxmox::administrator(arguments)?;
+    let cluster = kubernetes::administrator(arguments).await?;
+    let found = found::look(&admin, &cluster).await?;
+    let choice = answers::choose(&arguments.answers, &found, &admin).await?;
+    let say = Steps { dry: arguments.dry_run };
+    let folder = &arguments.folder;
+    let places = files::Places::of(folder);
+    part(&format!("Proxmox VE at {}", arguments.proxmox))?;
+    let secret = proxmox::make(&admin, arguments, &choice, &places, &say).await?;
+    part(&format!("Kubernetes at {}", cluster.server()))?;
+    let account = kubernetes::make(&cluster, &say).await?;
+    part(&format!("{}", folder.display()))?;
+    let text = draft::configuration(arguments, &choice, &places);
+    if arguments.dry_run {
+        input::text(&format!("\n{text}"))?;
+        return Ok(None);
+    }
+    let file = places.write(&arguments.proxmox_ca, secret, account, &cluster, &text, &say)?;
+    Ok(Some(file))
+}
+
+/// Tells what is done.
+struct Steps {
+    dry: bool,
+}
+
+impl Steps {
+    /// Something was missing, and is there now.
+    fn made(&self, what: &str) -> Result<(), Failure> {
+        let word = if self.dry { "would make" } else { "made" };
+        input::text(&format!("  {word:<10}  {what}\n"))
+    }
+}
+
+fn part(what: &str) -> Result<(), Failure> {
+    input::text(&format!("{what}\n"))
+}
+
+/// Something is there already.
+fn kept(what: &str) -> Result<(), Failure> {
+    input::text(&format!("  {:<10}  {what}\n", "kept"))
+}
+
+fn named(path: &Path) -> String {
+    format!("`{}`", path.display())
+}

@@ -1,0 +1,162 @@
+//! The Proxmox VE side: resource pool, roles, user, token, grants.
+
+use std::collections::BTreeSet;
+
+use secrecy::SecretString;
+
+use super::answers::Choice;
+use super::files::Places;
+use super::{Arguments, Steps, kept, named};
+use crate::cli::exit::Failure;
+use crate::cli::live;
+use crate::config::SecretSource;
+use crate::proxmox::{self, Client, Error, Granted, Settings};
+
+const COMMENT: &str = "pve-autoscaler";
+const MACHINES: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
+                        VM.Config.Options Pool.Audit";
+
+/// A client with the administrator's token.
+pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
+    let file = &arguments.admin_token_file;
+    let secret = SecretSource::File(file.clone()).read();
+    let secret =
+        secret.map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))?;
+    let seconds = std::time::Duration::from_secs;
+    let transport = proxmox::connect(&live::authorities(&arguments.proxmox_ca)?, seconds(5), seconds(35))
+        .map_err(|error| Failure::Named("`--proxmox-ca`".to_owned(), error))?;
+    let settings = Settings {
+        endpoints: vec![arguments.proxmox.trim_end_matches('/').to_owned()],
+        token_id: arguments.admin_token_id.clone(),
+        agent_lane: 1,
+        lifecycle_lane: 1,
+        linked_clones: 1,
+        full_clones: 1,
+    };
+    Client::new(transport, settings, &secret)
+        .map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))
+}
+
+/// Makes what is missing. The secret of the token, where one was made.
+pub(super) async fn make(
+    client: &Client,
+    arguments: &Arguments,
+    choice: &Choice,
+    places: &Places,
+    say: &Steps,
+) -> Result<Option<SecretString>, Failure> {
+    let (user, dry) = (&arguments.user, arguments.dry_run);
+    let machines = format!("{MACHINES} {}", choice.agent_privilege);
+    let roles = [
+        ("AutoscalerMachines", machines.as_str()),
+        ("AutoscalerTemplates", "VM.Clone VM.Audit"),
+        ("AutoscalerStorage", "Datastore.AllocateSpace Datastore.Audit"),
+        ("AutoscalerNetwork", "SDN.Use"),
+        ("AutoscalerHosts", "Sys.Audit"),
+    ];
+    let there = client.roles().await.map_err(failed)?;
+    for (role, privileges) in roles {
+        let wanted = privileges.split_whitespace().map(ToOwned::to_owned).collect();
+        match there.get(role) {
+            Some(has) if *has == wanted => kept(&format!("role {role}"))?,
+            Some(_) => {
+                if !dry {
+                    client.change_role(role, privileges).await.map_err(failed)?;
+                }
+                say.made(&format!("role {role}, which had other privileges"))?;
+            }
+            None => {
+                if !dry {
+                    client.create_role(role, privileges).await.map_err(failed)?;
+                }
+                say.made(&format!("role {role}: {privileges}"))?;
+            }
+        }
+    }
+    let pool = &arguments.resource_pool;
+    if client.pool_names().await.map_err(failed)?.contains(pool) {
+        kept(&format!("resource pool {pool}"))?;
+    } else {
+        if !dry {
+            client.create_pool(pool, "machines of pve-autoscaler").await.map_err(failed)?;
+        }
+        say.made(&format!("resource pool {pool}"))?;
+    }
+    let known = client.users().await.map_err(failed)?.contains(user);
+    if known {
+        kept(&format!("user {user}"))?;
+    } else {
+        if !dry {
+            client.create_user(user, COMMENT).await.map_err(failed)?;
+        }
+        say.made(&format!("user {user}, without a password"))?;
+    }
+    let secret = token(client, arguments, places, known, say).await?;
+    grants(client, arguments, choice, say).await?;
+    Ok(secret)
+}
+
+async fn token(
+    client: &Client,
+    arguments: &Arguments,
+    places: &Places,
+    user_is_there: bool,
+    say: &Steps,
+) -> Result<Option<SecretString>, Failure> {
+    let (user, token) = (&arguments.user, &arguments.token);
+    let names =
+        if user_is_there { client.token_names(user).await.map_err(failed)? } else { BTreeSet::default() };
+    if names.contains(token) {
+        if !places.token_is_there() {
+            return Err(Failure::NotFound(format!(
+                "the token {user}!{token} is there, and its secret is not in {}: put it there, choose another `--token`, \
+                 or remove it (`pveum user token remove {user} {token}`)",
+                named(&places.token)
+            )));
+        }
+        kept(&format!("token {user}!{token}"))?;
+        return Ok(None);
+    }
+    // Before there is a secret that could be lost.
+    places.prepare(arguments.dry_run)?;
+    let secret = if arguments.dry_run {
+        None
+    } else {
+        Some(client.create_token(user, token, COMMENT).await.map_err(failed)?)
+    };
+    say.made(&format!("token {user}!{token}"))?;
+    Ok(secret)
+}
+
+async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &Steps) -> Result<(), Failure> {
+    let user = &arguments.user;
+    let token = format!("{user}!{}", arguments.token);
+    let there = client.granted().await.map_err(failed)?;
+    let wanted = [
+        (format!("/pool/{}", arguments.resource_pool), "AutoscalerMachines", true),
+        (format!("/vms/{}", choice.template.vmid), "AutoscalerTemplates", false),
+        (format!("/storage/{}", choice.storage), "AutoscalerStorage", false),
+        (format!("/sdn/zones/localnetwork/{}", choice.bridge), "AutoscalerNetwork", true),
+        ("/".to_owned(), "AutoscalerHosts", true),
+    ];
+    for (path, role, propagates) in wanted {
+        let has = |who: &String| {
+            let one = Granted { path: path.clone(), who: who.clone(), role: role.to_owned(), propagates };
+            there.contains(&one)
+        };
+        let what = format!("{role} on {path}");
+        if has(user) && has(&token) {
+            kept(&what)?;
+            continue;
+        }
+        if !arguments.dry_run {
+            client.grant(&path, role, user, &token, propagates).await.map_err(failed)?;
+        }
+        say.made(&what)?;
+    }
+    Ok(())
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::Unreachable("Proxmox VE".to_owned(), error.into())
+}

@@ -1,0 +1,200 @@
+//! Showing something again and again, until somebody has seen enough.
+//!
+//! On a terminal it is drawn over itself on the alternate screen, cut to what fits, and anew when the terminal changes its
+//! size; whatever ends it leaves the terminal as it was. Without a terminal it is written plainly, once a time.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::exit::{Failure, SUCCESS};
+use super::live;
+
+/// The alternate screen without a cursor, and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// Columns and lines of a terminal that does not say.
+const USUAL: (usize, usize) = (80, 24);
+
+/// Shows frames until SIGINT, SIGTERM or SIGHUP, which all end it well. A first frame that cannot be had is a failure; a later
+/// one is shown as what it is, and tried again.
+pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
+    live::block_on(async {
+        let mut signals = Signals::new().map_err(|error| Failure::System("listen for signals", error))?;
+        let mut shown = frame().await?;
+        let live = std::io::stdout().is_terminal();
+        let _screen = live.then(Screen::enter).transpose().map_err(Failure::Output)?;
+        loop {
+            if live { draw(&shown) } else { write(&shown) }.map_err(Failure::Output)?;
+            let next = async {
+                tokio::time::sleep(every).await;
+                frame().await
+            };
+            let mut next = std::pin::pin!(next);
+            loop {
+                tokio::select! {
+                    biased;
+                    heard = signals.next() => match heard {
+                        Heard::End => return Ok(SUCCESS),
+                        Heard::Resized if live => draw(&shown).map_err(Failure::Output)?,
+                        Heard::Resized => {}
+                    },
+                    came = &mut next => {
+                        shown = came.unwrap_or_else(|failure| format!("{}\n", failure.words()));
+                        break;
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// A value as one line of JSON.
+pub(super) fn line(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
+    Ok(text + "\n")
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    resized: Signal,
+}
+
+/// What a signal asks for.
+enum Heard {
+    End,
+    Resized,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            resized: signal(SignalKind::window_change())?,
+        })
+    }
+
+    async fn next(&mut self) -> Heard {
+        tokio::select! {
+            biased;
+            Some(()) = self.interrupt.recv() => Heard::End,
+            Some(()) = self.terminate.recv() => Heard::End,
+            Some(()) = self.hangup.recv() => Heard::End,
+            Some(()) = self.resized.recv() => Heard::Resized,
+            else => std::future::pending().await,
+        }
+    }
+}
+
+/// The alternate screen, for as long as this lives.
+struct Screen;
+
+impl Screen {
+    fn enter() -> std::io::Result<Self> {
+        raw(ENTER)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing back.
+        let _ = raw(LEAVE);
+    }
+}
+
+fn draw(text: &str) -> std::io::Result<()> {
+    let (columns, lines) = size();
+    let colours = anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never;
+    let text = if colours { text.to_owned() } else { anstream::adapter::strip_str(text).to_string() };
+    raw(&fitted(&text, columns, lines))
+}
+
+fn write(text: &str) -> std::io::Result<()> {
+    let mut out = anstream::stdout();
+    writeln!(out, "{text}")?;
+    out.flush()
+}
+
+fn raw(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        _ => USUAL,
+    }
+}
+
+/// The text as it fits a screen, to be drawn over another one.
+fn fitted(text: &str, columns: usize, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    let shown = if all.len() > lines { lines.saturating_sub(1) } else { all.len() };
+    let mut out = "\x1b[H".to_owned();
+    for (number, line) in all.iter().take(shown).enumerate() {
+        let end = if number + 1 < lines { "\r\n" } else { "" };
+        let _ = write!(out, "{}\x1b[0m\x1b[K{end}", cut(line, columns));
+    }
+    if shown < all.len() {
+        let more = format!("… {} more lines: the terminal is too small", all.len() - shown);
+        let _ = write!(out, "{}\x1b[K", cut(&more, columns));
+    }
+    // Where the last line is a full one, nothing is below it.
+    if shown < lines {
+        out.push_str("\x1b[J");
+    }
+    out
+}
+
+/// As much of a line as fits; what only sets colours takes no room.
+fn cut(line: &str, columns: usize) -> String {
+    let (mut out, mut used, mut escaped) = (String::new(), 0, false);
+    for c in line.chars() {
+        if escaped || c == '\x1b' {
+            escaped = !(escaped && c.is_ascii_alphabetic());
+        } else if used == columns {
+            break;
+        } else {
+            used += 1;
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_where_the_terminal_ends_and_its_colours_take_no_room() {
+        assert_eq!(cut("\x1b[1mpool\x1b[0m nodes", 6), "\x1b[1mpool\x1b[0m n");
+        assert_eq!(cut("läuft", 3), "läu");
+        assert_eq!(cut("short", 80), "short");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_for_the_screen_says_so_in_its_last_line() {
+        let screen = fitted("a\nb\nc\nd\n", 60, 3);
+        assert_eq!(screen.matches("\r\n").count(), 2, "no more than three lines: {screen:?}");
+        assert!(screen.contains("… 2 more lines"), "{screen:?}");
+        assert!(!screen.contains('c') || !screen.contains("c\x1b"), "{screen:?}");
+    }
+
+    #[test]
+    fn what_is_left_of_an_earlier_and_longer_frame_is_wiped() {
+        let screen = fitted("a\n", 60, 3);
+        assert!(screen.starts_with("\x1b[Ha") && screen.ends_with("\x1b[J"), "{screen:?}");
+        // A line in the last row must not scroll the screen.
+        assert!(!fitted("a\nb\n", 60, 2).ends_with("\r\n"));
+    }
+}

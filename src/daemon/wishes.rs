@@ -1,0 +1,141 @@
+//! What an operator wants of single nodes. It is written to the Node, so that it outlives restarts and hand-overs and can be
+//! asked for at any instance; who leads sees it there.
+
+use jiff::Timestamp;
+
+use super::{Daemon, Switch};
+use crate::causes::chain;
+use crate::config::{Config, Mode};
+use crate::machines::View;
+use crate::model::Snapshot;
+use crate::model::machine::Phase;
+use crate::model::node::Node;
+use crate::model::snapshot::{PINNED, POOL_LABEL, RETIRE};
+use crate::planning;
+
+/// As much of a reason as is written to the Node, in characters.
+const LONGEST: usize = 200;
+
+impl Switch {
+    /// Drains a node and destroys its machine, as soon as its pool can do without.
+    pub(super) async fn retire(&self, name: &str, reason: &str) -> Result<(), String> {
+        let node = self.node(name).await?;
+        let status = self.board.status();
+        if status.mode == "observe" {
+            return Err("it only observes (`mode = \"observe\"`)".to_owned());
+        }
+        if let Some(pause) = &status.paused {
+            return Err(format!("everything is paused ({}): `resume` first", pause.words()));
+        }
+        if let Some(key) = planning::disabled(&node) {
+            return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
+        }
+        let words = match reason.trim() {
+            "" => "an operator asked for it".to_owned(),
+            reason => reason.chars().take(LONGEST).collect(),
+        };
+        self.annotate(name, RETIRE, Some(&words)).await
+    }
+
+    /// Keeps a node; a drain that has begun is given up, a VM that is being stopped is not.
+    pub(super) async fn pin(&self, name: &str) -> Result<(), String> {
+        self.node(name).await?;
+        let status = self.board.status();
+        let machine = status.machines.iter().find(|machine| machine.node.as_deref() == Some(name));
+        if machine.is_some_and(|machine| ["Stopping", "Deleting"].contains(&machine.phase.as_str())) {
+            return Err(format!("`{name}` is drained already and its machine is being stopped"));
+        }
+        self.annotate(name, RETIRE, None).await?;
+        self.annotate(name, PINNED, Some("true")).await
+    }
+
+    pub(super) async fn unpin(&self, name: &str) -> Result<(), String> {
+        let node = self.node(name).await?;
+        self.annotate(name, PINNED, None).await?;
+        match planning::disabled(&node).filter(|key| *key != PINNED) {
+            Some(key) => Err(format!("its annotation {key} still keeps it, which somebody else has set")),
+            None => Ok(()),
+        }
+    }
+
+    /// The Node, where it is one of a pool's.
+    async fn node(&self, name: &str) -> Result<Node, String> {
+        let found = self.kubernetes.get_node(name).await.map_err(|error| chain(&error))?;
+        let node = found.ok_or_else(|| format!("there is no node `{name}`"))?;
+        if node.labels.contains_key(POOL_LABEL) {
+            Ok(node)
+        } else {
+            Err(format!("`{name}` belongs to no pool"))
+        }
+    }
+
+    async fn annotate(&self, node: &str, key: &str, value: Option<&str>) -> Result<(), String> {
+        self.kubernetes.annotate_node(node, key, value).await.map_err(|error| chain(&error))
+    }
+}
+
+impl Daemon {
+    /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes, and pods
+    /// must have a place: the planner makes another node first.
+    pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(View, String)> {
+        if config.mode == Mode::Observe || self.retires_enough(config) {
+            return Vec::new();
+        }
+        let wished = |node: &&std::sync::Arc<Node>| node.annotations.contains_key(RETIRE);
+        let mut found = Vec::new();
+        for node in snapshot.nodes.iter().filter(wished) {
+            let view = self.registry.of_node(&node.name).filter(|view| !view.busy);
+            let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
+            let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
+            let (min, max) = pool.map_or((0, 0), |pool| (pool.min, pool.max));
+            if planning::disabled(node).is_some() {
+                continue;
+            }
+            if let Some(why) = kept_by(snapshot, config, &node.name, &view.record.pool, (min, max)) {
+                self.waits(snapshot.time, &node.name, &why);
+                continue;
+            }
+            let reason = node.annotations.get(RETIRE).cloned().unwrap_or_default();
+            found.push((view, reason));
+            // The next one is looked at with this one on its way.
+            break;
+        }
+        found
+    }
+
+    fn waits(&mut self, now: Timestamp, node: &str, why: &str) {
+        let words = format!("{node} is to be retired and waits: {why}");
+        let board = self.board.clone();
+        self.said.once(&format!("retire {node}"), || {
+            tracing::info!(node, why, "a node that is to be retired waits");
+            board.decided(now, words);
+        });
+    }
+}
+
+/// Why a node that is to be retired cannot go yet.
+fn kept_by(
+    snapshot: &Snapshot,
+    config: &Config,
+    node: &str,
+    pool: &str,
+    (min, max): (u32, u32),
+) -> Option<String> {
+    if others_ready(snapshot, pool) < min as usize {
+        let way = if min < max {
+            "another one is made first"
+        } else {
+            "`max` allows no other one: raise it, or lower `min`"
+        };
+        return Some(format!("its pool is at its minimum of {min}; {way}"));
+    }
+    let pod = planning::homeless(snapshot, config, node)?;
+    Some(format!("{pod} has no place on another node yet"))
+}
+
+/// Ready nodes of a pool that nobody takes away.
+fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
+    let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
+    let nodes = snapshot.nodes.iter().filter(of_pool);
+    nodes.filter(|node| planning::ready(node) && !planning::being_deleted(node)).count()
+}

@@ -1,0 +1,75 @@
+//! Applying a manifest, as `kubectl apply --server-side` does: for the set-up, which an administrator runs.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::error::Error;
+
+/// Whose fields they are.
+const MANAGER: &str = "pve-autoscaler-setup";
+
+/// A service account's token, and the authority that the API server's certificate is from.
+#[derive(Debug)]
+pub struct AccountToken {
+    /// The token.
+    pub token: SecretString,
+    /// Certificates in PEM.
+    pub ca_pem: String,
+}
+
+impl Cluster {
+    /// Applies every object of a manifest in its order, over whoever else has set their fields. Returns `kind/name` of each.
+    ///
+    /// # Errors
+    /// It is no manifest, or a call failed: what came before it is applied.
+    pub async fn apply_manifest(&self, manifest: &str) -> Result<Vec<String>, Error> {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).map_err(|source| {
+            Error::Malformed { action: "read the manifest".to_owned(), source: Box::new(source) }
+        })?;
+        let mut applied = Vec::new();
+        for object in objects.iter().filter(|object| object.is_object()) {
+            applied.push(self.apply_object(object).await?);
+        }
+        Ok(applied)
+    }
+
+    async fn apply_object(&self, object: &Value) -> Result<String, Error> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
+        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = if namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        };
+        let what = format!("{kind}/{name}");
+        let parameters = PatchParams::apply(MANAGER).force();
+        self.call(format!("apply {what}"), api.patch(name, &parameters, &Patch::Apply(object))).await?;
+        Ok(what)
+    }
+
+    /// The token in a Secret of type `kubernetes.io/service-account-token`; `None` until the cluster has made it.
+    ///
+    /// # Errors
+    /// The call failed, or what is in the Secret is no text.
+    pub async fn account_token(&self, secret: &str) -> Result<Option<AccountToken>, Error> {
+        let action = format!("read the token in secret `{secret}`");
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let found = self.call(action.clone(), secrets.get_opt(secret)).await?;
+        let mut data = found.and_then(|secret| secret.data).unwrap_or_default();
+        let mut text = |key: &str| {
+            let bytes = data.remove(key).map(|bytes| bytes.0).filter(|bytes| !bytes.is_empty());
+            bytes.map(String::from_utf8).transpose().map_err(|_| Error::Unusable {
+                action: action.clone(),
+                reason: format!("its `{key}` is no text"),
+            })
+        };
+        let (token, ca_pem) = (text("token")?, text("ca.crt")?);
+        Ok(token.zip(ca_pem).map(|(token, ca_pem)| AccountToken { token: token.into(), ca_pem }))
+    }
+}

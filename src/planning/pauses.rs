@@ -1,0 +1,52 @@
+//! For how long a pool that has just changed is left alone. Times are remembered, so that a restart ends no pause.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::View;
+use super::judging::after;
+
+/// A time, what follows it, and what it is the time of.
+type Pause = (Option<Timestamp>, Duration, &'static str);
+
+/// Until when the pool gets no further machine, and why, if so.
+pub(super) fn growth(view: &View, pool: &str) -> Option<String> {
+    let settings = &view.config.scale_up;
+    let memory = view.snapshot.memory.pools.get(pool)?;
+    let last = memory.last_add.max(memory.last_removal);
+    longest(
+        view,
+        [
+            (memory.last_add, settings.delay_after_add, "the last addition"),
+            (last, settings.stabilization_window, "the last change of the pool"),
+        ],
+    )
+}
+
+/// Until when the pool loses no node, and why, if so; `grows` says that it grows in this very round.
+pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
+    let settings = &view.config.scale_down;
+    if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
+        return Some("the pool grows in this round".to_owned());
+    }
+    let memory = view.snapshot.memory.pools.get(pool)?;
+    let last = memory.last_add.max(memory.last_removal);
+    longest(
+        view,
+        [
+            (memory.last_add, settings.delay_after_add, "the last addition"),
+            (memory.last_removal, settings.delay_after_delete, "the last removal"),
+            (memory.last_removal_failure, settings.delay_after_failure, "a removal that failed"),
+            (last, settings.stabilization_window, "the last change of the pool"),
+        ],
+    )
+}
+
+/// The pause that ends last, if any runs; of several the first.
+fn longest<const N: usize>(view: &View, pauses: [Pause; N]) -> Option<String> {
+    let ends = pauses.into_iter().filter_map(|(since, wait, what)| Some((after(since?, wait), what)));
+    let running = ends.filter(|(end, _)| *end > view.snapshot.time);
+    let last = running.reduce(|best, one| if one.0 > best.0 { one } else { best })?;
+    Some(format!("until {}, after {}", last.0, last.1))
+}

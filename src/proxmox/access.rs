@@ -1,0 +1,133 @@
+//! Roles, users, tokens and grants: what an administrator's set-up makes, each only where it is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::Method;
+use secrecy::SecretString;
+use serde_json::Value;
+
+use super::answer::{flag_of, text_of};
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+
+/// A role that somebody has on a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Granted {
+    /// E.g. `/pool/kubernetes`.
+    pub path: String,
+    /// `user@realm` or `user@realm!token`.
+    pub who: String,
+    /// The role's name.
+    pub role: String,
+    /// It holds for the paths below as well.
+    pub propagates: bool,
+}
+
+impl Client {
+    /// The roles with their privileges.
+    pub async fn roles(&self) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+        let rows = self.rows("/access/roles").await?;
+        let words = |row: &Value| {
+            let privileges = text_of(row, "privs").unwrap_or_default();
+            privileges.split([',', ' ', ';']).filter(|one| !one.is_empty()).map(ToOwned::to_owned).collect()
+        };
+        Ok(rows.iter().filter_map(|row| Some((text_of(row, "roleid")?, words(row)))).collect())
+    }
+
+    /// Makes a role. Needs `Sys.Modify` on `/access`.
+    pub async fn create_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
+        let form = [("roleid", role.to_owned()), ("privs", privileges.to_owned())];
+        self.post(Lane::Free, "/access/roles", &form).await.map(|_| ())
+    }
+
+    /// Gives a role these privileges and no others. Needs `Sys.Modify` on `/access`.
+    pub async fn change_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
+        let path = format!("/access/roles/{}", encode(role));
+        self.call(Method::PUT, Lane::Free, &path, &[("privs", privileges.to_owned())]).await.map(|_| ())
+    }
+
+    /// The resource pools.
+    pub async fn pool_names(&self) -> Result<BTreeSet<String>, Error> {
+        self.names("/pools", "poolid").await
+    }
+
+    /// Makes a resource pool. Needs `Pool.Allocate` on it.
+    pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), Error> {
+        let form = [("poolid", pool.to_owned()), ("comment", comment.to_owned())];
+        self.post(Lane::Free, "/pools", &form).await.map(|_| ())
+    }
+
+    /// The users that the caller may see.
+    pub async fn users(&self) -> Result<BTreeSet<String>, Error> {
+        self.names("/access/users", "userid").await
+    }
+
+    /// Makes a user without a password: nobody can log in as it. Needs `User.Modify` and `Realm.AllocateUser`.
+    pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), Error> {
+        let form = [("userid", user.to_owned()), ("comment", comment.to_owned())];
+        self.post(Lane::Free, "/access/users", &form).await.map(|_| ())
+    }
+
+    /// The names of a user's tokens.
+    pub async fn token_names(&self, user: &str) -> Result<BTreeSet<String>, Error> {
+        self.names(&format!("/access/users/{}/token", encode(user)), "tokenid").await
+    }
+
+    /// Makes a token with rights of its own, and returns its secret, which nothing shows again.
+    pub async fn create_token(&self, user: &str, token: &str, comment: &str) -> Result<SecretString, Error> {
+        let path = format!("/access/users/{}/token/{}", encode(user), encode(token));
+        let form = [("privsep", "1".to_owned()), ("comment", comment.to_owned())];
+        let data = self.post(Lane::Free, &path, &form).await?;
+        let value = text_of(&data, "value").filter(|value| !value.is_empty());
+        value
+            .map(SecretString::from)
+            .ok_or_else(|| Error::malformed("POST token", "the answer has no secret"))
+    }
+
+    /// What is granted, as far as the caller may see it.
+    pub async fn granted(&self) -> Result<BTreeSet<Granted>, Error> {
+        let rows = self.rows("/access/acl").await?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(Granted {
+                    path: text_of(row, "path")?,
+                    who: text_of(row, "ugid")?,
+                    role: text_of(row, "roleid")?,
+                    propagates: flag_of(row, "propagate"),
+                })
+            })
+            .collect())
+    }
+
+    /// Grants a role on a path to a user and to a token of its: a token has the rights that both have. Needs
+    /// `Permissions.Modify` on the path.
+    pub async fn grant(
+        &self,
+        path: &str,
+        role: &str,
+        user: &str,
+        token: &str,
+        propagates: bool,
+    ) -> Result<(), Error> {
+        let form = [
+            ("path", path.to_owned()),
+            ("roles", role.to_owned()),
+            ("users", user.to_owned()),
+            ("tokens", token.to_owned()),
+            ("propagate", u8::from(propagates).to_string()),
+        ];
+        self.call(Method::PUT, Lane::Free, "/access/acl", &form).await.map(|_| ())
+    }
+
+    async fn names(&self, path: &str, field: &str) -> Result<BTreeSet<String>, Error> {
+        Ok(self.rows(path).await?.iter().filter_map(|row| text_of(row, field)).collect())
+    }
+
+    async fn rows(&self, path: &str) -> Result<Vec<Value>, Error> {
+        match self.get(Lane::Free, path, &[]).await? {
+            Value::Array(rows) => Ok(rows),
+            _ => Err(Error::malformed(&format!("GET {path}"), "no list")),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How few machines may do, at best: quickly told.
+
+use crate::mixes::{CPU, MEMORY, Mix};
+
+/// No packing uses fewer: on no node do the pods' sizes sum up to more than the node's, and neither do sizes that were
+/// rounded by a dual feasible function (the `u` of Fekete and Schepers, 2001): with 2, a pod of more than a third counts as
+/// half, since no third one fits beside two of them.
+pub fn bound(mix: &Mix) -> usize {
+    let nodes = |amount: &dyn Fn(&(i64, i64)) -> i64, offered: i64| {
+        let rounded = |one: &(i64, i64), by: i64| {
+            let scaled = (by + 1) * amount(one);
+            if scaled % offered == 0 { amount(one) * by } else { scaled / offered * offered }
+        };
+        let of = |by: i64| {
+            let sum: i64 = mix.iter().map(|one| rounded(one, by)).sum();
+            (sum + by * offered - 1) / (by * offered)
+        };
+        let sum: i64 = mix.iter().map(amount).sum();
+        (1..20).map(of).fold((sum + offered - 1) / offered, i64::max)
+    };
+    usize::try_from(nodes(&|one| one.0, CPU).max(nodes(&|one| one.1, MEMORY))).unwrap()
+}

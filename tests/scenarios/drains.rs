@@ -1,0 +1,100 @@
+//! How a drain goes: in groups, against a limit, and only as long as the pods have somewhere to go.
+
+use std::time::Duration;
+
+use serde_json::json;
+use world::kubernetes::{Effect, Fault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(3);
+const LATER: Duration = Duration::from_mins(10);
+
+/// A node goes after two minutes; with more lines in the pool.
+fn quick(more: &str) -> String {
+    let table = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    format!("{}{more}\n", ONE_POOL.replace("[[pool]]", table))
+}
+
+/// Two nodes, of which one has to go.
+async fn two_nodes_too_many_by_one(text: &str) -> Stage {
+    let stage = Stage::running(text);
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.deploy("small", 2, "100m", "128Mi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.kube.scale("default", "web", 1);
+    stage
+}
+
+/// A disruption budget that never allows anything.
+fn refuse_evictions(stage: &Stage) {
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+    });
+    stage.kube.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/api/v1/namespaces/*/pods/*/eviction".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 429, body },
+    });
+}
+
+fn closed(stage: &Stage) -> bool {
+    let nodes = stage.kube.list("Node");
+    let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
+    ours.into_iter().any(|node| node["spec"]["unschedulable"] == true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    refuse_evictions(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    stage.throughout("the drain waits", Duration::from_secs(20), closed).await;
+    // It takes what is left of the node that stays, and the pods of the other have no place any more.
+    stage.deploy("burst", 1, "400m", "1Gi");
+    let took = stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.throughout("no machine is made for it", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pools_own_limit_ends_a_drain() {
+    for (line, limit) in [("drain = \"1m\"", 60), ("drain = \"4m\"", 240)] {
+        let stage = two_nodes_too_many_by_one(&quick(line)).await;
+        refuse_evictions(&stage);
+        stage.until("a node is closed", LATER, closed).await;
+        let took = stage.until("the node serves again", LATER, |stage| !closed(stage)).await;
+        assert!(took.as_secs().abs_diff(limit) < 5, "{line}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 2, "1400m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let spec = |class: &str| json!({ "priorityClassName": class });
+    // Two of each: one of them is on the node that goes, at least.
+    for (name, class) in [("dns", "system-cluster-critical"), ("shop", "")] {
+        stage.deploy_with(name, 2, "50m", "64Mi", &spec(class));
+    }
+    stage.until("all run", SOON, |stage| stage.running_pods() == 6).await;
+    stage.kube.scale("default", "web", 1);
+    stage.until("one node is left", LATER, |stage| stage.vms(9100..=9109).len() == 1).await;
+    let asked: Vec<(jiff::Timestamp, bool)> = stage
+        .kube
+        .calls()
+        .iter()
+        .filter(|call| call.path.ends_with("/eviction") && call.status < 300)
+        .map(|call| (call.time, call.path.contains("/pods/dns-")))
+        .collect();
+    let last_ordinary = asked.iter().filter(|(_, critical)| !critical).map(|(time, _)| *time).max();
+    let first_critical = asked.iter().filter(|(_, critical)| *critical).map(|(time, _)| *time).min();
+    let (Some(last), Some(first)) = (last_ordinary, first_critical) else { panic!("{asked:?}") };
+    // Together they would be asked for within milliseconds.
+    assert!(first.duration_since(last).as_millis() >= 300, "{asked:?}");
+}

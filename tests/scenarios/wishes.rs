@@ -1,0 +1,180 @@
+//! What an operator wants of single nodes: that one goes, that one stays; and what is known of it afterwards.
+
+use std::time::Duration;
+
+use pve_autoscaler::observability::Order;
+use serde_json::json;
+use world::kubernetes::samples;
+
+use crate::stage::{ONE_POOL, Stage, name};
+
+const SOON: Duration = Duration::from_mins(3);
+
+/// A node goes after two minutes; with more lines in the pool.
+fn quick(more: &str) -> String {
+    let table =
+        "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]\n".to_owned() + more;
+    ONE_POOL.replace("[[pool]]\n", &table)
+}
+
+fn retire(node: &str) -> Order {
+    Order::Retire { node: node.to_owned(), reason: "its host gets new memory".to_owned() }
+}
+
+/// The annotations, taints and `unschedulable` of a Node.
+fn marks(stage: &Stage, node: &str) -> String {
+    let nodes = stage.kube.list("Node");
+    let node = nodes.iter().find(|one| name(one) == node);
+    node.map(|node| format!("{} {}", node["metadata"]["annotations"], node["spec"])).unwrap_or_default()
+}
+
+fn is_closed(stage: &Stage, node: &str) -> bool {
+    marks(stage, node).contains("being-deleted")
+}
+
+fn decided(stage: &Stage, words: &str) -> bool {
+    stage.status().decisions.iter().any(|one| one.what.contains(words))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_retired_at_the_minimum_is_replaced_before_it_goes() {
+    let stage = Stage::running(&quick("min = 1\n"));
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let old = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&old)).await;
+    let mut seen = 0;
+    while !marks(&stage, &old).is_empty() {
+        let ready = stage.ready_nodes("workers").len();
+        assert!(ready >= 1, "{}", stage.scene());
+        seen = seen.max(ready);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(stage.now() < "2026-11-21T00:30:00Z".parse().unwrap(), "{}", stage.scene());
+    }
+    assert_eq!(seen, 2, "the other one was there first");
+    stage.until("only the other one is left", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert!(decided(&stage, &format!("- {old}: its host gets new memory")), "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_may_not_grow_keeps_a_node_that_is_to_be_retired_and_says_why() {
+    let stage = Stage::running(&quick("min = 1\n").replace("max = 5", "max = 1"));
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let old = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&old)).await;
+    stage.throughout("it stays", Duration::from_mins(20), |stage| !is_closed(stage, &old)).await;
+    assert!(decided(&stage, "`max` allows no other one"), "{}", stage.scene());
+    stage.reload(&quick("min = 0\n").replace("max = 5", "max = 1"));
+    stage.until("it goes", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_node_that_is_retired_run_on_elsewhere() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let old = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&old)).await;
+    stage.until("the old one is gone", Duration::from_mins(10), |stage| marks(stage, &old).is_empty()).await;
+    stage.until("the pod runs again", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_a_budget_forbids_ends_the_wish_and_the_node_serves_again() {
+    let stage = Stage::running(&format!("{}[limits]\ndrain = \"2m\"\n", quick("")));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.apply(&samples::budget("web", 1)).unwrap();
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&node)).await;
+    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.until("it serves again", SOON, |stage| !is_closed(stage, &node)).await;
+    stage
+        .throughout("it is left alone", Duration::from_mins(20), |stage| {
+            !is_closed(stage, &node) && stage.running_pods() == 1
+        })
+        .await;
+    assert!(!marks(&stage, &node).contains("pve-autoscaler/retire"), "{}", marks(&stage, &node));
+    assert!(decided(&stage, &format!("{node} stays: ")), "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_pinned_stays_until_it_is_unpinned() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", Order::Pin { node: node.clone() }).await;
+    stage.kube.scale("default", "web", 0);
+    stage.throughout("it stays", Duration::from_mins(20), |stage| !is_closed(stage, &node)).await;
+    let refused = stage.try_order("pve1", retire(&node)).await;
+    assert!(refused.unwrap_err().contains("`unpin` it first"));
+    stage.order("pve1", Order::Unpin { node: node.clone() }).await;
+    stage.until("it goes", Duration::from_mins(6), |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_given_up_for_a_node_that_is_pinned_meanwhile() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.apply(&samples::budget("web", 1)).unwrap();
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&node)).await;
+    stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
+    stage.order("pve1", Order::Pin { node: node.clone() }).await;
+    stage.until("it serves again", Duration::from_secs(30), |stage| !is_closed(stage, &node)).await;
+    assert_eq!(stage.running_pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wish_outlives_the_daemon_that_took_it() {
+    let mut stage = Stage::running(&quick("min = 1\n"));
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let old = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&old)).await;
+    stage.kill();
+    stage.start();
+    stage.until("it is gone", Duration::from_mins(10), |stage| marks(stage, &old).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_meant_is_refused_with_the_reason() {
+    let stage = Stage::running(&quick(""));
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage
+        .kube
+        .apply(&json!({ "kind": "Node", "metadata": { "name": "by-hand" }, "spec": {}, "status": {} }))
+        .unwrap();
+    for (node, words) in [("nowhere", "there is no node `nowhere`"), ("by-hand", "belongs to no pool")] {
+        for order in
+            [retire(node), Order::Pin { node: node.to_owned() }, Order::Unpin { node: node.to_owned() }]
+        {
+            let refused = stage.try_order("pve1", order.clone()).await.unwrap_err();
+            assert!(refused.contains(words), "{order:?}: {refused}");
+        }
+    }
+    stage.order("pve1", Order::Pause { reason: String::new() }).await;
+    stage.until("it is paused", SOON, |stage| stage.status().paused.is_some()).await;
+    stage.kube.apply(&json!({ "kind": "Node", "metadata": { "name": "ours", "labels": { "pve-autoscaler/pool": "workers" } }, "spec": {}, "status": {} })).unwrap();
+    let refused = stage.try_order("pve1", retire("ours")).await.unwrap_err();
+    assert!(refused.contains("`resume` first"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_is_known_after_a_restart_and_at_another_instance() {
+    let mut stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("it is said", SOON, |stage| decided(stage, "is ready")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = stage.status().decisions;
+    stage.kill();
+    stage.start_on("pve2");
+    stage.until("the other one leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage
+        .until("it knows", SOON, |stage| {
+            let after = stage.status().decisions;
+            before.iter().all(|one| after.iter().filter(|other| *other == one).count() == 1)
+        })
+        .await;
+}

@@ -1,0 +1,146 @@
+//! `setup` against the embedded clusters over TLS: what it makes is what `check` wants.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+#[path = "lab/bench.rs"]
+#[expect(dead_code, reason = "other tests change its configuration")]
+mod bench;
+mod lab;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use bench::{Bench, no_secret_in};
+use tokio::process::Command;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+/// A bench with an administrator's token, in which nothing of ours was made yet.
+async fn bare() -> Bench {
+    let mut cluster = ClusterSpec::demo();
+    cluster.access.roles.clear();
+    cluster.access.grants.clear();
+    cluster.access.tokens.retain(|token| token.id == "root@pam!admin");
+    let bench = Bench::new(cluster, KubeSpec::demo()).await;
+    bench.write("admin-token", ClusterSpec::DEMO_ADMIN_SECRET, 0o600);
+    bench
+}
+
+impl Bench {
+    async fn set_up(&self, more: &[&str]) -> (i32, String) {
+        let file = |name: &str| self.path(name).display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command
+            .args(["setup", "--proxmox", &format!("https://{}", self.proxmox.address())])
+            .args(["--proxmox-ca", &file("ca.pem")])
+            .args(["--admin-token-file", &file("admin-token"), "--admin-kubeconfig", &file("kubeconfig")])
+            .args(["--folder", &file("etc")])
+            .args(more)
+            .args(if more.contains(&"--admin-token-id") {
+                &[][..]
+            } else {
+                &["--admin-token-id", "root@pam!admin"]
+            })
+            .stdin(std::process::Stdio::null());
+        let output = command.output().await.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        no_secret_in(&said);
+        assert!(!said.contains(ClusterSpec::DEMO_ADMIN_SECRET), "a secret is shown");
+        (output.status.code().unwrap(), said)
+    }
+}
+
+const ANSWERS: [&str; 6] =
+    ["--template", "9000", "--addresses", "10.10.10.50-10.10.10.59", "--gateway", "10.10.10.1"];
+
+#[tokio::test]
+async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_nothing() {
+    let bench = bare().await;
+    let (code, said) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains(" error "), "{said}");
+    assert!(said.contains("made") && !said.contains("kept "), "everything is new: {said}");
+    for (name, mode) in [
+        ("etc/credentials", 0o700),
+        ("etc/credentials/pve-token", 0o600),
+        ("etc/credentials/kubeconfig", 0o600),
+        ("etc/credentials/pve-root-ca", 0o600),
+        ("etc/config.toml", 0o644),
+    ] {
+        let found = fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}: {found:o}");
+    }
+    let token = fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap();
+    let kubeconfig = fs::read_to_string(bench.path("etc/credentials/kubeconfig")).unwrap();
+    assert!(!said.contains(&token), "the token is printed");
+    assert!(kubeconfig.contains("\"token\": \"account."), "the service account's, not the administrator's");
+    let configuration = fs::read_to_string(bench.path("etc/config.toml")).unwrap();
+    assert!(configuration.contains("vmids = \"9100-9109\""), "{configuration}");
+
+    let (code, again) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{again}");
+    let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("made")).collect();
+    assert_eq!(made.len(), 2, "only what Kubernetes is told anew, and its token: {made:?}");
+    assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
+    assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_everything_and_makes_nothing() {
+    let bench = bare().await;
+    let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    for words in
+        ["would make  role AutoscalerMachines", "would make  user autoscaler@pve", "[[pool]]", "/vms/9000"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!bench.path("etc").exists());
+    let (_, again) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
+    assert!(!again.contains("kept"), "{again}");
+}
+
+#[tokio::test]
+async fn a_configuration_of_the_administrators_own_is_kept() {
+    let bench = bare().await;
+    fs::create_dir(bench.path("etc")).unwrap();
+    bench.write("etc/config.toml", "cluster = \"mine\"\n", 0o644);
+    let (_, said) = bench.set_up(&ANSWERS).await;
+    assert!(said.contains("config.toml.proposed"), "{said}");
+    assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), "cluster = \"mine\"\n");
+    assert!(fs::read_to_string(bench.path("etc/config.toml.proposed")).unwrap().contains("[[pool]]"));
+}
+
+#[tokio::test]
+async fn a_token_whose_secret_is_lost_is_not_made_anew_behind_somebodys_back() {
+    let bench = bare().await;
+    assert_eq!(bench.set_up(&ANSWERS).await.0, 0);
+    fs::remove_file(bench.path("etc/credentials/pve-token")).unwrap();
+    let (code, said) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("pveum user token remove autoscaler@pve agent"), "{said}");
+    let (code, said) = bench.set_up(&[&ANSWERS[..], &["--token", "second"]].concat()).await;
+    assert!(said.contains("made        token autoscaler@pve!second"), "{code}: {said}");
+}
+
+#[tokio::test]
+async fn what_nobody_can_be_asked_is_named_with_a_proposal() {
+    let bench = bare().await;
+    let (code, said) = bench.set_up(&["--template", "9000"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("give `--addresses`"), "{said}");
+    let (_, said) = bench.set_up(&["--template", "nothing"]).await;
+    assert!(said.contains("there is no template `nothing`; there are ") && said.contains("9000 ("), "{said}");
+    assert!(!bench.path("etc").exists());
+}
+
+#[tokio::test]
+async fn an_administrator_with_too_few_rights_is_told_what_is_refused() {
+    let bench = Bench::demo().await;
+    bench.write("admin-token", ClusterSpec::DEMO_SECRET, 0o600);
+    let more = [&ANSWERS[..], &["--admin-token-id", ClusterSpec::DEMO_TOKEN]].concat();
+    let (code, said) = bench.set_up(&more).await;
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("Sys.Modify"), "{said}");
+}
