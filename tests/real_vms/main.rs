@@ -9,13 +9,17 @@
 mod facts;
 mod join;
 mod place;
+mod playbook;
 mod stage;
 
 /// Starts this program again where the others may run.
 #[tokio::test]
 async fn real_machines_live_and_join_in_a_network_of_their_own() {
     match place::prepare() {
-        Ok(image) => place::run_the_others(&image).await,
+        Ok(image) => {
+            stage::is_refused_beside_other_interfaces().await;
+            place::run_the_others(&image).await;
+        }
         Err(missing) if place::is_ci() => panic!("{missing}"),
         Err(missing) => eprintln!("skipped: {missing}"),
     }

@@ -27,8 +27,8 @@ pub fn prepare() -> Result<PathBuf, String> {
     if major < QEMU {
         return Err(format!("QEMU {major} is older than {QEMU}: its emulation crashes guests"));
     }
-    for program in ["qemu-img", "genisoimage"] {
-        said(Command::new(program).arg("--version")).map_err(|_| format!("there is no {program}"))?;
+    for program in ["qemu-img", "genisoimage", "ssh-keygen", "ip"] {
+        said(Command::new("which").arg(program)).map_err(|_| format!("there is no {program}"))?;
     }
     said(namespace().arg("true")).map_err(|text| format!("no namespaces can be made: {text}"))?;
     if let Ok(image) = std::env::var(IMAGE) {
@@ -98,4 +98,18 @@ pub fn image() -> Option<PathBuf> {
         return None;
     }
     std::env::var_os(IMAGE).map(PathBuf::from)
+}
+
+/// The folder with Ansible, if it was installed; without it that part is skipped, or fails in CI.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+pub fn ansible() -> Option<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image/ansible");
+    match said(Command::new(script).arg("--cached")) {
+        Ok(folder) => Some(folder),
+        Err(missing) if is_ci() => panic!("no Ansible: {missing}"),
+        Err(missing) => {
+            eprintln!("skipped: no Ansible, which `tests/image/ansible` installs: {missing}");
+            None
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! A Proxmox VE with one host whose VMs are processes, served over TLS, and a client of it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, Timings, VmSpec};
-use world::qemu::{Bridge, Hardware, HardwareSpec};
+use world::qemu::{Accelerator, Bridge, Hardware, HardwareError, HardwareSpec};
 use world::serve::{Serving, serve_https, tls::ServerTls};
 
 /// The host.
@@ -153,4 +154,21 @@ fn cluster() -> ClusterSpec {
         ..Timings::default()
     };
     cluster
+}
+
+/// Guests only get a network that has nothing else in it: where this machine has another interface, they are refused.
+pub async fn is_refused_beside_other_interfaces() {
+    let others = std::fs::read_dir("/sys/class/net").unwrap().flatten().any(|one| one.file_name() != "lo");
+    if !others {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let spec = HardwareSpec {
+        directory: folder.path().to_owned(),
+        images: BTreeMap::new(),
+        bridges: Vec::new(),
+        accelerator: Some(Accelerator::Tcg),
+    };
+    let refused = Hardware::open(spec).await.unwrap_err();
+    assert!(matches!(refused, HardwareError::NotAlone(_)), "{refused}");
 }
