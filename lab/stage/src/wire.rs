@@ -1,6 +1,6 @@
 //! The wires between one daemon and both clusters.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use pve_autoscaler::kubernetes::Cluster;
 use pve_autoscaler::proxmox::{Client, Settings, Transport};
 use secrecy::SecretString;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
@@ -87,7 +86,7 @@ pub struct Wire {
     cut: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
     last: Arc<AtomicU64>,
-    held: watch::Sender<Held>,
+    held: Arc<(Mutex<Held>, Signal)>,
     observer: Option<Arc<dyn Observer>>,
     stall: Option<Stall>,
 }
@@ -97,6 +96,10 @@ pub struct Wire {
 struct Held {
     proxmox: bool,
     kubernetes: bool,
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Held {
@@ -118,7 +121,7 @@ impl Wire {
     /// Wires that add to this count of calls.
     pub fn counting(calls: Arc<AtomicU64>) -> Self {
         let last = Arc::new(AtomicU64::new(u64::MAX));
-        Self { cut: Arc::default(), calls, last, held: watch::Sender::default(), observer: None, stall: None }
+        Self { cut: Arc::default(), calls, last, held: Arc::default(), observer: None, stall: None }
     }
 
     /// The same, observed.
@@ -150,12 +153,15 @@ impl Wire {
 
     /// Holds up every call and every answer on this side, or lets those that still wait pass. Watches that are open go on.
     pub fn hold(&self, side: Side, held: bool) {
-        self.held.send_modify(|state| *state.on(side) = held);
+        *lock(&self.held.0).on(side) = held;
+        self.held.1.give();
     }
 
     async fn free(&self, side: Side) {
-        // The sender lives as long as this.
-        let _ = self.held.subscribe().wait_for(|state| !*{ *state }.on(side)).await;
+        let mut waiter = self.held.1.waiter();
+        while *lock(&self.held.0).on(side) {
+            waiter.wait().await;
+        }
         if self.is_cut() {
             std::future::pending::<()>().await;
         }

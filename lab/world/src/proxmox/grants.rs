@@ -20,9 +20,20 @@ impl Pve {
             .into()
     }
 
-    pub(super) fn change_role(&self, call: &ApiCall, new: bool) -> Result<Answer, Refusal> {
+    /// The lock of the file that holds users, roles, pools and grants: without quorum nobody gets it.
+    pub(super) async fn user_cfg(&self, what: &str) -> Result<(), Refusal> {
+        let quorate = self.state().quorate();
+        if quorate {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        Err(Refusal::failed(format!("{what} failed: cfs-lock 'file-user_cfg' error: no quorum!")))
+    }
+
+    pub(super) async fn change_role(&self, call: &ApiCall, new: bool) -> Result<Answer, Refusal> {
+        call.who.need(&self.state(), "/access", &["Sys.Modify"])?;
+        self.user_cfg(if new { "create role" } else { "update role" }).await?;
         let mut state = self.state();
-        call.who.need(&state, "/access", &["Sys.Modify"])?;
         let given = if new { call.params.text("roleid") } else { call.path.get("roleid").cloned() };
         let id = given.unwrap_or_default();
         match (new, state.access.roles.contains_key(&id)) {
@@ -47,10 +58,11 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    pub(super) fn create_pool(&self, call: &ApiCall) -> Result<Answer, Refusal> {
-        let mut state = self.state();
+    pub(super) async fn create_pool(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let id = call.params.text("poolid").unwrap_or_default();
-        call.who.need(&state, &format!("/pool/{id}"), &["Pool.Allocate"])?;
+        call.who.need(&self.state(), &format!("/pool/{id}"), &["Pool.Allocate"])?;
+        self.user_cfg("create pool").await?;
+        let mut state = self.state();
         if state.pools.contains_key(&id) {
             return Err(Refusal::failed(format!("create pool failed: pool '{id}' already exists")));
         }
@@ -59,21 +71,22 @@ impl Pve {
         Ok(Value::Null.into())
     }
 
-    /// Who asks is always listed.
+    /// A user who asks is always listed; a token is no user.
     pub(super) fn users(&self, call: &ApiCall) -> Answer {
         let state = self.state();
         let all = call.who.has(&state, "/access/groups", "User.Modify")
             || call.who.has(&state, "/access/groups", "Sys.Audit");
-        let shown = users(&state).into_iter().filter(|user| all || *user == call.who.user);
+        let shown = users(&state).into_iter().filter(|user| all || *user == call.who.token);
         shown.map(|user| json!({ "userid": user, "enable": 1, "expire": 0 })).collect::<Value>().into()
     }
 
-    pub(super) fn create_user(&self, call: &ApiCall) -> Result<Answer, Refusal> {
-        let mut state = self.state();
+    pub(super) async fn create_user(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let user = call.params.text("userid").unwrap_or_default();
         let realm = user.rsplit('@').next().unwrap_or_default();
-        call.who.need(&state, &format!("/access/realm/{realm}"), &["Realm.AllocateUser"])?;
-        call.who.need(&state, "/access/groups", &["User.Modify"])?;
+        call.who.need(&self.state(), &format!("/access/realm/{realm}"), &["Realm.AllocateUser"])?;
+        call.who.need(&self.state(), "/access/groups", &["User.Modify"])?;
+        self.user_cfg("create user").await?;
+        let mut state = self.state();
         if !["pve", "pam"].contains(&realm) || !user.contains('@') {
             return Err(Refusal::failed(format!("create user failed: domain '{realm}' does not exist")));
         }
@@ -94,9 +107,10 @@ impl Pve {
         Ok(mine.collect::<Value>().into())
     }
 
-    pub(super) fn create_token(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+    pub(super) async fn create_token(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let user = modifiable(&self.state(), call)?;
+        self.user_cfg("generating token").await?;
         let mut state = self.state();
-        let user = modifiable(&state, call)?;
         let id = format!("{user}!{}", call.path.get("tokenid").map_or("", String::as_str));
         if state.access.tokens.iter().any(|token| token.id == id) {
             return Err(Refusal::parameter("tokenid", "Token already exists."));
@@ -133,10 +147,11 @@ impl Pve {
         rows.collect::<Value>().into()
     }
 
-    pub(super) fn change_grants(&self, call: &ApiCall) -> Result<Answer, Refusal> {
-        let mut state = self.state();
+    pub(super) async fn change_grants(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let path = call.params.text("path").unwrap_or_default();
-        call.who.need(&state, &path, &["Permissions.Modify"])?;
+        call.who.need(&self.state(), &path, &["Permissions.Modify"])?;
+        self.user_cfg("ACL update").await?;
+        let mut state = self.state();
         let propagate = call.params.text("propagate").is_none_or(|value| value != "0");
         let roles = call.params.words("roles");
         if let Some(role) = roles.iter().find(|role| !state.access.roles.contains_key(*role)) {
@@ -177,11 +192,11 @@ fn users(state: &State) -> BTreeSet<String> {
     users
 }
 
-/// The user of the path, where it is who asks, or may be changed by who asks.
+/// The user of the path, where it is who asks, or may be changed by who asks. A token is not its user.
 fn modifiable(state: &State, call: &ApiCall) -> Result<String, Refusal> {
     let user = call.path.get("userid").cloned().unwrap_or_default();
-    if call.who.user != user {
-        call.who.need(state, "/access/groups", &["User.Modify"])?;
+    if call.who.token != user && !call.who.has(state, "/access/groups", "User.Modify") {
+        return Err(Refusal::Forbidden("Permission check failed".to_owned()));
     }
     if users(state).contains(&user) {
         Ok(user)

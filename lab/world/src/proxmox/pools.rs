@@ -36,15 +36,8 @@ impl Pve {
 
     pub(super) async fn change_pool(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let poolid = call.params.text("poolid").unwrap_or_default();
-        let quorate = {
-            let state = self.state();
-            call.who.need(&state, &format!("/pool/{poolid}"), &["Pool.Allocate"])?;
-            state.quorate()
-        };
-        if !quorate {
-            tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-            return Err(Refusal::failed("update pools failed: cfs-lock 'file-user_cfg' error: no quorum!"));
-        }
+        call.who.need(&self.state(), &format!("/pool/{poolid}"), &["Pool.Allocate"])?;
+        self.user_cfg("update pools").await?;
         let mut state = self.state();
         let vmids: Vec<u32> = call.params.words("vms").iter().filter_map(|word| word.parse().ok()).collect();
         for vmid in &vmids {
