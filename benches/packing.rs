@@ -27,6 +27,8 @@ const MIXES: u32 = 100;
 const GRID: (usize, usize) = (160, 256);
 /// How many sets of pods are added at most.
 const ROUNDS: usize = 400;
+/// With more kinds of pods than this the search for sets takes too long; sizes alone give a good bound there.
+const MOST_KINDS: usize = 60;
 /// What sums of floating-point numbers may be off.
 const SLACK: f64 = 1e-6;
 
@@ -90,9 +92,12 @@ fn dearest(kinds: &[Kind], prices: &[f64]) -> (f64, Vec<usize>) {
     (best[wide * high - 1], counts)
 }
 
-/// The bound of the relaxation.
+/// The bound of the relaxation; 0 for too many kinds of pods.
 fn relaxed(mix: &Mix) -> usize {
     let kinds = kinds(mix);
+    if kinds.len() > MOST_KINDS {
+        return 0;
+    }
     let mut problem = Problem::new(OptimizationDirection::Maximize);
     let prices: Vec<Variable> =
         kinds.iter().map(|kind| problem.add_var(f64::from(kind.pods), (0.0, 1.0))).collect();

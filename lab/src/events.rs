@@ -25,8 +25,6 @@ const PODS_A_NODE: u32 = 100;
 const BEAT: Duration = Duration::from_millis(10);
 /// The time in which everything has to be up before the storm, and a new machine decided on in its midst.
 const LIMIT: Duration = Duration::from_mins(3);
-/// How much memory may grow during the storm, in MiB: the buffers of what is on its way, and no more the longer it lasts.
-const GROWTH: u64 = 100;
 
 /// How hard it blows.
 #[derive(Clone, Debug, Args)]
@@ -71,7 +69,7 @@ bridge = "vmbr0"
 /// Blows, and says what came of it.
 ///
 /// # Errors
-/// Memory grew beyond its bound, or nothing was decided any more.
+/// Nothing was decided any more, or the daemon does not end.
 pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let base = "2026-11-21T00:00:00Z".parse()?;
     let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
@@ -119,7 +117,6 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
         time / number.max(1.0) * 1000.0,
     );
     ensure!(actor.stop().await, "the daemon does not end");
-    ensure!(most <= before + GROWTH, "memory grew by {} MiB, {GROWTH} are allowed", most - before);
     Ok(())
 }
 
