@@ -1,10 +1,6 @@
 //! `setup` against the embedded clusters over TLS: what it makes is what `check` wants.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test may stop at what it did not expect, and says what it skips"
-)]
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 #[path = "lab/bench.rs"]
 #[expect(dead_code, reason = "other tests change its configuration")]

@@ -1,10 +1,6 @@
 //! `status` as an operator runs it.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test may stop at what it did not expect, and says what it skips"
-)]
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 use std::os::unix::net::UnixListener;
 
