@@ -72,7 +72,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let file = live::block_on(set_up(arguments))?;
     match file {
-        Some(file) => check::whole(&file),
+        Some(file) => {
+            let status = check::whole(&file)?;
+            if status == super::exit::SUCCESS && files::Places::of(&arguments.folder).are_the_units() {
+                input::text("\nnext: systemctl start pve-autoscaler; pve-autoscaler status --watch\n")?;
+            }
+            Ok(status)
+        }
         None => Ok(super::exit::SUCCESS),
     }
 }
