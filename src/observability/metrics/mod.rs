@@ -62,7 +62,7 @@ const PROBLEMS: [&str; 5] = ["configuration", "kubernetes", "lease", super::page
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 /// What is decided about a pool, each with its reasons.
-const DECISIONS: [(&str, &str); 9] = [
+const DECISIONS: [(&str, &str); 10] = [
     ("add", "Pods"),
     ("add", "Minimum"),
     ("remove", "Asked"),
@@ -72,6 +72,7 @@ const DECISIONS: [(&str, &str); 9] = [
     ("remove", "Consolidation"),
     ("remove", "Drifted"),
     ("remove", "Expired"),
+    ("remove", "Maintenance"),
 ];
 /// Machines whose pods' waiting is followed at most; there are never so many at a time.
 const FOLLOWED: usize = 4096;
