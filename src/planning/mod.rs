@@ -17,6 +17,7 @@ mod fresh;
 mod headroom;
 mod health;
 mod homeless;
+mod host_room;
 mod ids;
 mod judging;
 mod limits;
@@ -34,6 +35,7 @@ mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
+mod zones;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
@@ -56,7 +58,7 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real)
 }
 
 /// Whether a decision is for real, or thought through to make another.
@@ -137,7 +139,7 @@ struct View<'a> {
     /// In the order in which they came.
     pods: &'a [Arc<Pod>],
     config: &'a Config,
-    /// The pools, once for each size of their machines.
+    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
     ids: Ids,
     /// Pods without a node, in order of their names.
