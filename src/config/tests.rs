@@ -173,6 +173,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_down::KEYS,
         health::KEYS,
         hosts::KEYS,
+        replace::KEYS,
         leader::KEYS,
         limits::KEYS,
         metrics::KEYS,

@@ -128,6 +128,7 @@ impl Daemon {
                 }
                 continue;
             }
+            memory.templates = self.templates.prints(&pool.name);
             memory.reach = Some(reach.into_iter().cloned().collect());
         }
     }

@@ -11,4 +11,5 @@ mod pauses;
 mod placement;
 mod removals;
 mod repair;
+mod replacement;
 mod sizes;
