@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod health;
+mod hosts;
 mod kubernetes;
 mod leader;
 mod limits;
@@ -23,6 +24,7 @@ mod secret;
 mod tests;
 mod values;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,11 +33,12 @@ use toml::Spanned;
 
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use health::Health;
+pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -101,6 +104,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
+    /// What is special about some hosts, by their names.
+    pub hosts: BTreeMap<String, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -134,6 +139,8 @@ struct Written {
     metrics: metrics::Written,
     #[serde(default)]
     record: record::Written,
+    #[serde(default)]
+    host: Vec<hosts::Written>,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -176,6 +183,7 @@ impl Written {
         let (batch_window, batch_max) = self.batch(checker);
         let headroom =
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
+        let hosts = hosts::check(&self.host, checker);
         let config = Config {
             mode: self.mode,
             cluster: cluster.unwrap_or_else(|| "kubernetes".to_owned()),
@@ -200,7 +208,8 @@ impl Written {
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
-            pools: pool::check_all(&self.pool, headroom, checker),
+            pools: pool::check_all(&self.pool, headroom, &hosts, checker),
+            hosts,
         };
         self.token_lives_long_enough(&config, checker);
         config

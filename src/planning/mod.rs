@@ -17,6 +17,7 @@ mod fresh;
 mod headroom;
 mod health;
 mod homeless;
+mod host_room;
 mod ids;
 mod judging;
 mod limits;
@@ -36,6 +37,7 @@ mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
+mod zones;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
@@ -60,7 +62,7 @@ use crate::scheduling::{NodeIndex, World};
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let mut sorted = sorted(snapshot);
     let due = replacement::mark(&mut sorted, &snapshot.pods, config);
-    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config), Depth::Real);
+    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real);
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
             due.explain(verdict);
@@ -147,7 +149,7 @@ struct View<'a> {
     /// In the order in which they came.
     pods: &'a [Arc<Pod>],
     config: &'a Config,
-    /// The pools, once for each size of their machines.
+    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
     ids: Ids,
     /// Pods without a node, in order of their names.
