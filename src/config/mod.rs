@@ -6,6 +6,7 @@
 mod bootstrap;
 mod disruption;
 mod health;
+mod hosts;
 mod kubernetes;
 mod leader;
 mod limits;
@@ -25,6 +26,7 @@ mod tests;
 mod values;
 mod window;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,11 +36,12 @@ use toml::Spanned;
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
 pub use disruption::Disruption;
 pub use health::Health;
+pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Schedule, Size, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Schedule, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -107,6 +110,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
+    /// What is special about some hosts, by their names.
+    pub hosts: BTreeMap<String, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -142,6 +147,8 @@ struct Written {
     metrics: metrics::Written,
     #[serde(default)]
     record: record::Written,
+    #[serde(default)]
+    host: Vec<hosts::Written>,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -184,7 +191,8 @@ impl Written {
         let (batch_window, batch_max) = self.batch(checker);
         let headroom =
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
-        let pools = pool::check_all(&self.pool, headroom, checker);
+        let hosts = hosts::check(&self.host, checker);
+        let pools = pool::check_all(&self.pool, headroom, &hosts, checker);
         let disruption = |one| disruption::Written::check(one, &pools, checker);
         let disruptions = self.disruption.iter().map(disruption).collect();
         let config = Config {
@@ -213,6 +221,7 @@ impl Written {
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
             pools,
+            hosts,
         };
         self.token_lives_long_enough(&config, checker);
         config

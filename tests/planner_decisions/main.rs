@@ -9,6 +9,7 @@ mod flapping;
 mod headroom;
 mod limits;
 mod pauses;
+mod placement;
 mod removals;
 mod repair;
 mod replacement;
