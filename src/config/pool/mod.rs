@@ -8,6 +8,7 @@ mod made_of;
 mod placement;
 mod ranges;
 mod room;
+mod schedule;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -24,6 +25,9 @@ use toml::Spanned;
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use placement::Placement;
 pub use room::Room;
+#[cfg(test)]
+pub(super) use schedule::KEYS as SCHEDULE_KEYS;
+pub use schedule::Schedule;
 pub use sizes::Size;
 pub use slots::Addressing;
 
@@ -112,6 +116,8 @@ pub struct Pool {
     pub drain: Option<Duration>,
     /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
     pub max_node_age: Option<Duration>,
+    /// Larger minima at certain times.
+    pub schedule: Vec<Schedule>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -169,6 +175,8 @@ pub(super) struct Written {
     max_per_host: Option<Spanned<u32>>,
     drain: Option<Spanned<String>>,
     max_node_age: Option<Spanned<String>>,
+    #[serde(default)]
+    schedule: Vec<schedule::Written>,
 }
 
 #[cfg(test)]
@@ -339,6 +347,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .as_ref()
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
         max_node_age: pool.oldest(checker),
+        schedule: schedule::check(pool, checker),
     };
     (pool, reserved)
 }
@@ -369,8 +378,7 @@ impl Written {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
         let before = checker.findings.len();
-        let oldest =
-            checker.duration(&format!("pool `{name}`: `max_node_age`"), Some(written), Duration::MAX);
+        let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
         if checker.findings.len() == before && oldest < Duration::from_hours(1) {
             let title = format!("pool `{name}`: `max_node_age` is less than an hour");
             let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
