@@ -14,6 +14,7 @@ mod names;
 mod pool;
 mod proxmox;
 mod record;
+mod replace;
 mod report;
 mod scale_down;
 mod scale_up;
@@ -37,6 +38,7 @@ pub use metrics::Metrics;
 pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
+pub use replace::Replace;
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
@@ -87,6 +89,8 @@ pub struct Config {
     pub scale_up: ScaleUp,
     /// When and how nodes are removed.
     pub scale_down: ScaleDown,
+    /// Which nodes are replaced by new ones.
+    pub replace: Replace,
     /// How many unready nodes are too many.
     pub health: Health,
     /// Which of several instances acts.
@@ -118,6 +122,8 @@ struct Written {
     scale_up: scale_up::Written,
     #[serde(default)]
     scale_down: scale_down::Written,
+    #[serde(default)]
+    replace: replace::Written,
     #[serde(default)]
     health: health::Written,
     #[serde(default)]
@@ -188,6 +194,7 @@ impl Written {
             bootstrap: self.bootstrap.as_ref().and_then(|table| bootstrap::Written::check(table, checker)),
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
+            replace: self.replace.check(checker),
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),

@@ -172,6 +172,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_up::KEYS,
         scale_down::KEYS,
         health::KEYS,
+        replace::KEYS,
         leader::KEYS,
         limits::KEYS,
         metrics::KEYS,

@@ -127,6 +127,7 @@ impl Daemon {
                 }
                 continue;
             }
+            memory.templates = self.templates.prints(&pool.name);
             memory.reach = Some(reach.into_iter().cloned().collect());
         }
     }

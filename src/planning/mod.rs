@@ -26,6 +26,8 @@ mod pauses;
 mod pending;
 mod removal;
 mod repair;
+mod replacement;
+mod replacing;
 mod rooms;
 mod scale_down;
 mod scale_up;
@@ -50,13 +52,21 @@ use pending::Waiting;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, REPLACED, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+    let mut sorted = sorted(snapshot);
+    let due = replacement::mark(&mut sorted, &snapshot.pods, config);
+    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config), Depth::Real);
+    for verdict in &mut plan.nodes {
+        if let Some(due) = due.get(&verdict.node) {
+            due.explain(verdict);
+        }
+    }
+    plan
 }
 
 /// Whether a decision is for real, or thought through to make another.
@@ -217,6 +227,7 @@ pub(crate) fn being_deleted(node: &Node) -> bool {
     node.deleted.is_some()
         // Somebody else takes its place before it goes, where its pool is at its minimum.
         || node.annotations.contains_key(RETIRE)
+        || node.annotations.contains_key(REPLACED)
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 

@@ -10,4 +10,5 @@ mod limits;
 mod pauses;
 mod removals;
 mod repair;
+mod replacement;
 mod sizes;

@@ -4,6 +4,7 @@ mod claims;
 mod kubelet;
 mod labels;
 mod machine;
+mod made_of;
 mod ranges;
 mod room;
 mod sizes;
@@ -100,6 +101,8 @@ pub struct Pool {
     pub max_per_host: Option<u32>,
     /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
     pub drain: Option<Duration>,
+    /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
+    pub max_node_age: Option<Duration>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -153,6 +156,7 @@ pub(super) struct Written {
     memory_reserve: Option<Spanned<String>>,
     max_per_host: Option<Spanned<u32>>,
     drain: Option<Spanned<String>>,
+    max_node_age: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -194,6 +198,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory_reserve",
     "max_per_host",
     "drain",
+    "max_node_age",
 ];
 
 impl Pool {
@@ -288,6 +293,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .drain
             .as_ref()
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
+        max_node_age: pool.oldest(checker),
     };
     (pool, reserved)
 }
@@ -311,6 +317,21 @@ impl Written {
             1 => "must be enough for one machine".to_owned(),
             least => format!("must be enough for {least} machines"),
         }
+    }
+
+    /// `max_node_age`, long enough for a machine to be of use.
+    fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
+        let written = self.max_node_age.as_ref()?;
+        let name = self.name.get_ref();
+        let before = checker.findings.len();
+        let oldest =
+            checker.duration(&format!("pool `{name}`: `max_node_age`"), Some(written), Duration::MAX);
+        if checker.findings.len() == before && oldest < Duration::from_hours(1) {
+            let title = format!("pool `{name}`: `max_node_age` is less than an hour");
+            let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
+            checker.wrong(title, written.span(), "must be at least \"1h\"", help);
+        }
+        Some(oldest)
     }
 
     /// `max_memory`, enough for the machines that it has at least.
