@@ -4,7 +4,9 @@
 //! a suggestion. Then its meaning: everything that is wrong is reported together, each finding at its own line and key.
 
 mod bootstrap;
+mod disruption;
 mod health;
+mod hosts;
 mod kubernetes;
 mod leader;
 mod limits;
@@ -22,7 +24,9 @@ mod secret;
 #[cfg(test)]
 mod tests;
 mod values;
+mod window;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,12 +34,14 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
+pub use disruption::Disruption;
 pub use health::Health;
+pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Schedule, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -43,6 +49,7 @@ pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
 pub use secret::{SecretError, SecretSource};
+pub use window::Window;
 
 use values::Checker;
 
@@ -91,6 +98,8 @@ pub struct Config {
     pub scale_down: ScaleDown,
     /// Which nodes are replaced by new ones.
     pub replace: Replace,
+    /// How many nodes may be on their way out, and when.
+    pub disruptions: Vec<Disruption>,
     /// How many unready nodes are too many.
     pub health: Health,
     /// Which of several instances acts.
@@ -101,6 +110,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
+    /// What is special about some hosts, by their names.
+    pub hosts: BTreeMap<String, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -125,6 +136,8 @@ struct Written {
     #[serde(default)]
     replace: replace::Written,
     #[serde(default)]
+    disruption: Vec<Spanned<disruption::Written>>,
+    #[serde(default)]
     health: health::Written,
     #[serde(default)]
     leader: leader::Written,
@@ -134,6 +147,8 @@ struct Written {
     metrics: metrics::Written,
     #[serde(default)]
     record: record::Written,
+    #[serde(default)]
+    host: Vec<hosts::Written>,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -176,6 +191,10 @@ impl Written {
         let (batch_window, batch_max) = self.batch(checker);
         let headroom =
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
+        let hosts = hosts::check(&self.host, checker);
+        let pools = pool::check_all(&self.pool, headroom, &hosts, checker);
+        let disruption = |one| disruption::Written::check(one, &pools, checker);
+        let disruptions = self.disruption.iter().map(disruption).collect();
         let config = Config {
             mode: self.mode,
             cluster: cluster.unwrap_or_else(|| "kubernetes".to_owned()),
@@ -195,12 +214,14 @@ impl Written {
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
             replace: self.replace.check(checker),
+            disruptions,
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
-            pools: pool::check_all(&self.pool, headroom, checker),
+            pools,
+            hosts,
         };
         self.token_lives_long_enough(&config, checker);
         config
@@ -222,7 +243,9 @@ impl Written {
                 title: format!("the table `{table}` is missing"),
                 at: None,
                 because: None,
-                help: Some(format!("it says {what}; config.example.toml shows it")),
+                help: Some(format!(
+                    "it says {what}; pve-autoscaler.toml(5) shows it, and `pve-autoscaler setup` writes one"
+                )),
             });
         }
     }

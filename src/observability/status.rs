@@ -58,7 +58,7 @@ pub struct PoolStatus {
     pub coming: u32,
     /// Machines on their way out.
     pub going: u32,
-    /// Its minimum.
+    /// Its minimum at this time.
     pub min: u32,
     /// Its maximum.
     pub max: u32,

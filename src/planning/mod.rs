@@ -10,6 +10,7 @@ mod budgets;
 mod choosing;
 mod classes;
 mod consolidation;
+mod disruptions;
 mod draft;
 mod drain;
 mod filling;
@@ -17,6 +18,7 @@ mod fresh;
 mod headroom;
 mod health;
 mod homeless;
+mod host_room;
 mod ids;
 mod judging;
 mod limits;
@@ -36,6 +38,7 @@ mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
+mod zones;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
@@ -58,9 +61,11 @@ use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let scheduled = config.scheduled_at(snapshot.time);
+    let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = sorted(snapshot);
     let due = replacement::mark(&mut sorted, &snapshot.pods, config);
-    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config), Depth::Real);
+    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real);
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
             due.explain(verdict);
@@ -147,7 +152,7 @@ struct View<'a> {
     /// In the order in which they came.
     pods: &'a [Arc<Pod>],
     config: &'a Config,
-    /// The pools, once for each size of their machines.
+    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
     ids: Ids,
     /// Pods without a node, in order of their names.

@@ -4,10 +4,12 @@
 
 mod cluster;
 mod consolidation;
+mod disruptions;
 mod flapping;
 mod headroom;
 mod limits;
 mod pauses;
+mod placement;
 mod removals;
 mod repair;
 mod replacement;
