@@ -19,6 +19,7 @@ mod outages;
 mod places;
 mod record;
 mod restarts;
+mod rights;
 mod scale_down;
 mod scale_up;
 mod sizes;

@@ -14,7 +14,7 @@ use crate::proxmox::{self, Client, Error, Granted, Settings};
 
 const COMMENT: &str = "pve-autoscaler";
 const MACHINES: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
-                        VM.Config.Options Pool.Audit";
+                        VM.Config.Options";
 
 /// A client with the administrator's token.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
