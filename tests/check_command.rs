@@ -109,7 +109,10 @@ async fn each_privilege_that_is_taken_from_one_role_is_named() {
             let mut spec = whole.clone();
             spec.access.roles.get_mut(role).unwrap().retain(|one| one != privilege);
             let (status, said) = Bench::new(spec, KubeSpec::demo()).await.check().await;
-            assert!(status != 0 && said.contains(privilege.as_str()), "{privilege} from {role}: {status}\n{said}");
+            assert!(
+                status != 0 && said.contains(privilege.as_str()),
+                "{privilege} from {role}: {status}\n{said}"
+            );
         }
     }
 }

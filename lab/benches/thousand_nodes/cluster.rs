@@ -6,13 +6,11 @@ use std::time::Duration;
 use lab::clusters::{self, Proxmox};
 use lab::configuration;
 use rig::{Admin, ControlPlane, Guests, Hollow, Options, Programs};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::spec::{ClusterSpec, Timings};
 
-/// Pods of one Deployment.
-const REPLICAS: usize = 300;
 /// Far more than it takes to fill the cluster on a busy machine.
 const LIMIT: Duration = Duration::from_mins(30);
 /// What the controllers and the scheduler may ask a second while the cluster is filled.
@@ -50,14 +48,9 @@ impl Cluster {
         let cluster = Self { admin, clock, folder: folder.to_owned(), plane, _hollow: hollow };
         cluster.until("all nodes are there", nodes, async || cluster.nodes().await).await;
         println!("{nodes} nodes after {:.0?}", started.elapsed());
-        for group in 0..pods.div_ceil(REPLICAS) {
-            let replicas = REPLICAS.min(pods - group * REPLICAS);
-            cluster
-                .admin
-                .kubectl(&["create", "--validate=false", "-f", "-"], &workload(group, replicas))
-                .await
-                .unwrap();
-        }
+        let all: Vec<Value> = (0..nodes).map(|node| workload(node, share(pods, nodes, node))).collect();
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": all }).to_string();
+        cluster.admin.kubectl(&["create", "--validate=false", "-f", "-"], &list).await.unwrap();
         cluster.until("all pods run", pods, async || cluster.pods().await).await;
         println!("{pods} running pods after {:.0?}", started.elapsed());
         Some(cluster)
@@ -106,9 +99,15 @@ impl Cluster {
     }
 }
 
-/// A Deployment whose pods leave a fourth of the nodes' CPU free.
-fn workload(group: usize, replicas: usize) -> String {
-    let name = format!("app-{group}");
+/// How many of the pods one node has.
+fn share(pods: usize, nodes: usize, node: usize) -> usize {
+    pods / nodes + usize::from(node < pods % nodes)
+}
+
+/// The Deployment of one node, whose pods leave a fourth of its CPU free. They name their node: a scheduler that weighs a thousand
+/// nodes for each of them takes many times as long, and what comes of it is the same to those who watch.
+fn workload(node: usize, replicas: usize) -> Value {
+    let name = format!("app-{node}");
     let labels = json!({ "app": name });
     let container = json!({
         "name": "app", "image": "registry.example/app:1",
@@ -117,13 +116,13 @@ fn workload(group: usize, replicas: usize) -> String {
         "ports": [{ "name": "http", "containerPort": 8080 }],
         "readinessProbe": { "httpGet": { "path": "/readyz", "port": "http" } },
     });
-    let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
+    let spec = json!({ "nodeName": format!("hollow-{node:04}"), "containers": [container] });
+    let template = json!({ "metadata": { "labels": labels }, "spec": spec });
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": name, "namespace": "default" },
         "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": template },
     })
-    .to_string()
 }
 
 /// A pool that only the pods fit which the reaction is measured by.

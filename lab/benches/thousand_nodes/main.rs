@@ -1,5 +1,5 @@
 //! The daemon at the size of a large cluster: a **real** API server, controller manager, scheduler and etcd with 1000 nodes that
-//! renew their leases and 30,000 pods that Deployments made and the scheduler bound, the embedded Proxmox VE, and the daemon as a
+//! renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and the daemon as a
 //! process with the rights of `packaging/rbac.yaml`.
 //!
 //! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go into filling the

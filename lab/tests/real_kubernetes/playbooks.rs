@@ -35,11 +35,12 @@ async fn ansible() -> Option<PathBuf> {
 }
 
 /// The hosts of the playbook, which are all this one, and where things are on them.
-fn inventory(directory: &Path, real: &Real) -> Value {
+fn inventory(directory: &Path, real: &Real, programs: &Path) -> Value {
     let at = |name: &str| directory.join(name).display().to_string();
     let here = |variables: Value| {
         let mut host = variables;
         host["ansible_connection"] = json!("local");
+        host["ansible_python_interpreter"] = json!(programs.join("python3"));
         json!({ "hosts": { "here": host } })
     };
     json!({ "all": { "children": {
@@ -99,7 +100,7 @@ async fn what_the_playbook_grants_passes_the_check_and_is_granted_once() {
     for name in ["pveum", "pvesh"] {
         symlink(format!("{ROOT}/tests/playbooks/proxmox"), at("bin").join(name)).unwrap();
     }
-    std::fs::write(at("inventory.json"), inventory(directory.path(), &real).to_string()).unwrap();
+    std::fs::write(at("inventory.json"), inventory(directory.path(), &real, &programs).to_string()).unwrap();
 
     let first = played(&programs, directory.path(), &proxmox.url).await;
     assert!(!first.contains(" changed=0 "), "{first}");
