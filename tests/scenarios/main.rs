@@ -10,6 +10,7 @@
 mod brakes;
 mod drains;
 mod economy;
+mod first_boots;
 mod leaders;
 mod metrics;
 #[path = "../lab/openmetrics.rs"]

@@ -57,8 +57,8 @@ fn inventory(directory: &Path, real: &Real, programs: &Path) -> Value {
     }}})
 }
 
-/// Plays it; what the summary says of the host.
-async fn played(programs: &Path, directory: &Path, url: &str) -> String {
+/// Plays it; what is said, and of that the summary about the host.
+async fn played(programs: &Path, directory: &Path, url: &str) -> (String, String) {
     let path = std::env::var("PATH").unwrap();
     let mut play = Command::new(programs.join("ansible-playbook"));
     play.current_dir(format!("{ROOT}/ansible"))
@@ -77,7 +77,8 @@ async fn played(programs: &Path, directory: &Path, url: &str) -> String {
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
     let summary = said.lines().rfind(|line| line.starts_with("here ") && line.contains("ok="));
-    summary.unwrap_or_else(|| panic!("{said}")).to_owned()
+    let summary = summary.unwrap_or_else(|| panic!("{said}")).to_owned();
+    (said.into_owned(), summary)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,10 +103,10 @@ async fn what_the_playbook_grants_passes_the_check_and_is_granted_once() {
     }
     std::fs::write(at("inventory.json"), inventory(directory.path(), &real, &programs).to_string()).unwrap();
 
-    let first = played(&programs, directory.path(), &proxmox.url).await;
-    assert!(!first.contains(" changed=0 "), "{first}");
-    let second = played(&programs, directory.path(), &proxmox.url).await;
-    assert!(second.contains(" changed=0 ") && second.contains(" failed=0 "), "{second}");
+    let (said, first) = played(&programs, directory.path(), &proxmox.url).await;
+    assert!(!first.contains(" changed=0 "), "{said}");
+    let (said, second) = played(&programs, directory.path(), &proxmox.url).await;
+    assert!(second.contains(" changed=0 ") && second.contains(" failed=0 "), "{said}");
 
     configuration::write(directory.path(), &proxmox, POOL).unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_lab"));
