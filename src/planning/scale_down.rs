@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::budgets::Budgets;
+use super::disruptions::Allowed;
 use super::drain::Rules;
 use super::headroom::Headroom;
 use super::judging::{Drainable, judge, unneeded_since};
@@ -141,8 +142,11 @@ fn replace<'v, 'a: 'v>(
     round: &Round,
     verdicts: &mut [NodeVerdict],
 ) -> Vec<PoolGrowth> {
-    let replaceable =
-        |node: &Drainable| consolidation::may_be_replaced(node) && round.closed(&node.pool.name).is_none();
+    let replaceable = |node: &Drainable| {
+        consolidation::may_be_replaced(node)
+            && round.closed(&node.pool.name).is_none()
+            && round.allowed.shut(RemovalReason::Consolidation, &node.pool.name).is_none()
+    };
     let all: BTreeMap<NodeIndex, &Drainable> =
         candidates.filter(|(_, node)| replaceable(node)).map(|(at, node)| (*at, node)).collect();
     let due: BTreeMap<NodeIndex, &Drainable> = all
@@ -223,6 +227,7 @@ fn simulate(
                 pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
                 due: node.removable_at <= now
                     && node.drain.awaited.is_none()
+                    && round.allowed.shut(reason(node), &node.pool.name).is_none()
                     && round.closed(&node.pool.name).is_none(),
                 ripe: view.config.scale_down.consolidation && node.removable_at <= now,
                 ready: node.ready,
@@ -289,15 +294,16 @@ impl NotNow {
 }
 
 /// The limits of one round, counted down.
-struct Round {
+struct Round<'a> {
+    allowed: Allowed<'a>,
     sizes: BTreeMap<String, u32>,
     unhealthy: BTreeSet<String>,
     cooling: BTreeMap<String, String>,
     drains: usize,
 }
 
-impl Round {
-    fn new(view: &View, growth: &Growth) -> Self {
+impl<'a> Round<'a> {
+    fn new(view: &View<'a>, growth: &Growth) -> Self {
         let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
@@ -319,6 +325,7 @@ impl Round {
             Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
         });
         Self {
+            allowed: Allowed::new(view.snapshot, view.config),
             sizes,
             unhealthy: health::unhealthy(view.snapshot, view.config),
             cooling: cooling.collect(),
@@ -373,6 +380,9 @@ impl Round {
         if let Some(why) = self.closed(pool) {
             return Err(why);
         }
+        if let Some(why) = self.allowed.refuses(reason(node), pool) {
+            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
+        }
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
@@ -392,11 +402,25 @@ impl Round {
             return Err(NotNow::because(NodeOutcome::AtMinimum, why));
         }
         *budgets = allowed;
+        self.allowed.take(pool);
         self.drains += usize::from(drains);
         if let Some(size) = self.sizes.get_mut(pool) {
             *size -= 1;
         }
         Ok(())
+    }
+}
+
+/// Why a node would go.
+fn reason(node: &Drainable) -> RemovalReason {
+    if !node.ready {
+        RemovalReason::Unready
+    } else if node.drain.moves.is_empty() {
+        RemovalReason::Empty
+    } else if node.above {
+        RemovalReason::Consolidation
+    } else {
+        RemovalReason::Underutilized
     }
 }
 
@@ -407,18 +431,9 @@ fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, Nod
         .map(|(pod, to)| Move { pod: pod.id(), to: view.world.node(*to).node.name.clone() })
         .collect();
     moves.sort_by(|a, b| a.pod.cmp(&b.pod));
-    let reason = if !node.ready {
-        RemovalReason::Unready
-    } else if node.drain.moves.is_empty() {
-        RemovalReason::Empty
-    } else if node.above {
-        RemovalReason::Consolidation
-    } else {
-        RemovalReason::Underutilized
-    };
     Removal {
         node: view.snapshot.nodes[at].name.clone(),
-        reason,
+        reason: reason(node),
         utilization: rounded(node.utilization),
         moves,
     }
