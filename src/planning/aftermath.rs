@@ -130,6 +130,7 @@ fn made_again(pod: &Pod) -> Pod {
         phase: PodPhase::Pending,
         scheduling: Scheduling::Unprocessed,
         created: None,
+        memo: pod.memo.carried_over(),
         ..pod.clone()
     }
 }

@@ -135,7 +135,12 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             let node = fresh::node(view, offer, &name);
             let bound = |pod: &Arc<Pod>| {
                 let node = Some(name.clone());
-                Arc::new(Pod { node, phase: PodPhase::Running, ..pod.as_ref().clone() })
+                Arc::new(Pod {
+                    node,
+                    phase: PodPhase::Running,
+                    memo: pod.memo.carried_over(),
+                    ..pod.as_ref().clone()
+                })
             };
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);

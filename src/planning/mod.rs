@@ -17,9 +17,9 @@ mod fresh;
 mod headroom;
 mod health;
 mod homeless;
-mod ids;
 mod judging;
 mod limits;
+mod named;
 mod names;
 mod packing;
 mod pauses;
@@ -40,11 +40,10 @@ pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use classes::Groups;
-use ids::{Id, Ids};
+use named::Named;
 use pending::Waiting;
 
 use crate::config::{Config, Pool};
@@ -52,7 +51,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
 use crate::model::{Plan, Snapshot};
-use crate::scheduling::{NodeIndex, World};
+use crate::scheduling::World;
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
@@ -139,7 +138,6 @@ struct View<'a> {
     config: &'a Config,
     /// The pools, once for each size of their machines.
     offers: &'a [Pool],
-    ids: Ids,
     /// Pods without a node, in order of their names.
     waiting: Vec<Waiting<'a>>,
     groups: Groups<'a>,
@@ -158,34 +156,27 @@ impl<'a> View<'a> {
         for set in &snapshot.daemon_sets {
             world.announce(&set.pod);
         }
-        let index: BTreeMap<&str, NodeIndex> =
-            snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-        let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
+        let named = Named::new(&snapshot.nodes);
+        let mut bound: Vec<Vec<&Arc<Pod>>> = vec![Vec::new(); snapshot.nodes.len()];
         let (mut waiting, mut groups) = (Vec::new(), Groups::default());
-        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
-        let mut ids = Ids::default();
-        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
-        for (pod, id) in pods.iter().zip(named) {
+        for pod in pods {
             if pending::waits(pod) {
                 let settled = pending::settled(pod, &priorities, config, snapshot.time);
-                let group = groups.number(pod);
-                waiting.push(Waiting { pod, id, group, settled, listed: true });
+                waiting.push(Waiting { pod, group: groups.number(pod), settled, listed: true });
             } else if !priorities.expendable(pod) {
                 // Expendable pods hold no room: whoever needs it may have it.
                 world.announce(pod);
-                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                    found[at].push((id, pod));
+                if let Some(at) = pod.node.as_deref().and_then(|name| named.find(name)) {
+                    bound[at].push(pod);
                 }
             }
         }
-        waiting.sort_by(|a, b| ids.compare(a.id, b.id));
-        let mut bound = Vec::with_capacity(found.len());
-        for (at, mut pods) in found.into_iter().enumerate() {
-            pods.sort_by(|a, b| ids.compare(a.0, b.0));
-            for (_, pod) in pods.iter().filter(|(_, pod)| !pod.is_finished()) {
+        waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in bound.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
                 world.place(pod, at);
             }
-            bound.push(pods.into_iter().map(|(_, pod)| pod).collect());
         }
         for sample in groups.samples() {
             world.announce(sample);
@@ -200,7 +191,6 @@ impl<'a> View<'a> {
             pods,
             config,
             offers,
-            ids,
             waiting,
             groups,
             world,

@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::View;
 use super::classes::Groups;
-use super::ids::Id;
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::plan::PodOutcome;
@@ -48,7 +47,6 @@ impl<'a> Priorities<'a> {
 /// A pod that waits.
 pub(super) struct Waiting<'a> {
     pub pod: &'a Arc<Pod>,
-    pub id: Id,
     /// Which pods it is equal to but for its name: its place in [`Groups`].
     pub group: usize,
     /// Decided already, without looking for room.
@@ -64,8 +62,7 @@ pub(super) fn add_leaving<'a>(view: &mut View<'a>, waiting: &mut Vec<Waiting<'a>
             continue;
         }
         for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
-            let (id, group) = (view.ids.add(pod), groups.number(pod));
-            waiting.push(Waiting { pod, id, group, settled: None, listed: false });
+            waiting.push(Waiting { pod, group: groups.number(pod), settled: None, listed: false });
         }
     }
 }
@@ -108,12 +105,10 @@ pub(super) fn settled(
 
 /// A pod of a DaemonSet, or one that says it should be treated like one.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
-    let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
-    pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
-        || marked.is_some_and(|value| value == "true")
+    pod.digest().daemon
 }
 
 /// A static pod's mirror in the API.
 pub(super) fn is_mirror(pod: &Pod) -> bool {
-    pod.annotations.contains_key("kubernetes.io/config.mirror")
+    pod.digest().mirror
 }

@@ -25,7 +25,7 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
     let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
     for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
         let mut verdict = PodVerdict {
-            pod: Arc::from(packer.view.ids.get(waiting.id)),
+            pod: waiting.pod.digest().id.clone(),
             verdict: PodOutcome::NoPoolFits,
             pool: None,
             node: None,
