@@ -10,42 +10,45 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest as _, Sha256};
 
-use super::pod::Pod;
+use super::pod::{Pod, Scheduling};
 
 /// Stands for what it was made of: who could make two different pods with one fingerprint could break SHA-256.
 ///
 /// Its order means nothing and holds for this run of the program alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fingerprint(u128);
+pub struct Fingerprint([u64; 2]);
 
-/// What decisions ask of a pod again and again.
+/// What decisions ask of a pod again and again, close together in memory.
 #[derive(Clone, Debug)]
 pub struct Digest {
     /// `namespace/name`.
     pub id: Arc<str>,
-    /// Where the `/` is.
-    slash: usize,
     /// Equal for pods that no filter of kube-scheduler tells apart but by their names and by where they are.
     pub class: Fingerprint,
     /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
     pub seen_as: Fingerprint,
+    /// Where the `/` is.
+    slash: u32,
+    /// It has no node and is neither finished nor on its way out.
+    pub waits: bool,
+    /// It says itself for how long it is too young to cause a machine.
+    pub delayed: bool,
+    /// A scheduling gate holds it back.
+    pub gated: bool,
+    /// Preemption makes room for it on a node.
+    pub nominated: bool,
     /// A DaemonSet's pod, or one that says it should be treated like one.
     pub daemon: bool,
     /// A static pod's mirror in the API.
     pub mirror: bool,
 }
 
+/// A pod says with it for how long it is too young to cause a machine.
+pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+
 /// Where a pod keeps its digest. Two pods are equal whether they have theirs or not.
 #[derive(Default)]
 pub struct Memo(OnceLock<Digest>);
-
-impl Memo {
-    /// A pod's digest for a copy of it that differs in nothing that a digest tells: its node, its phase, what the scheduler
-    /// said, the times.
-    pub fn carried_over(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
 
 impl Clone for Memo {
     fn clone(&self) -> Self {
@@ -77,7 +80,11 @@ impl Digest {
         let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
         Self {
             id: Arc::from(pod.id()),
-            slash: pod.namespace.len(),
+            slash: u32::try_from(pod.namespace.len()).unwrap_or(0),
+            waits: pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished(),
+            gated: pod.scheduling == Scheduling::Gated,
+            nominated: pod.nominated_node.is_some(),
+            delayed: pod.annotations.contains_key(DELAY),
             class: class(pod),
             seen_as: Fingerprint::of(&(
                 &pod.namespace,
@@ -99,7 +106,7 @@ impl Digest {
     }
 
     fn parts(&self) -> (&str, &str) {
-        self.id.split_at(self.slash)
+        self.id.split_at(self.slash as usize)
     }
 }
 
@@ -121,9 +128,13 @@ impl Fingerprint {
     fn of(what: &impl Hash) -> Self {
         let mut text = Text(Vec::with_capacity(512));
         what.hash(&mut text);
-        let mut half = [0; 16];
-        half.copy_from_slice(&Sha256::digest(&text.0)[..16]);
-        Self(u128::from_le_bytes(half))
+        let digest = Sha256::digest(&text.0);
+        let (halves, _) = digest[..16].as_chunks::<8>();
+        let mut numbers = [0; 2];
+        for (number, half) in numbers.iter_mut().zip(halves) {
+            *number = u64::from_le_bytes(*half);
+        }
+        Self(numbers)
     }
 }
 
@@ -143,7 +154,7 @@ impl Hasher for Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pod::{PodPhase, Volume, VolumeSource};
+    use crate::model::pod::{Volume, VolumeSource};
 
     fn alike(a: &Pod, b: &Pod) -> bool {
         a.digest().class == b.digest().class
@@ -192,8 +203,9 @@ mod tests {
         assert_eq!(&*pod.digest().id, "/a");
         let other = Pod { name: "b".to_owned(), ..pod.clone() };
         assert_eq!(&*other.digest().id, "/b");
-        let moved = Pod { phase: PodPhase::Running, memo: pod.memo.carried_over(), ..pod.clone() };
-        assert!(Arc::ptr_eq(&moved.digest().id, &pod.digest().id));
+        let placed = Pod { node: Some("n".to_owned()), ..pod.clone() };
+        assert!(pod.digest().waits && !placed.digest().waits);
+        assert_eq!((placed.digest().class, &placed), (pod.digest().class, &placed.clone()));
     }
 
     #[test]

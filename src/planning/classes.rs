@@ -43,24 +43,27 @@ pub(super) struct Demands {
 pub(super) struct Groups<'a> {
     numbers: BTreeMap<Fingerprint, usize>,
     samples: Vec<&'a Arc<Pod>>,
+    /// By group: whether its pods are expendable.
+    expendable: Vec<bool>,
     last: Option<(Fingerprint, usize)>,
 }
 
 impl<'a> Groups<'a> {
-    /// The number of the pod's group.
-    pub(super) fn number(&mut self, pod: &'a Arc<Pod>) -> usize {
+    /// The number of the pod's group, and whether its pods are expendable.
+    pub(super) fn number(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) -> (usize, bool) {
         let class = pod.digest().class;
         // Pods of one owner mostly come one after the other.
         if let Some((_, number)) = self.last.filter(|last| last.0 == class) {
-            return number;
+            return (number, self.expendable[number]);
         }
         let next = self.samples.len();
         let number = *self.numbers.entry(class).or_insert(next);
         if number == next {
             self.samples.push(pod);
+            self.expendable.push(priorities.expendable(pod));
         }
         self.last = Some((class, number));
-        number
+        (number, self.expendable[number])
     }
 
     /// One pod of each group.
@@ -77,11 +80,17 @@ pub(super) fn of<'a>(
     priorities: &Priorities,
     prototypes: &[SimNode],
 ) -> (Vec<Class<'a>>, Demands) {
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); samples.len()];
-    for (index, (waiting, spot)) in pods.iter().zip(spots).enumerate() {
-        if waiting.settled.is_none() && *spot == Spot::None {
-            members[waiting.group].push(index);
-        }
+    let open = || {
+        let all = pods.iter().zip(spots).enumerate();
+        all.filter(|(_, (waiting, spot))| waiting.settled.is_none() && **spot == Spot::None)
+    };
+    let mut sizes = vec![0; samples.len()];
+    for (_, (waiting, _)) in open() {
+        sizes[waiting.group] += 1;
+    }
+    let mut members: Vec<Vec<usize>> = sizes.into_iter().map(Vec::with_capacity).collect();
+    for (index, (waiting, _)) in open() {
+        members[waiting.group].push(index);
     }
     let mut demands = Demands::default();
     let mut rows: BTreeMap<Demand, usize> = BTreeMap::new();

@@ -5,6 +5,7 @@
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
+mod admission;
 mod aftermath;
 mod budgets;
 mod choosing;
@@ -40,6 +41,7 @@ pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use classes::Groups;
@@ -151,51 +153,80 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config, offers: &'a [Pool]) -> Self {
-        let priorities = pending::Priorities::new(snapshot, config);
-        let mut world = World::without_pods(snapshot);
-        for set in &snapshot.daemon_sets {
-            world.announce(&set.pod);
-        }
-        let named = Named::new(&snapshot.nodes);
-        let mut bound: Vec<Vec<&Arc<Pod>>> = vec![Vec::new(); snapshot.nodes.len()];
-        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
-        for pod in pods {
-            if pending::waits(pod) {
-                let settled = pending::settled(pod, &priorities, config, snapshot.time);
-                waiting.push(Waiting { pod, group: groups.number(pod), settled, listed: true });
-            } else if !priorities.expendable(pod) {
-                // Expendable pods hold no room: whoever needs it may have it.
-                world.announce(pod);
-                if let Some(at) = pod.node.as_deref().and_then(|name| named.find(name)) {
-                    bound[at].push(pod);
-                }
-            }
-        }
-        waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
-        for (at, pods) in bound.iter_mut().enumerate() {
-            pods.sort_by(|a, b| a.digest().compare(b.digest()));
-            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
-                world.place(pod, at);
-            }
-        }
-        for sample in groups.samples() {
-            world.announce(sample);
-        }
-        for (at, node) in snapshot.nodes.iter().enumerate() {
-            if being_deleted(node) {
-                world.close(at);
-            }
-        }
-        Self {
+        Self::without(snapshot, pods, config, offers, &BTreeSet::new())
+    }
+
+    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers make in place of
+    /// theirs wait, and may cause a machine at once.
+    fn without(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
+        gone: &BTreeSet<&str>,
+    ) -> Self {
+        let mut view = Self {
             snapshot,
             pods,
             config,
             offers,
-            waiting,
-            groups,
-            world,
+            waiting: Vec::with_capacity(pods.len()),
+            groups: Groups::default(),
+            world: World::without_pods(snapshot),
             existing: snapshot.nodes.len(),
-            bound,
+            bound: vec![Vec::new(); snapshot.nodes.len()],
+        };
+        for set in &snapshot.daemon_sets {
+            view.world.announce(&set.pod);
+        }
+        view.take_in(gone);
+        view.put_in_order();
+        for sample in view.groups.samples() {
+            view.world.announce(sample);
+        }
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            if being_deleted(node) {
+                view.world.close(at);
+            }
+        }
+        view
+    }
+
+    /// Finds out which pods wait, and which count on which node.
+    fn take_in(&mut self, gone: &BTreeSet<&str>) {
+        let (snapshot, config) = (self.snapshot, self.config);
+        let priorities = pending::Priorities::new(snapshot, config);
+        let named = Named::new(&snapshot.nodes);
+        for pod in self.pods {
+            if pod.digest().waits {
+                let (group, expendable) = self.groups.number(pod, &priorities);
+                let settled = pending::settled(pod, expendable, config, snapshot.time);
+                self.waiting.push(Waiting { pod, group, settled, listed: true });
+            } else if !priorities.expendable(pod) {
+                // Expendable pods hold no room: whoever needs it may have it.
+                let node = pod.node.as_deref();
+                if let Some(at) = node.and_then(|name| named.find(name)) {
+                    self.bound[at].push(pod);
+                } else if node.is_some_and(|name| gone.contains(name)) {
+                    if pending::will_be_made_again(pod) {
+                        let (group, _) = self.groups.number(pod, &priorities);
+                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
+                    }
+                    continue;
+                }
+                self.world.announce(pod);
+            }
+        }
+    }
+
+    /// Puts pods in the order of their names, and those with a node into the world.
+    fn put_in_order(&mut self) {
+        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in self.bound.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place(pod, at);
+            }
         }
     }
 }
