@@ -194,7 +194,10 @@ mod tests {
             pod
         };
         assert!(!alike(&labelled("ab", "c"), &labelled("a", "bc")));
-        assert!(!alike(&labelled("a", "b"), &Pod { node_selector: labelled("a", "b").labels, ..Pod::default() }));
+        assert!(!alike(
+            &labelled("a", "b"),
+            &Pod { node_selector: labelled("a", "b").labels, ..Pod::default() }
+        ));
     }
 
     #[test]

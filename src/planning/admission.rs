@@ -9,7 +9,7 @@ use super::headroom::Headroom;
 use super::judging::Drainable;
 use super::removal::Moves;
 use super::scale_up::Growth;
-use super::{View, being_deleted, health, pauses, pool_of};
+use super::{View, being_deleted, health, pauses, pool_of, replacement};
 use crate::model::plan::{NodeOutcome, NodeVerdict};
 use crate::scheduling::NodeIndex;
 
@@ -60,7 +60,8 @@ pub(super) struct Round {
     sizes: BTreeMap<String, u32>,
     unhealthy: BTreeSet<String>,
     cooling: BTreeMap<String, String>,
-    drains: usize,
+    /// Drains under way, those that begin in this round included.
+    pub(super) drains: usize,
 }
 
 impl Round {
@@ -69,6 +70,9 @@ impl Round {
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
+            if replacement::reason(node).is_some() {
+                continue;
+            }
             if being_deleted(node) {
                 let busy = view.bound[at]
                     .iter()
@@ -82,7 +86,12 @@ impl Round {
             let grows = growth.pools.iter().any(|one| one.pool == pool.name);
             Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
         });
-        Self { sizes, unhealthy: health::unhealthy(view), cooling: cooling.collect(), drains }
+        Self {
+            sizes,
+            unhealthy: health::unhealthy(view.snapshot, view.config),
+            cooling: cooling.collect(),
+            drains,
+        }
     }
 
     /// How many nodes of the pool stay, as far as is decided.

@@ -130,17 +130,14 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
         for (number, machine) in pool.machines.iter().enumerate() {
             let offer = view.offers.iter().find(|offer| {
                 (&offer.name, offer.cores, offer.memory) == (&pool.pool, machine.cores, machine.memory_bytes)
+                    && (offer.hosts.is_empty() || offer.hosts.contains(&machine.host))
             });
             let Some(offer) = offer else { return false };
             let name = machine.name.clone().unwrap_or_else(|| format!("{}-new-{number}", pool.pool));
             let node = fresh::node(view, offer, &name);
             let bound = |pod: &Arc<Pod>| {
                 let node = Some(name.clone());
-                Arc::new(Pod {
-                    node,
-                    phase: PodPhase::Running,
-                    ..pod.as_ref().clone()
-                })
+                Arc::new(Pod { node, phase: PodPhase::Running, ..pod.as_ref().clone() })
             };
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);

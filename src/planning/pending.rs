@@ -80,12 +80,7 @@ pub(super) fn will_be_made_again(pod: &Pod) -> bool {
 }
 
 /// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of its group.
-pub(super) fn settled(
-    pod: &Pod,
-    expendable: bool,
-    config: &Config,
-    now: Timestamp,
-) -> Option<PodOutcome> {
+pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
     let digest = pod.digest();
     if digest.gated {
         return Some(PodOutcome::Gated);

@@ -11,7 +11,7 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, consolidation, ready};
+use super::{Depth, View, aftermath, consolidation, ready, replacing};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::scheduling::{NodeIndex, SimNode};
@@ -33,9 +33,12 @@ const FULL: usize = 50;
 type Drainables<'a> = BTreeMap<NodeIndex, Drainable<'a>>;
 
 pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
+    let rules = Rules::new(view.snapshot, &view.config.scale_down);
     let mut budgets = Budgets::new(view.snapshot);
-    let (mut verdicts, drainable) = judge_all(view, &budgets);
+    let (mut verdicts, drainable) = judge_all(view, &rules, &budgets);
     let mut round = Round::new(view, growth);
+    let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
+    let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (Drainables, Drainables) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
@@ -43,7 +46,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
     let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
     let after = aftermath::judge(view, growth, &nodes);
-    let (removals, rehoused) = remove(view, admitted, &after, &mut verdicts);
+    let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay(&drainable, &together, &round, &mut verdicts);
     for (at, node) in &kept {
         if node.above {
@@ -61,12 +64,11 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
 }
 
 /// What holds for each node by itself, and which could be drained.
-fn judge_all<'a>(view: &View<'a>, budgets: &Budgets) -> (Vec<NodeVerdict>, Drainables<'a>) {
-    let rules = Rules::new(view.snapshot, &view.config.scale_down);
+fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<NodeVerdict>, Drainables<'a>) {
     let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
     let mut drainable = Drainables::new();
     for at in 0..view.existing {
-        let (verdict, found) = judge(view, at, &rules, budgets);
+        let (verdict, found) = judge(view, at, rules, budgets);
         verdicts.push(verdict);
         if let Some(found) = found {
             drainable.insert(at, found);
@@ -104,9 +106,10 @@ fn admit<'d, 'a>(
     admitted
 }
 
-/// The removals of those that go after all, by node, and where waiting pods fit that would have fitted them.
+/// The removals, those of nodes that are replaced included, by node; and where waiting pods fit that would have fitted them.
 fn remove(
     view: &View,
+    mut replaced: Vec<Removal>,
     admitted: Vec<Admitted>,
     after: &aftermath::Verdicts,
     verdicts: &mut [NodeVerdict],
@@ -119,11 +122,15 @@ fn remove(
             rehoused.extend(
                 moves.iter().filter(|one| one.0.node.is_none()).map(|(pod, to)| (pod.id(), name(*to))),
             );
+            if !replaced.is_empty() {
+                passed_on(&mut replaced, moves.iter().map(|(pod, to)| (pod.id(), name(*to))).collect());
+            }
             removals.push(removal(view, at, node, moves));
         } else {
             NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
         }
     }
+    removals.append(&mut replaced);
     removals.sort_by(|a, b| a.node.cmp(&b.node));
     (removals, rehoused)
 }
@@ -151,6 +158,15 @@ fn say_why_they_stay(
             NodeOutcome::NoPlaceToMovePods
         };
         needed(verdict, stays);
+    }
+}
+
+/// A pod of a node that is replaced was to go to one that goes as well: it goes where that one's pods go.
+fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
+    for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
+        if let Some(to) = moves.get(&one.pod) {
+            one.to.clone_from(to);
+        }
     }
 }
 

@@ -227,9 +227,8 @@ impl<'a> Packer<'_, 'a> {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
             // One that has lost its node had its nomination there.
-            let looks = waiting.settled.is_none()
-                && waiting.pod.digest().nominated
-                && waiting.pod.node.is_none();
+            let looks =
+                waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
             let at = nominated.and_then(|name| {
                 let world = &self.view.world;

@@ -134,7 +134,7 @@ async fn answer(text: &str) -> Result<bool, String> {
         TaskFilter { vmid: Some(9000), kind: Some("qmclone".to_owned()), since: Some(1), limit: None };
     let mut fine = false;
     if let Ok(seen) = pve.resources().await {
-        let _ = (seen.hosts(), seen.templates().len(), seen.find("k8s-worker").len());
+        let _ = (seen.hosts(true), seen.templates().len(), seen.find("k8s-worker").len());
         fine = true;
     }
     if let Ok(config) = pve.config("pve1", 9000).await {
