@@ -182,10 +182,19 @@ async fn join_facts(
         minor: facts.minor,
         labels: node::wanted_labels(record, pool),
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
-        kubelet_args: pool.kubelet_args.clone(),
+        kubelet_args: kubelet_args(record, pool),
         max_pods: pool.max_pods,
         ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
     })
+}
+
+/// The pool's own, and which of several addresses are the node's, unless the pool says that itself.
+fn kubelet_args(record: &crate::model::Record, pool: &Pool) -> std::collections::BTreeMap<String, String> {
+    let mut arguments = pool.kubelet_args.clone();
+    if let Some(own) = record.slot.node_ips() {
+        arguments.entry("node-ip".to_owned()).or_insert(own);
+    }
+    arguments
 }
 
 async fn cluster_facts(ctx: &Context) -> Result<ClusterFacts, crate::kubernetes::Error> {

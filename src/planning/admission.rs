@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::budgets::Budgets;
+use super::disruptions::Allowed;
 use super::headroom::Headroom;
 use super::judging::Drainable;
 use super::removal::Moves;
@@ -56,7 +57,9 @@ impl NotNow {
 }
 
 /// The limits of one round, counted down.
-pub(super) struct Round {
+pub(super) struct Round<'a> {
+    /// What `[[disruption]]` allows.
+    pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<String, u32>,
     unhealthy: BTreeSet<String>,
     cooling: BTreeMap<String, String>,
@@ -64,8 +67,8 @@ pub(super) struct Round {
     pub(super) drains: usize,
 }
 
-impl Round {
-    pub(super) fn new(view: &View, growth: &Growth) -> Self {
+impl<'a> Round<'a> {
+    pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
         let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
@@ -87,6 +90,7 @@ impl Round {
             Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
         });
         Self {
+            allowed: Allowed::new(view.snapshot, view.config),
             sizes,
             unhealthy: health::unhealthy(view.snapshot, view.config),
             cooling: cooling.collect(),
@@ -142,6 +146,9 @@ impl Round {
         if let Some(why) = self.closed(pool) {
             return Err(why);
         }
+        if let Some(why) = self.allowed.refuses(node.reason(), pool) {
+            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
+        }
         let drains = !node.drain.moves.is_empty();
         let most = view.config.scale_down.max_parallel_drains;
         if drains && self.drains >= most {
@@ -160,6 +167,7 @@ impl Round {
             return Err(NotNow::because(NodeOutcome::AtMinimum, why));
         }
         budgets.take(&node.drain.moves);
+        self.allowed.take(pool);
         self.drains += usize::from(drains);
         if let Some(size) = self.sizes.get_mut(pool) {
             *size -= 1;

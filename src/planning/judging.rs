@@ -11,7 +11,7 @@ use super::utilization::{self, rounded};
 use super::{View, being_deleted, pool_of, ready};
 use crate::config::Pool;
 use crate::model::node::Node;
-use crate::model::plan::{NodeOutcome, NodeVerdict};
+use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use crate::model::pod::Pod;
 use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
@@ -25,6 +25,21 @@ pub(super) struct Drainable<'a> {
     pub ready: bool,
     /// It is fuller than what makes a node underutilized: only consolidation takes it back.
     pub above: bool,
+}
+
+impl Drainable<'_> {
+    /// Why the node would go.
+    pub(super) fn reason(&self) -> RemovalReason {
+        if !self.ready {
+            RemovalReason::Unready
+        } else if self.drain.moves.is_empty() {
+            RemovalReason::Empty
+        } else if self.above {
+            RemovalReason::Consolidation
+        } else {
+            RemovalReason::Underutilized
+        }
+    }
 }
 
 /// Everything about a node that does not depend on the others.

@@ -11,6 +11,7 @@ mod budgets;
 mod choosing;
 mod classes;
 mod consolidation;
+mod disruptions;
 mod draft;
 mod drain;
 mod filling;
@@ -61,6 +62,8 @@ use crate::scheduling::World;
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    let scheduled = config.scheduled_at(snapshot.time);
+    let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = sorted(snapshot);
     let due = replacement::mark(&mut sorted, &snapshot.pods, config);
     let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::budgets::Budgets;
+use super::disruptions::{Allowed, leaving};
 use super::drain::{Drain, Rules};
 use super::judging::{after, disabled};
 use super::{being_deleted, health, pool_of, ready};
@@ -194,7 +195,8 @@ fn drains(
 }
 
 /// What a round allows, counted down.
-struct Turns {
+struct Turns<'a> {
+    allowed: Allowed<'a>,
     unhealthy: std::collections::BTreeSet<String>,
     /// Nodes of each pool that leave.
     leaving: BTreeMap<String, usize>,
@@ -204,18 +206,18 @@ struct Turns {
     serving: BTreeMap<String, usize>,
 }
 
-impl Turns {
-    fn new(snapshot: &Snapshot, config: &Config) -> Self {
+impl<'a> Turns<'a> {
+    fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
         let mut turns = Self {
+            allowed: Allowed::new(snapshot, config),
             unhealthy: health::unhealthy(snapshot, config),
-            leaving: BTreeMap::new(),
+            leaving: leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect(),
             machines: BTreeMap::new(),
             serving: BTreeMap::new(),
         };
         for node in &snapshot.nodes {
             let Some(pool) = pool_of(node) else { continue };
             let leaves = being_deleted(node);
-            *turns.leaving.entry(pool.to_owned()).or_default() += usize::from(leaves);
             *turns.serving.entry(pool.to_owned()).or_default() += usize::from(ready(node) && !leaves);
             if snapshot.proxmox.machines.is_none() {
                 *turns.machines.entry(pool.to_owned()).or_default() += 1;
@@ -247,8 +249,10 @@ impl Turns {
             .or_else(|| self.pool_rests(snapshot, config, pool))
             .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
             .or_else(|| self.no_room(pool, drain))
-            .or_else(|| self.others_first(config, pool));
+            .or_else(|| self.others_first(config, pool))
+            .or_else(|| self.allowed.refuses(due.reason, &pool.name));
         if held.is_none() {
+            self.allowed.take(&pool.name);
             *self.leaving.entry(pool.name.clone()).or_default() += 1;
             if let Some(serving) = self.serving.get_mut(&pool.name) {
                 *serving = serving.saturating_sub(1);

@@ -186,8 +186,11 @@ fn replace<'v, 'a: 'v>(
     round: &Round,
     verdicts: &mut [NodeVerdict],
 ) -> Vec<PoolGrowth> {
-    let replaceable =
-        |node: &Drainable| consolidation::may_be_replaced(node) && round.closed(&node.pool.name).is_none();
+    let replaceable = |node: &Drainable| {
+        consolidation::may_be_replaced(node)
+            && round.closed(&node.pool.name).is_none()
+            && round.allowed.shut(RemovalReason::Consolidation, &node.pool.name).is_none()
+    };
     let all: BTreeMap<NodeIndex, &Drainable> =
         candidates.filter(|(_, node)| replaceable(node)).map(|(at, node)| (*at, node)).collect();
     let due: BTreeMap<NodeIndex, &Drainable> = all
@@ -269,6 +272,7 @@ fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Roun
             pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
             due: node.removable_at <= now
                 && node.drain.awaited.is_none()
+                && round.allowed.shut(node.reason(), &node.pool.name).is_none()
                 && round.closed(&node.pool.name).is_none(),
             ripe: view.config.scale_down.consolidation && node.removable_at <= now,
             ready: node.ready,
@@ -304,18 +308,9 @@ fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, Nod
         .map(|(pod, to)| Move { pod: pod.id(), to: view.world.node(*to).node.name.clone() })
         .collect();
     moves.sort_by(|a, b| a.pod.cmp(&b.pod));
-    let reason = if !node.ready {
-        RemovalReason::Unready
-    } else if node.drain.moves.is_empty() {
-        RemovalReason::Empty
-    } else if node.above {
-        RemovalReason::Consolidation
-    } else {
-        RemovalReason::Underutilized
-    };
     Removal {
         node: view.snapshot.nodes[at].name.clone(),
-        reason,
+        reason: node.reason(),
         utilization: rounded(node.utilization),
         moves,
     }
