@@ -1,6 +1,9 @@
 //! What the script's end means.
 
-use super::masking::last_lines;
+use secrecy::SecretString;
+
+use super::masking::{hidden, last_lines};
+use super::script::Act;
 
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +19,24 @@ pub enum JoinEnd {
     Failed(String),
 }
 
-/// Reads the script's exit status and its output.
-pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &str) -> JoinEnd {
+/// How a script ended, as the guest agent tells.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Its exit status, unless a signal ended it.
+    pub exit_code: Option<i64>,
+    /// The signal.
+    pub signal: Option<i64>,
+    /// Standard output.
+    pub stdout: &'a str,
+    /// Standard error.
+    pub stderr: &'a str,
+}
+
+/// Reads the script's exit status and its output. What was on standard input does not get any further.
+pub fn read(act: &Act, input: Option<&SecretString>, ended: Ended<'_>) -> JoinEnd {
+    let Ended { exit_code, signal, stdout, stderr } = ended;
+    let last_lines = |text: &str| hidden(&last_lines(text), input);
+    let what = act.name();
     match exit_code {
         Some(0) => JoinEnd::Joined { degraded: stdout.contains("degraded") },
         Some(75) => JoinEnd::Busy,
@@ -26,9 +45,9 @@ pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &
                 .to_owned(),
         ),
         Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
-        Some(124) => JoinEnd::Failed(format!("`kubeadm join` did not end in time: {}", last_lines(stderr))),
+        Some(124) => JoinEnd::Failed(format!("{what} did not end in time: {}", last_lines(stderr))),
         Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
-        Some(code) => JoinEnd::Failed(format!("`kubeadm join` exited with {code}: {}", last_lines(stderr))),
+        Some(code) => JoinEnd::Failed(format!("{what} exited with {code}: {}", last_lines(stderr))),
         None => {
             let signal = signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
@@ -57,16 +76,29 @@ mod tests {
             (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
         ];
         for (code, signal, out, err, expected) in cases {
-            assert_eq!(read(code, signal, out, err), expected);
+            let ended = Ended { exit_code: code, signal, stdout: out, stderr: err };
+            assert_eq!(read(&Act::Kubeadm, None, ended), expected);
         }
     }
 
     #[test]
     fn a_token_in_the_output_is_masked() {
-        let end = read(Some(1), None, "", "error: token \"abcdef.0123456789abcdef\" is bad");
+        let stderr = "error: token \"abcdef.0123456789abcdef\" is bad";
+        let ended = Ended { exit_code: Some(1), signal: None, stdout: "", stderr };
+        let end = read(&Act::Kubeadm, None, ended);
         assert_eq!(
             end,
             JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
         );
+    }
+
+    #[test]
+    fn what_a_command_was_given_is_masked() {
+        let input = SecretString::from("user: me\npassword: correct-horse-battery\n");
+        let stderr = "+ login me\nrefused: correct-horse-battery, or password: correct-horse-battery";
+        let ended = Ended { exit_code: Some(3), signal: None, stdout: "", stderr };
+        let end = read(&Act::Command(String::new()), Some(&input), ended);
+        let expected = "the command exited with 3: + login me; refused: ***, or ***";
+        assert_eq!(end, JoinEnd::Failed(expected.to_owned()));
     }
 }
