@@ -19,7 +19,7 @@ mod ssh_keys;
 pub use facts::{FillError, MachineFacts};
 pub use join::{JoinFacts, configuration, starting_taint};
 pub use k3s::{K3sFacts, configuration as k3s_configuration};
-pub use outcome::{Ended, JoinEnd, read};
+pub use outcome::{JoinEnd, read};
 pub use script::{Act, Settle, command};
 pub use ssh::{SshToken, TokenHost};
 pub use ssh_error::{CommandEnd, KeyFault, SshError};

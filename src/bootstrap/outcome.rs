@@ -4,6 +4,7 @@ use secrecy::SecretString;
 
 use super::masking::{hidden, last_lines};
 use super::script::Act;
+use crate::proxmox::ExecStatus;
 
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,25 +20,12 @@ pub enum JoinEnd {
     Failed(String),
 }
 
-/// How a script ended, as the guest agent tells.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
-    /// Its exit status, unless a signal ended it.
-    pub exit_code: Option<i64>,
-    /// The signal.
-    pub signal: Option<i64>,
-    /// Standard output.
-    pub stdout: &'a str,
-    /// Standard error.
-    pub stderr: &'a str,
-}
-
 /// Reads the script's exit status and its output. What was on standard input does not get any further.
-pub fn read(act: &Act, input: Option<&SecretString>, ended: Ended<'_>) -> JoinEnd {
-    let Ended { exit_code, signal, stdout, stderr } = ended;
+pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
+    let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
     let last_lines = |text: &str| hidden(&last_lines(text), input);
     let what = act.name();
-    match exit_code {
+    match ended.exit_code {
         Some(0) => JoinEnd::Joined { degraded: stdout.contains("degraded") },
         Some(75) => JoinEnd::Busy,
         Some(71) => JoinEnd::Failed(
@@ -49,7 +37,7 @@ pub fn read(act: &Act, input: Option<&SecretString>, ended: Ended<'_>) -> JoinEn
         Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
         Some(code) => JoinEnd::Failed(format!("{what} exited with {code}: {}", last_lines(stderr))),
         None => {
-            let signal = signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
+            let signal = ended.signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
         }
     }
@@ -58,6 +46,11 @@ pub fn read(act: &Act, input: Option<&SecretString>, ended: Ended<'_>) -> JoinEn
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &str) -> ExecStatus {
+        let (stdout, stderr) = (stdout.to_owned(), stderr.to_owned());
+        ExecStatus { exited: true, exit_code, signal, stdout, stderr }
+    }
 
     #[test]
     fn each_end_says_what_it_means() {
@@ -76,16 +69,16 @@ mod tests {
             (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
         ];
         for (code, signal, out, err, expected) in cases {
-            let ended = Ended { exit_code: code, signal, stdout: out, stderr: err };
-            assert_eq!(read(&Act::Kubeadm, None, ended), expected);
+            let ended = ended(code, signal, out, err);
+            assert_eq!(read(&Act::Kubeadm, None, &ended), expected);
         }
     }
 
     #[test]
     fn a_token_in_the_output_is_masked() {
         let stderr = "error: token \"abcdef.0123456789abcdef\" is bad";
-        let ended = Ended { exit_code: Some(1), signal: None, stdout: "", stderr };
-        let end = read(&Act::Kubeadm, None, ended);
+        let ended = ended(Some(1), None, "", stderr);
+        let end = read(&Act::Kubeadm, None, &ended);
         assert_eq!(
             end,
             JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
@@ -96,8 +89,8 @@ mod tests {
     fn what_a_command_was_given_is_masked() {
         let input = SecretString::from("user: me\npassword: correct-horse-battery\n");
         let stderr = "+ login me\nrefused: correct-horse-battery, or password: correct-horse-battery";
-        let ended = Ended { exit_code: Some(3), signal: None, stdout: "", stderr };
-        let end = read(&Act::Command(String::new()), Some(&input), ended);
+        let ended = ended(Some(3), None, "", stderr);
+        let end = read(&Act::Command(String::new()), Some(&input), &ended);
         let expected = "the command exited with 3: + login me; refused: ***, or ***";
         assert_eq!(end, JoinEnd::Failed(expected.to_owned()));
     }

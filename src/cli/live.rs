@@ -36,10 +36,10 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
         let mut snapshot = kubernetes_objects(&cluster).await?;
         let time = now.unwrap_or_else(|| SystemClock.now());
         daemons_own(&cluster, &mut snapshot, time).await?;
-        if config.proxmox.is_some() {
+        if let Some(settings) = &config.proxmox {
             let seen = proxmox(config)?.resources().await;
             let seen = seen.map_err(|error| Failure::Unreachable("Proxmox VE".to_owned(), error.into()))?;
-            snapshot.proxmox.hosts = Some(seen.hosts());
+            snapshot.proxmox.hosts = Some(seen.hosts(settings.count_stopped));
         }
         snapshot.time = time;
         Ok(snapshot)

@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod health;
+mod hosts;
 mod kubernetes;
 mod leader;
 mod limits;
@@ -14,6 +15,7 @@ mod names;
 mod pool;
 mod proxmox;
 mod record;
+mod replace;
 mod report;
 mod scale_down;
 mod scale_up;
@@ -22,6 +24,7 @@ mod secret;
 mod tests;
 mod values;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,13 +33,15 @@ use toml::Spanned;
 
 pub use bootstrap::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Ssh, TokenSource};
 pub use health::Health;
+pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Pool, Room, Size, TemplateRef};
+pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Size, TemplateRef};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
+pub use replace::Replace;
 pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
@@ -88,6 +93,8 @@ pub struct Config {
     pub scale_up: ScaleUp,
     /// When and how nodes are removed.
     pub scale_down: ScaleDown,
+    /// Which nodes are replaced by new ones.
+    pub replace: Replace,
     /// How many unready nodes are too many.
     pub health: Health,
     /// Which of several instances acts.
@@ -98,6 +105,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Which rounds are kept as files.
     pub record: Record,
+    /// What is special about some hosts, by their names.
+    pub hosts: BTreeMap<String, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
 }
@@ -120,6 +129,8 @@ struct Written {
     #[serde(default)]
     scale_down: scale_down::Written,
     #[serde(default)]
+    replace: replace::Written,
+    #[serde(default)]
     health: health::Written,
     #[serde(default)]
     leader: leader::Written,
@@ -129,6 +140,8 @@ struct Written {
     metrics: metrics::Written,
     #[serde(default)]
     record: record::Written,
+    #[serde(default)]
+    host: Vec<hosts::Written>,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
 }
@@ -171,6 +184,7 @@ impl Written {
         let (batch_window, batch_max) = self.batch(checker);
         let headroom =
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
+        let hosts = hosts::check(&self.host, checker);
         let config = Config {
             mode: self.mode,
             cluster: cluster.unwrap_or_else(|| "kubernetes".to_owned()),
@@ -189,12 +203,14 @@ impl Written {
             bootstrap: self.bootstrap.as_ref().and_then(|table| bootstrap::Written::check(table, checker)),
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
+            replace: self.replace.check(checker),
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
-            pools: pool::check_all(&self.pool, headroom, checker),
+            pools: pool::check_all(&self.pool, headroom, &hosts, checker),
+            hosts,
         };
         self.token_lives_long_enough(&config, checker);
         self.method_and_pools(&config, checker);

@@ -50,8 +50,12 @@ pub struct Proxmox {
     pub full_clones_per_storage: usize,
     /// vCPUs that a host may be given for each of its threads, for pools that do not say.
     pub cpu_overcommit: f64,
+    /// Memory that a host may promise to running guests, in parts of what it has, for pools that do not say.
+    pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host, for pools that do not say.
     pub memory_reserve: i64,
+    /// VMs and containers that do not run count as if they did.
+    pub count_stopped: bool,
 }
 
 /// `[proxmox]` as it is written.
@@ -74,19 +78,23 @@ pub(super) struct Written {
     linked_clones_per_storage: Option<Spanned<usize>>,
     full_clones_per_storage: Option<Spanned<usize>>,
     cpu_overcommit: Option<Spanned<f64>>,
+    memory_overcommit: Option<Spanned<f64>>,
     memory_reserve: Option<Spanned<String>>,
+    #[serde(default)]
+    count_stopped: bool,
 }
 
 /// What the machines of all pools leave free on a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headroom {
     pub cpu_overcommit: f64,
+    pub memory_overcommit: f64,
     pub memory_reserve: i64,
 }
 
 impl Default for Headroom {
     fn default() -> Self {
-        Self { cpu_overcommit: 4.0, memory_reserve: 2 << 30 }
+        Self { cpu_overcommit: 4.0, memory_overcommit: 1.0, memory_reserve: 2 << 30 }
     }
 }
 
@@ -104,7 +112,9 @@ pub(super) const KEYS: &[&str] = &[
     "linked_clones_per_storage",
     "full_clones_per_storage",
     "cpu_overcommit",
+    "memory_overcommit",
     "memory_reserve",
+    "count_stopped",
 ];
 
 impl Written {
@@ -176,7 +186,9 @@ impl Written {
                 "",
             ),
             cpu_overcommit: headroom.cpu_overcommit,
+            memory_overcommit: headroom.memory_overcommit,
             memory_reserve: headroom.memory_reserve,
+            count_stopped: this.count_stopped,
         })
     }
 
@@ -189,6 +201,12 @@ impl Written {
                 self.cpu_overcommit.as_ref(),
                 (0.1, 100.0),
                 default.cpu_overcommit,
+            ),
+            memory_overcommit: checker.between(
+                "memory_overcommit",
+                self.memory_overcommit.as_ref(),
+                (0.1, 10.0),
+                default.memory_overcommit,
             ),
             memory_reserve: self
                 .memory_reserve

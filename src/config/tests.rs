@@ -183,6 +183,8 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_up::KEYS,
         scale_down::KEYS,
         health::KEYS,
+        hosts::KEYS,
+        replace::KEYS,
         leader::KEYS,
         limits::KEYS,
         metrics::KEYS,
@@ -226,7 +228,8 @@ fn the_example_shows_the_defaults() {
     let numbers = |it: &Proxmox| {
         let times = (it.connect_timeout, it.request_timeout, it.agent_calls_per_host, it.calls_per_host);
         let clones = (it.linked_clones_per_storage, it.full_clones_per_storage);
-        format!("{times:?} {clones:?} {:?} {:?}", it.cpu_overcommit, it.memory_reserve)
+        let memory = (it.memory_overcommit, it.memory_reserve, it.count_stopped);
+        format!("{times:?} {clones:?} {:?} {memory:?}", it.cpu_overcommit)
     };
     assert_eq!(numbers(&shown_proxmox), numbers(&bare_proxmox));
     let (shown_kube, bare_kube) = (shown.kubernetes.unwrap(), bare.kubernetes.unwrap());

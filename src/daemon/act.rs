@@ -7,7 +7,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::Daemon;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Size};
 use crate::machines::{self, View};
 use crate::model::machine::{Intent, Phase};
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason};
@@ -81,6 +81,7 @@ impl Daemon {
             clone_in_doubt: false,
             entered: BTreeMap::from([(Phase::Requested, now)]),
             pods: machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect(),
+            made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");
         tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
@@ -191,6 +192,15 @@ impl Daemon {
     }
 }
 
+/// What a machine is made of, for its record.
+fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
+    let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
+    let mut all = pool.made_of();
+    all.insert("size".to_owned(), Size { cores: machine.cores, memory: machine.memory_bytes }.words());
+    all.insert("template".to_owned(), template.to_owned());
+    all
+}
+
 /// Since when each node of a pool has been unneeded.
 fn timers(plan: &Plan) -> impl Iterator<Item = (&str, Option<Timestamp>)> {
     plan.nodes.iter().map(|verdict| (verdict.node.as_str(), verdict.since))
@@ -229,6 +239,7 @@ pub(super) fn why(removal: &Removal) -> String {
         RemovalReason::Consolidation => "fewer or smaller machines do".to_owned(),
         RemovalReason::Drifted => "it was made from settings that have changed".to_owned(),
         RemovalReason::Expired => "it is older than allowed".to_owned(),
+        RemovalReason::Maintenance => "its host is in maintenance".to_owned(),
     }
 }
 

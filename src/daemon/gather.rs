@@ -47,9 +47,10 @@ impl Daemon {
         let too_old =
             SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
         let fresh = look.as_ref().filter(|look| now.duration_since(look.at) <= too_old);
+        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
         snapshot.proxmox = Inventory {
             // Hosts that nobody has seen for long take no machines.
-            hosts: Some(fresh.map(|look| look.seen.hosts()).unwrap_or_default()),
+            hosts: Some(fresh.map(|look| look.seen.hosts(counts_stopped)).unwrap_or_default()),
             machines: Some(views.iter().map(|view| seen_with(view, fresh)).collect()),
             templates: self.templates.seen(),
         };
@@ -127,6 +128,7 @@ impl Daemon {
                 }
                 continue;
             }
+            memory.templates = self.templates.prints(&pool.name);
             memory.reach = Some(reach.into_iter().cloned().collect());
         }
     }

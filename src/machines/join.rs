@@ -10,10 +10,10 @@ use super::context::{ClusterFacts, Ticket};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, node, self_join, tokens};
-use crate::bootstrap::{self, Act, Ended, JoinEnd, JoinFacts, K3sFacts, MachineFacts, Settle};
+use crate::bootstrap::{self, Act, JoinEnd, JoinFacts, K3sFacts, MachineFacts, Settle};
 use crate::config::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Pool, SecretSource};
 use crate::model::machine::Phase;
-use crate::proxmox::{ExecStatus, Kind};
+use crate::proxmox::Kind;
 
 /// What settling and joining take together, until it was seen: the first guess of when to look.
 const JOIN: Duration = Duration::from_secs(15);
@@ -179,7 +179,7 @@ async fn watch(
             match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
                 Ok(status) if status.exited => {
                     ctx.pace.learn(&what, looks.took());
-                    return Ok(Some(end(order, &status)));
+                    return Ok(Some(bootstrap::read(&order.act, order.input.as_ref(), &status)));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind == Kind::NotFound => return Ok(None),
@@ -206,16 +206,6 @@ fn ends_the_join(error: &crate::proxmox::Error) -> bool {
         Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
         _ => false,
     }
-}
-
-fn end(order: &Order, status: &ExecStatus) -> JoinEnd {
-    let ended = Ended {
-        exit_code: status.exit_code,
-        signal: status.signal,
-        stdout: &status.stdout,
-        stderr: &status.stderr,
-    };
-    bootstrap::read(&order.act, order.input.as_ref(), ended)
 }
 
 fn settings(ctx: &Context) -> Result<&Bootstrap, Trouble> {

@@ -69,6 +69,7 @@ impl View {
             since: Some(self.since),
             node: self.node.clone(),
             pods: self.record.pods.clone(),
+            made_of: self.record.made_of.clone(),
         }
     }
 }

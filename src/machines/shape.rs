@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Addressing, Pool};
 use crate::model::Record;
-use crate::proxmox::VmConfig;
-
-/// What marks a VM as ours for people who look at the list.
-const TAG: &str = "pve-autoscaler";
+use crate::proxmox::{TAG, VmConfig};
 
 /// Keys to set and to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! Where the pools' templates are, and on which hosts a clone of them can be made.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
 
 use crate::config::{Bootstrap, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
@@ -18,6 +21,8 @@ pub struct Usable {
     pub reach: BTreeSet<String>,
     /// Storages that its volumes are on, with the host (`pve1/local-lvm`) where hosts do not share them.
     pub sources: BTreeSet<String>,
+    /// What tells it from every other, and from one that is made anew under its name and VMID.
+    pub print: String,
 }
 
 /// What was found for one pool.
@@ -79,6 +84,13 @@ impl Templates {
             .iter()
             .flat_map(|(pool, found)| found.usable.iter().map(move |usable| one(pool, usable)))
             .collect()
+    }
+
+    /// What tells a pool's present templates from others; nothing while one of them cannot be looked at.
+    pub fn prints(&self, pool: &str) -> Vec<String> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.get(pool).filter(|found| found.problems.is_empty());
+        found.into_iter().flat_map(|found| &found.usable).map(|usable| usable.print.clone()).collect()
     }
 
     /// Looks at the templates of all pools again: one call for each template.
@@ -168,7 +180,23 @@ fn judge(pool: &Pool, agent: bool, guest: &Guest, vm: &VmConfig, seen: &Seen) ->
         host: guest.host.clone(),
         reach: reach(guest, vm, seen),
         sources: sources(guest, vm, seen),
+        print: print(guest.vmid, vm),
     })
+}
+
+/// The VMID, and a digest of what a clone inherits. A template that is made anew has another SMBIOS uuid and other MACs.
+fn print(vmid: u32, vm: &VmConfig) -> String {
+    /// What each machine has of its own, and what says nothing of a clone.
+    const OTHERS: [&str; 8] = ["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"];
+    let mut hasher = Sha256::new();
+    for (key, value) in vm.all().filter(|(key, _)| !OTHERS.contains(key)) {
+        hasher.update(format!("{key}: {value}\n"));
+    }
+    let mut print = format!("{vmid}-");
+    for byte in hasher.finalize().iter().take(6) {
+        let _ = write!(print, "{byte:02x}");
+    }
+    print
 }
 
 fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {

@@ -73,6 +73,9 @@ pub struct Machine {
     /// Pods it was made for, `namespace/name`.
     #[serde(default)]
     pub pods: Vec<String>,
+    /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub made_of: BTreeMap<String, String>,
 }
 
 /// A storage as one host sees it, in bytes.
@@ -192,6 +195,10 @@ pub struct Record {
     /// Pods it was made for, `namespace/name`, at most a few.
     #[serde(default)]
     pub pods: Vec<String>,
+    /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
+    /// an earlier release.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub made_of: BTreeMap<String, String>,
 }
 
 impl Record {

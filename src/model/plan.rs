@@ -144,6 +144,8 @@ pub enum RemovalReason {
     Drifted,
     /// Older than allowed.
     Expired,
+    /// Its host is in maintenance.
+    Maintenance,
 }
 
 /// A node to remove.

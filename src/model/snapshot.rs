@@ -41,6 +41,8 @@ pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have dropped some.
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
+/// In thought alone, never written to a Node: the planner is replacing it, for the reason that is its value.
+pub const REPLACED: &str = "pve-autoscaler/replaced";
 /// The taint of a node on its way out.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 
@@ -64,6 +66,9 @@ pub struct PoolMemory {
     /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
+    /// What tells its present templates from all others; empty: not all of them could be looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
 }
 
 /// What a ready node on a machine of this size offers.

@@ -110,16 +110,17 @@ impl Packer<'_, '_> {
     ) -> Option<(usize, Place)> {
         let equal = |a: &Ranked, b: &Ranked| (a.rank, a.waste) == (b.rank, b.waste);
         ranked.chunk_by(equal).find_map(|group| {
-            let key = |pool: usize| {
-                let name = &self.view.offers[pool].name;
-                (rooms.count(name), name)
+            // Of sets of hosts of one pool the one whose host is best.
+            let key = |(pool, place): &(usize, Place)| {
+                let name = &self.view.offers[*pool].name;
+                (rooms.count(name), name, place.rank)
             };
             let fitting = group.iter().map(|one| one.pool).filter(|&pool| takes(pool));
             let open = fitting.filter_map(|pool| {
                 let place = rooms.next(&self.view.offers[pool]).ok()?;
                 Some((pool, place))
             });
-            open.min_by(|a, b| key(a.0).cmp(&key(b.0)))
+            open.min_by(|a, b| key(a).cmp(&key(b)))
         })
     }
 }

@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{View, being_deleted, pool_of, ready};
+use super::{being_deleted, pool_of, ready};
+use crate::config::Config;
+use crate::model::Snapshot;
 
 /// Pools with more unready nodes than both limits allow.
-pub(super) fn unhealthy(view: &View) -> BTreeSet<String> {
-    let limits = &view.config.health;
+pub(super) fn unhealthy(snapshot: &Snapshot, config: &Config) -> BTreeSet<String> {
+    let limits = &config.health;
     let mut pools: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for node in &view.snapshot.nodes {
+    for node in &snapshot.nodes {
         let Some(pool) = pool_of(node).filter(|_| !being_deleted(node)) else { continue };
         let (all, unready) = pools.entry(pool).or_default();
         *all += 1;

@@ -21,7 +21,7 @@ const WAITING: usize = 100;
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods = &snapshot.pods;
     let snapshot = &sorted(snapshot);
-    let offers = &sizes::offers(config);
+    let offers = &sizes::offers(config, snapshot);
     let mut view = View::new(snapshot, pods, config, offers);
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);

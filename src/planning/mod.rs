@@ -17,6 +17,7 @@ mod fresh;
 mod headroom;
 mod health;
 mod homeless;
+mod host_room;
 mod ids;
 mod judging;
 mod limits;
@@ -26,6 +27,8 @@ mod pauses;
 mod pending;
 mod removal;
 mod repair;
+mod replacement;
+mod replacing;
 mod rooms;
 mod scale_down;
 mod scale_up;
@@ -34,6 +37,7 @@ mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
+mod zones;
 
 pub use drain::Evictions;
 pub use homeless::homeless;
@@ -50,13 +54,21 @@ use pending::Waiting;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, RETIRE};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, REPLACED, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::{NodeIndex, World};
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
-    decide(&sorted(snapshot), &snapshot.pods, config, &sizes::offers(config), Depth::Real)
+    let mut sorted = sorted(snapshot);
+    let due = replacement::mark(&mut sorted, &snapshot.pods, config);
+    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real);
+    for verdict in &mut plan.nodes {
+        if let Some(due) = due.get(&verdict.node) {
+            due.explain(verdict);
+        }
+    }
+    plan
 }
 
 /// Whether a decision is for real, or thought through to make another.
@@ -137,7 +149,7 @@ struct View<'a> {
     /// In the order in which they came.
     pods: &'a [Arc<Pod>],
     config: &'a Config,
-    /// The pools, once for each size of their machines.
+    /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
     ids: Ids,
     /// Pods without a node, in order of their names.
@@ -217,6 +229,7 @@ pub(crate) fn being_deleted(node: &Node) -> bool {
     node.deleted.is_some()
         // Somebody else takes its place before it goes, where its pool is at its minimum.
         || node.annotations.contains_key(RETIRE)
+        || node.annotations.contains_key(REPLACED)
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))
 }
 

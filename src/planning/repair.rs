@@ -22,7 +22,7 @@ pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     if silent.is_empty() {
         return lost;
     }
-    let unhealthy = health::unhealthy(view);
+    let unhealthy = health::unhealthy(view.snapshot, view.config);
     let (rules, budgets) = (Rules::new(view.snapshot, &view.config.scale_down), Budgets::new(view.snapshot));
     for at in silent {
         let (_, Some(node)) = judge(view, at, &rules, &budgets) else { continue };

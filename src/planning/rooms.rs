@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
 use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
-use crate::model::machine::{Host, Machine, Phase, Slot};
+use crate::model::machine::{Phase, Slot};
 use crate::model::snapshot::PoolMemory;
+
+/// Hosts that are named in a reason at most.
+const HOSTS_NAMED: usize = 4;
 
 /// Why a pool gets no further machine now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +19,8 @@ pub(super) enum Full {
     AtMax(String),
     /// No free slot is left.
     NoSlot,
-    /// No host has room.
-    NoHost,
+    /// No host has room: why each of them has none.
+    NoHost(Vec<String>),
     /// The pool or every host that has room backs off after failures.
     BackingOff(String),
     /// The pool has just changed: until when it is left alone, in words.
@@ -28,7 +32,7 @@ impl Full {
         match self {
             Self::AtMax(_) => "PoolAtMax",
             Self::NoSlot => "NoFreeSlot",
-            Self::NoHost => "NoHostCapacity",
+            Self::NoHost(_) => "NoHostCapacity",
             Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
         }
     }
@@ -37,7 +41,13 @@ impl Full {
         match self {
             Self::AtMax(which) => which.clone(),
             Self::NoSlot => "no free VMID and address is left".to_owned(),
-            Self::NoHost => "no host has room for another machine".to_owned(),
+            Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
+            Self::NoHost(why) => {
+                let more = why.len().saturating_sub(HOSTS_NAMED);
+                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+                let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
+                format!("no host has room for another machine: {}{more}", named.join("; "))
+            }
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
             Self::Settling(until) => format!("left alone {until}"),
         }
@@ -48,17 +58,9 @@ impl Full {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub host: String,
+    /// How good the host is: less is better.
+    pub rank: (i64, i64),
     pub slot: Option<Slot>,
-}
-
-#[derive(Clone, Debug)]
-struct HostRoom {
-    memory: i64,
-    threads: u32,
-    vcpus: u32,
-    usable: bool,
-    backoff: Option<String>,
-    by_pool: BTreeMap<String, u32>,
 }
 
 /// What is left, counted down while machines are planned.
@@ -85,7 +87,7 @@ impl<'a> Rooms<'a> {
             backoff.filter(|backoff| backoff.until > now).map(|backoff| backoff.reason.clone())
         };
         let mut rooms = Self {
-            hosts: hosts(view, &holds),
+            hosts: host_room::hosts(view, &holds),
             slots: memory.free_slots.as_ref().map(|all| {
                 all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
             }),
@@ -177,7 +179,8 @@ impl<'a> Rooms<'a> {
             None => None,
             Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
         };
-        Ok(Place { host: self.host(pool)?, slot })
+        let (host, rank) = self.host(pool)?;
+        Ok(Place { host, rank, slot })
     }
 
     /// Counts a machine of the pool as planned there.
@@ -189,115 +192,39 @@ impl<'a> Rooms<'a> {
             slots.pop_front();
         }
         if let Some(host) = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&place.host)) {
-            host.memory -= pool.memory;
-            host.vcpus += pool.cores;
-            *host.by_pool.entry(pool.name.clone()).or_default() += 1;
+            host.take(pool);
         }
     }
 
-    /// The allowed host with the most free memory.
-    fn host(&self, pool: &Pool) -> Result<String, Full> {
+    /// The best of the allowed hosts that have room, and how good it is.
+    fn host(&self, pool: &Pool) -> Result<(String, (i64, i64)), Full> {
         let Some(hosts) = &self.hosts else {
-            return Ok(pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()));
+            return Ok((pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()), (0, 0)));
         };
         let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
-        let mut best: Option<(&str, i64)> = None;
+        let mut best: Option<(&str, (i64, i64))> = None;
+        let mut refusals = Vec::new();
         for (name, host) in hosts {
-            let allowed = (pool.hosts.is_empty() || pool.hosts.contains(name))
-                && reach.is_none_or(|reach| reach.contains(name));
-            if !allowed || !host.usable || !host.takes(pool) {
+            let reached = reach.is_none_or(|reach| reach.contains(name));
+            if !reached || !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
                 continue;
             }
-            if let Some(why) = &host.backoff {
+            if let Some(why) = host.refusal(pool) {
+                refusals.push(format!("{name} {why}"));
+            } else if let Some(why) = &host.backoff {
                 backing_off.get_or_insert_with(|| format!("{name}: {why}"));
-            } else if best.is_none_or(|(_, memory)| host.memory > memory) {
-                best = Some((name, host.memory));
+            } else {
+                let rank = host.rank(pool);
+                if best.is_none_or(|(_, other)| rank < other) {
+                    best = Some((name, rank));
+                }
             }
         }
         match (best, backing_off) {
-            (Some((name, _)), _) => Ok(name.to_owned()),
+            (Some((name, rank)), _) => Ok((name.to_owned(), rank)),
             (None, Some(why)) => Err(Full::BackingOff(why)),
-            (None, None) => Err(Full::NoHost),
+            (None, None) => Err(Full::NoHost(refusals)),
         }
-    }
-}
-
-impl HostRoom {
-    fn takes(&self, pool: &Pool) -> bool {
-        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
-        let here = self.by_pool.get(&pool.name).copied().unwrap_or(0);
-        self.memory.saturating_sub(pool.memory_reserve) >= pool.memory
-            && vcpus >= f64::from(pool.cores)
-            && pool.max_per_host.is_none_or(|most| here < most)
-    }
-}
-
-/// The hosts' room.
-fn hosts(
-    view: &View,
-    holds: &impl Fn(Option<&crate::model::workload::Backoff>) -> Option<String>,
-) -> Option<BTreeMap<String, HostRoom>> {
-    let snapshot = view.snapshot;
-    let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
-    for machine in snapshot.proxmox.machines.iter().flatten() {
-        ours.entry(&machine.host).or_default().count(machine);
-    }
-    let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
-        let ours = ours.remove(host.name.as_str()).unwrap_or_default();
-        let memory = &snapshot.memory.hosts.get(&host.name);
-        let room = HostRoom {
-            memory: host.memory.saturating_sub(ours.memory_gone(host)),
-            threads: host.cores,
-            vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
-            usable: host.online && !host.maintenance,
-            backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
-            by_pool: ours.by_pool,
-        };
-        (host.name.clone(), room)
-    });
-    Some(rooms.collect())
-}
-
-/// What our machines hold of a host.
-#[derive(Default)]
-struct Ours {
-    /// Memory of those that do not run yet: nothing that the host reports contains it.
-    coming: i64,
-    coming_cores: u32,
-    /// Memory of those that run and have not used it yet.
-    booting: i64,
-    /// Memory of all that run.
-    running: i64,
-    running_cores: u32,
-    by_pool: BTreeMap<String, u32>,
-}
-
-impl Ours {
-    fn count(&mut self, machine: &Machine) {
-        *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
-        match machine.phase {
-            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
-                self.coming = self.coming.saturating_add(machine.memory);
-                self.coming_cores = self.coming_cores.saturating_add(machine.cores);
-            }
-            Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
-                self.running = self.running.saturating_add(machine.memory);
-                self.running_cores = self.running_cores.saturating_add(machine.cores);
-                if machine.phase < Phase::Ready {
-                    self.booting = self.booting.saturating_add(machine.memory);
-                }
-            }
-            // Whether these still run, only the host knows.
-            Phase::Stopping | Phase::Deleting | Phase::Gone | Phase::Failed => {}
-        }
-    }
-
-    /// Memory that is in use, or was promised to running guests if that is more, is gone; so is that of machines which do
-    /// not run yet. A host that does not say what it promised uses little for a machine that boots: all of it counts.
-    fn memory_gone(&self, host: &Host) -> i64 {
-        let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
-        let used = host.memory_used.saturating_add(unsaid);
-        used.max(host.memory_assigned).max(self.running).saturating_add(self.coming)
     }
 }

@@ -12,7 +12,10 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready};
+use super::{
+    Depth, View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready, replacement,
+    replacing,
+};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::scheduling::NodeIndex;
@@ -44,6 +47,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     }
     leave_out_full(&mut drainable, &mut verdicts);
     let mut round = Round::new(view, growth);
+    let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
+    let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
         drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
@@ -64,7 +69,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     }
     let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
     let after = aftermath::judge(view, growth, &nodes);
-    let (mut removals, mut rehoused) = (Vec::new(), BTreeMap::new());
+    let (mut removals, mut rehoused) = (replaced, BTreeMap::new());
     for (at, node, moves) in admitted {
         if after.go.contains(&at) {
             verdicts[at].verdict = NodeOutcome::Remove;
@@ -72,6 +77,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
             rehoused.extend(
                 moves.iter().filter(|one| one.0.node.is_none()).map(|(pod, to)| (pod.id(), name(*to))),
             );
+            passed_on(&mut removals, moves.iter().map(|(pod, to)| (pod.id(), name(*to))).collect());
             removals.push(removal(view, at, node, moves));
         } else {
             NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
@@ -108,6 +114,15 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
     Shrinkage { removals, verdicts, replacements, rehoused }
+}
+
+/// A pod of a node that is replaced was to go to one that goes as well: it goes where that one's pods go.
+fn passed_on(removals: &mut [Removal], moves: BTreeMap<String, String>) {
+    for one in removals.iter_mut().flat_map(|removal| &mut removal.moves) {
+        if let Some(to) = moves.get(&one.pod) {
+            one.to.clone_from(to);
+        }
+    }
 }
 
 /// No machine is on its way, and no node goes or is about to by itself.
@@ -287,6 +302,9 @@ impl Round {
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
+            if replacement::reason(node).is_some() {
+                continue;
+            }
             if being_deleted(node) {
                 let busy = view.bound[at]
                     .iter()
@@ -300,7 +318,12 @@ impl Round {
             let grows = growth.pools.iter().any(|one| one.pool == pool.name);
             Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
         });
-        Self { sizes, unhealthy: health::unhealthy(view), cooling: cooling.collect(), drains }
+        Self {
+            sizes,
+            unhealthy: health::unhealthy(view.snapshot, view.config),
+            cooling: cooling.collect(),
+            drains,
+        }
     }
 
     fn size(&self, pool: &str) -> u32 {

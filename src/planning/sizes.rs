@@ -5,15 +5,16 @@ use super::classes::largest_share;
 use super::scale_up::Packer;
 use super::verdict::Spot;
 use crate::config::{Config, Pool};
-use crate::model::Resources;
 use crate::model::machine::Machine;
+use crate::model::{Resources, Snapshot};
 
-/// The pools, one for each size of each, smallest first.
-pub(super) fn offers(config: &Config) -> Vec<Pool> {
+/// The pools, one for each size of each and for each set of hosts with its own labels, smallest first.
+pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     let of_pool = |pool: &Pool| -> Vec<Pool> {
         let sized =
             |size: &crate::config::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
-        pool.sizes.iter().map(sized).collect()
+        let sizes: Vec<Pool> = pool.sizes.iter().map(sized).collect();
+        sizes.iter().flat_map(|pool| super::zones::split(pool, snapshot)).collect()
     };
     config.pools.iter().flat_map(of_pool).collect()
 }
@@ -34,10 +35,15 @@ impl Packer<'_, '_> {
     /// The offer that a machine was made of; of a size that is offered no more, the pool's smallest.
     pub(super) fn offer_of(&self, pool: &str, machine: Option<&Machine>) -> Option<usize> {
         let offers = || self.pools().iter().enumerate().filter(|(_, one)| one.name == pool);
-        let same = machine.and_then(|machine| {
-            offers().find(|(_, one)| (one.cores, one.memory) == (machine.cores, machine.memory))
-        });
-        same.or_else(|| offers().next()).map(|(index, _)| index)
+        let same = || {
+            let of_size = move |one: &Pool, machine: &Machine| {
+                (one.cores, one.memory) == (machine.cores, machine.memory)
+            };
+            offers().filter(move |(_, one)| machine.is_some_and(|machine| of_size(one, machine)))
+        };
+        let here = |one: &Pool| machine.is_some_and(|machine| one.hosts.contains(&machine.host));
+        let found = same().find(|(_, one)| here(one)).or_else(|| same().next());
+        found.or_else(|| offers().next()).map(|(index, _)| index)
     }
 
     /// How many sizes the pool with the most has.
@@ -57,9 +63,10 @@ impl Packer<'_, '_> {
         if self.pools()[offer].sizes.len() < 2 {
             return offer;
         }
-        let name = &self.pools()[offer].name;
+        let Pool { name, hosts, .. } = &self.pools()[offer];
         let holds = |other: &usize| {
             self.pools()[*other].name == *name
+                && self.pools()[*other].hosts == *hosts
                 && self.sizes[*other] <= self.sizes[offer]
                 && self.pools()[*other].cores <= self.pools()[offer].cores
                 && self.pools()[*other].memory <= self.pools()[offer].memory

@@ -12,6 +12,9 @@ use super::client::{Client, Lane};
 use super::error::Error;
 use crate::model::machine::{Host, Storage};
 
+/// What marks a VM as ours for people who look at the list.
+pub const TAG: &str = "pve-autoscaler";
+
 /// A VM or container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guest {
@@ -89,6 +92,13 @@ impl Client {
     }
 }
 
+impl Guest {
+    /// Whether somebody may start it any time. Our own machines are counted by their records.
+    fn may_start(&self) -> bool {
+        !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
+    }
+}
+
 impl Seen {
     fn read(rows: &[Value]) -> Self {
         let mut seen = Self::default();
@@ -129,13 +139,16 @@ impl Seen {
         self.guests.values().filter(|guest| guest.template && !guest.container).collect()
     }
 
-    /// The hosts as the planner wants them, with what running guests were given.
-    pub fn hosts(&self) -> Vec<Host> {
+    /// The hosts as the planner wants them, with what running guests were given; those that do not run are counted too where
+    /// `count_stopped` says so, templates never.
+    pub fn hosts(&self, count_stopped: bool) -> Vec<Host> {
         self.hosts
             .values()
             .map(|host| {
-                let running =
-                    || self.guests.values().filter(|guest| guest.host == host.name && guest.running);
+                let counts = |guest: &&Guest| {
+                    guest.host == host.name && (guest.running || count_stopped && guest.may_start())
+                };
+                let running = || self.guests.values().filter(counts);
                 let storages = self.storages.iter().filter(|storage| storage.host == host.name);
                 Host {
                     name: host.name.clone(),
@@ -240,8 +253,28 @@ mod tests {
         assert_eq!(seen.guests[&102].lock.as_deref(), Some("clone"));
         assert_eq!(seen.guests[&103].tags, ["a", "b"]);
         assert!(seen.storages.is_empty());
-        let hosts = seen.hosts();
+        let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
+        // VM 102 is being cloned: the record of whoever makes it counts.
+        assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
+    }
+
+    #[test]
+    fn guests_that_do_not_run_count_where_they_are_to_but_templates_never_do() {
+        let seen = Seen::read(&[
+            json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": 10}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "maxcpu": 1, "maxmem": 1}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "stopped", "maxcpu": 2, "maxmem": 2}),
+            json!({"type": "lxc", "node": "pve1", "vmid": 103, "status": "running", "maxcpu": 4, "maxmem": 4}),
+            json!({"type": "lxc", "node": "pve1", "vmid": 104, "status": "stopped", "maxcpu": 8, "maxmem": 8}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 900, "status": "stopped", "maxcpu": 16, "maxmem": 16, "template": 1}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 105, "status": "stopped", "maxcpu": 32, "maxmem": 32, "tags": "pve-autoscaler"}),
+        ]);
+        let assigned = |count_stopped| {
+            let host = seen.hosts(count_stopped).remove(0);
+            (host.cores_assigned, host.memory_assigned)
+        };
+        assert_eq!((assigned(false), assigned(true)), ((5, 5), (15, 15)));
     }
 }

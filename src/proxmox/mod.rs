@@ -33,7 +33,7 @@ pub use agent::{ExecStatus, OsInfo};
 pub use client::{Client, Observer, Settings};
 pub use cluster::{Bridge, ClusterStatus, HaStatus, agent_privilege};
 pub use error::{Error, Kind};
-pub use inventory::{Guest, HostSeen, Seen, StorageSeen};
+pub use inventory::{Guest, HostSeen, Seen, StorageSeen, TAG};
 pub use lanes::CloneTurn;
 pub use lifecycle::{CloneRequest, Power, VmStatus};
 pub use storages::{StorageConfig, StorageStatus, makes_linked_clones};

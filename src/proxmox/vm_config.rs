@@ -30,6 +30,11 @@ impl VmConfig {
         self.values.get(key).map(String::as_str)
     }
 
+    /// All keys with their values, in order of the keys.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// What a write must name so that it only happens to this state of the file.
     pub fn digest(&self) -> Option<&str> {
         self.get("digest")

@@ -50,6 +50,7 @@ struct StorageDocument {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct MachineDocument {
     name: String,
     pool: String,
@@ -67,6 +68,8 @@ struct MachineDocument {
     node: Option<String>,
     #[serde(default)]
     pods: Vec<String>,
+    #[serde(default)]
+    made_of: BTreeMap<String, String>,
 }
 
 /// `kind: AutoscalerState`.
@@ -96,6 +99,8 @@ struct PoolDocument {
     #[serde(default)]
     learnt_sizes: Vec<LearntDocument>,
     reach: Option<Vec<String>>,
+    #[serde(default)]
+    templates: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,6 +186,7 @@ impl MachineDocument {
             since: self.since,
             node: self.node,
             pods: self.pods,
+            made_of: self.made_of,
         })
     }
 }
@@ -217,6 +223,7 @@ impl PoolDocument {
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,
+            templates: self.templates,
         })
     }
 }

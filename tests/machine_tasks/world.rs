@@ -175,6 +175,7 @@ impl World {
             clone_in_doubt: false,
             entered: BTreeMap::new(),
             pods: Vec::new(),
+            made_of: BTreeMap::new(),
         }
     }
 

@@ -8,6 +8,8 @@ mod flapping;
 mod headroom;
 mod limits;
 mod pauses;
+mod placement;
 mod removals;
 mod repair;
+mod replacement;
 mod sizes;

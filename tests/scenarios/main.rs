@@ -19,6 +19,7 @@ mod out_of_sight;
 mod outages;
 mod places;
 mod record;
+mod replacements;
 mod restarts;
 mod scale_down;
 mod scale_up;

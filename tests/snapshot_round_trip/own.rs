@@ -54,8 +54,9 @@ pub fn machine() -> impl Strategy<Value = Machine> {
         Stopping,
     ]);
     let texts = (name(), name(), option::of(name()), option::of(name()), vec(text(), 0..3));
-    (texts, (any::<u32>(), any::<u32>(), bytes()), phase, option::of(time())).prop_map(
-        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since)| Machine {
+    let made_of = btree_map(name(), text(), 0..3);
+    (texts, (any::<u32>(), any::<u32>(), bytes()), phase, option::of(time()), made_of).prop_map(
+        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since, made_of)| Machine {
             name,
             pool,
             vmid,
@@ -66,6 +67,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             since,
             node,
             pods,
+            made_of,
         },
     )
 }
@@ -76,7 +78,7 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let reach = option::of(vec(name(), 0..3));
+    let reach = (option::of(vec(name(), 0..3)), vec(text(), 0..3));
     let learnt = (any::<u32>(), bytes(), resources(0..200_i64, 0))
         .prop_map(|(cores, memory, allocatable)| Learnt { cores, memory, allocatable });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
@@ -88,7 +90,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             backoff,
             learnt_allocatable: learnt.0,
             learnt_sizes: learnt.1,
-            reach,
+            reach: reach.0,
+            templates: reach.1,
         },
     );
     let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });

@@ -134,7 +134,7 @@ async fn answer(text: &str) -> Result<bool, String> {
         TaskFilter { vmid: Some(9000), kind: Some("qmclone".to_owned()), since: Some(1), limit: None };
     let mut fine = false;
     if let Ok(seen) = pve.resources().await {
-        let _ = (seen.hosts(), seen.templates().len(), seen.find("k8s-worker").len());
+        let _ = (seen.hosts(true), seen.templates().len(), seen.find("k8s-worker").len());
         fine = true;
     }
     if let Ok(config) = pve.config("pve1", 9000).await {
@@ -182,7 +182,7 @@ async fn agent(input: &[u8]) -> Result<bool, String> {
         if status.stdout != String::from_utf8_lossy(input) {
             return Err("the output is not what was written".to_owned());
         }
-        match bootstrap::read(status.exit_code, status.signal, &status.stdout, &status.stderr) {
+        match bootstrap::read(&bootstrap::Act::Kubeadm, None, &status) {
             bootstrap::JoinEnd::Failed(why) => {
                 if let Some(token) = token_in(&why) {
                     return Err(format!("the token {token} is in the message"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::hosts;
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::bootstrap::TokenHost;
@@ -77,12 +78,15 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
             .then(|| agent_privilege(&version)),
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
+        hosts: seen.hosts(settings.count_stopped),
+        special: config.hosts.clone(),
         storages: BTreeMap::new(),
         bridges: tokio::sync::Mutex::default(),
         lacking: std::collections::BTreeSet::new(),
         client,
         seen,
     };
+    hosts::special(&pve, answer);
     token(&mut pve, answer).await;
     cluster(&pve.client, answer).await;
     match pve.client.storage_config().await {

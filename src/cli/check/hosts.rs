@@ -6,7 +6,7 @@ use super::lines::{Answer, Line};
 use super::pve::Pve;
 use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::Pool;
+use crate::config::{HostSettings, Pool};
 use crate::model::machine::Host;
 use crate::proxmox::Error;
 
@@ -25,6 +25,15 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mu
     network(pve, pool, templates, answer).await;
 }
 
+/// The hosts that the configuration says something of are there.
+pub(super) fn special(pve: &Pve, answer: &mut Answer) {
+    for name in pve.special.keys().filter(|name| !pve.seen.hosts.contains_key(*name)) {
+        let names: Vec<&str> = pve.seen.hosts.keys().map(String::as_str).collect();
+        let line = Line::wrong(format!("host {name}"), "there is no such host").key("host");
+        answer.say(line.help(format!("there are {}", names.join(", "))), FINDINGS);
+    }
+}
+
 /// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is written.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();
@@ -37,16 +46,18 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     let what = if pool.sizes.len() > 1 { format!("room for {size}") } else { "room".to_owned() };
     let mut parts = Vec::new();
     let mut all = 0;
-    for host in pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)) {
+    for host in pve.hosts.iter().filter(|host| allowed.contains(&host.name)) {
         let name = &host.name;
         if !host.online {
             parts.push(format!("{name} is off"));
         } else if host.maintenance {
             parts.push(format!("{name} is in maintenance"));
+        } else if pve.special.get(name).is_some_and(|own| own.closed) {
+            parts.push(format!("{name} is closed"));
         } else {
             let here =
                 pve.seen.guests.values().filter(|guest| guest.host == *name && in_range(pool, guest.vmid));
-            let more = fits(pool, host, here.count());
+            let more = fits(pool, host, pve.special.get(name), here.count());
             all += more;
             parts.push(format!("{name} {more}"));
         }
@@ -55,8 +66,7 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
     if all > 0 {
         return answer.say(Line::good(what, format!("{parts} more machines")).of(&pool.name), SUCCESS);
     }
-    let largest =
-        pve.seen.hosts().iter().filter(|host| allowed.contains(&host.name)).map(|host| host.memory).max();
+    let largest = pve.hosts.iter().filter(|host| allowed.contains(&host.name)).map(|host| host.memory).max();
     let line = if largest.is_some_and(|most| most - pool.memory_reserve < pool.memory) {
         let most = binary(largest.unwrap_or_default());
         let message = format!("no host could ever take a machine of {size}: the largest has {most}");
@@ -70,10 +80,13 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
 }
 
 /// How many more machines of the pool the host takes, `here` being there already.
-fn fits(pool: &Pool, host: &Host, here: usize) -> i64 {
-    let memory = host.memory - host.memory_used.max(host.memory_assigned) - pool.memory_reserve;
-    #[expect(clippy::cast_possible_truncation, reason = "a few thousand at most")]
-    let vcpus = (f64::from(host.cores) * pool.cpu_overcommit) as i64 - i64::from(host.cores_assigned);
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "a count for people")]
+fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i64 {
+    let promised = (host.memory as f64 * pool.memory_overcommit) as i64 - host.memory_assigned;
+    let reserve = own.and_then(|own| own.memory_reserve).unwrap_or(pool.memory_reserve);
+    let memory = promised.min(host.memory - host.memory_used) - reserve;
+    let threads = host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve));
+    let vcpus = (f64::from(threads) * pool.cpu_overcommit) as i64 - i64::from(host.cores_assigned);
     let mut more = (memory / pool.memory.max(1)).min(vcpus / i64::from(pool.cores.max(1)));
     if let Some(most) = pool.max_per_host {
         more = more.min(i64::from(most) - i64::try_from(here).unwrap_or(i64::MAX));
@@ -183,10 +196,12 @@ mod tests {
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
             ("cores = 2\nmemory = \"80GiB\"", 0, 0),
+            // 96 - 20 are promised to nobody, and 64 - 10 are unused.
+            ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");
             let config = config::parse("c", &text, Needs::Plan).unwrap();
-            assert_eq!(fits(&config.pools[0], &host, here), expected, "{settings}");
+            assert_eq!(fits(&config.pools[0], &host, None, here), expected, "{settings}");
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::Mutex;
 
-use crate::config::Pool;
+use crate::config::{HostSettings, Pool};
+use crate::model::machine::Host;
 use crate::proxmox::{Bridge, Client, Error, Seen, StorageConfig};
 
 /// A cluster that answers.
@@ -14,6 +15,10 @@ pub(super) struct Pve {
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
     pub seen: Seen,
+    /// The hosts as a plan counts them.
+    pub hosts: Vec<Host>,
+    /// What the configuration says of hosts, by their names.
+    pub special: BTreeMap<String, HostSettings>,
     /// Storages by name.
     pub storages: BTreeMap<String, StorageConfig>,
     /// Privileges that the token has nowhere: said once.

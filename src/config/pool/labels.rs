@@ -1,4 +1,5 @@
-//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
+//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ zone }}`, `{{ pool }}`,
+//! `{{ name }}` and `{{ vmid }}`.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +13,36 @@ use crate::model::selector::Labels;
 use crate::model::snapshot::POOL_LABEL;
 
 /// What a label's value may hold.
-const VARIABLES: [&str; 4] = ["host", "pool", "name", "vmid"];
+const VARIABLES: [&str; 5] = ["host", "zone", "pool", "name", "vmid"];
 
 /// Domain of the labels and taints that the daemon itself sets.
 const OURS: &str = "pve-autoscaler/";
 
-/// A value with its variables filled in; what is no known variable stays as it is, and checking has refused it.
+/// A value with its variables filled in; one that has no value here stays as it is, and checking has refused unknown ones.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, variable, after)) = next(rest) {
         filled.push_str(before);
-        filled.push_str(of.get(variable).map_or("", String::as_str));
+        match of.get(variable) {
+            Some(value) => filled.push_str(value),
+            None => filled.extend(["{{ ", variable, " }}"]),
+        }
         rest = after;
     }
     filled + rest
+}
+
+/// Whether a value holds one of these variables.
+pub(super) fn uses(text: &str, variables: &[&str]) -> bool {
+    let mut rest = text;
+    while let Some((_, variable, after)) = next(rest) {
+        if variables.contains(&variable) {
+            return true;
+        }
+        rest = after;
+    }
+    false
 }
 
 /// The text before the first `{{ … }}`, the name in it, and the text after it.
@@ -105,7 +121,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
             .filter(|(likeness, _)| *likeness > 0.7);
         let help =
             closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
-        checker.wrong(title, value.span(), "known are host, pool, name and vmid", &help);
+        checker.wrong(title, value.span(), "known are host, zone, pool, name and vmid", &help);
         return;
     }
     if rest.contains("{{") || rest.contains("}}") {
@@ -117,6 +133,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
     let longest = BTreeMap::from([
         ("host", host.unwrap_or("pve").to_owned()),
+        ("zone", host.unwrap_or("zone").to_owned()),
         ("pool", name.clone()),
         ("name", format!("{name}-xxxxx")),
         ("vmid", "999999999".to_owned()),

@@ -4,6 +4,8 @@ mod claims;
 mod kubelet;
 mod labels;
 mod machine;
+mod made_of;
+mod placement;
 mod ranges;
 mod room;
 mod sizes;
@@ -20,10 +22,12 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use placement::Placement;
 pub use room::Room;
 pub use sizes::Size;
 pub use slots::Addressing;
 
+use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
 use super::names;
 use super::proxmox::Headroom;
@@ -94,12 +98,20 @@ pub struct Pool {
     pub hosts: Vec<String>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
+    /// Memory that a host may promise to running guests, in parts of what it has.
+    pub memory_overcommit: f64,
     /// Memory in bytes that stays free on each host.
     pub memory_reserve: i64,
+    /// Which of the hosts with room gets the next machine.
+    pub placement: Placement,
+    /// The zones of hosts that have one, by the hosts' names.
+    pub zones: BTreeMap<String, String>,
     /// At most so many of its machines on one host.
     pub max_per_host: Option<u32>,
     /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
     pub drain: Option<Duration>,
+    /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
+    pub max_node_age: Option<Duration>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -150,9 +162,13 @@ pub(super) struct Written {
     #[serde(default)]
     hosts: Vec<Spanned<String>>,
     cpu_overcommit: Option<Spanned<f64>>,
+    memory_overcommit: Option<Spanned<f64>>,
     memory_reserve: Option<Spanned<String>>,
+    #[serde(default)]
+    placement: Placement,
     max_per_host: Option<Spanned<u32>>,
     drain: Option<Spanned<String>>,
+    max_node_age: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -191,9 +207,12 @@ pub(super) const KEYS: &[&str] = &[
     "priority",
     "hosts",
     "cpu_overcommit",
+    "memory_overcommit",
     "memory_reserve",
+    "placement",
     "max_per_host",
     "drain",
+    "max_node_age",
 ];
 
 impl Pool {
@@ -212,12 +231,26 @@ impl Pool {
 
     /// The labels of the node that a machine becomes.
     pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
-        let of = BTreeMap::from([
-            ("host", host.to_owned()),
-            ("pool", self.name.clone()),
-            ("name", name.to_owned()),
-            ("vmid", vmid.to_string()),
-        ]);
+        let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
+        self.filled(self.of_host(host).into_iter().chain(more).collect())
+    }
+
+    /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
+    pub fn labels_on(&self, host: &str) -> Labels {
+        self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
+    }
+
+    /// Whether its labels differ from host to host.
+    pub fn tells_hosts(&self) -> bool {
+        self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
+    }
+
+    fn of_host(&self, host: &str) -> [(&'static str, String); 2] {
+        let zone = self.zones.get(host).map_or(host, String::as_str);
+        [("host", host.to_owned()), ("zone", zone.to_owned())]
+    }
+
+    fn filled(&self, of: BTreeMap<&str, String>) -> Labels {
         self.labels.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
     }
 }
@@ -230,11 +263,19 @@ pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
 }
 
 /// Checks all pools, each by itself and against the others.
-pub(super) fn check_all(pools: &[Spanned<Written>], headroom: Headroom, checker: &mut Checker) -> Vec<Pool> {
+pub(super) fn check_all(
+    pools: &[Spanned<Written>],
+    headroom: Headroom,
+    hosts: &BTreeMap<String, HostSettings>,
+    checker: &mut Checker,
+) -> Vec<Pool> {
     claims::names(pools, checker);
     let (mut checked, mut claimed) = (Vec::new(), Vec::new());
+    let zone = |(name, host): (&String, &HostSettings)| Some((name.clone(), host.zone.clone()?));
+    let zones: BTreeMap<String, String> = hosts.iter().filter_map(zone).collect();
     for written in pools {
-        let (pool, reserved) = check(written.get_ref(), headroom, checker);
+        let (mut pool, reserved) = check(written.get_ref(), headroom, checker);
+        pool.zones.clone_from(&zones);
         claimed.push((written, reserved, pool.template.clone()));
         checked.push(pool);
     }
@@ -258,6 +299,12 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
     let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {
         checker.size(&format!("pool `{name}`: `memory_reserve`"), size)
     });
+    let memory_overcommit = checker.between(
+        "memory_overcommit",
+        pool.memory_overcommit.as_ref(),
+        (0.1, 10.0),
+        headroom.memory_overcommit,
+    );
     let vmid = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
     let pool = Pool {
         name: name.clone(),
@@ -289,12 +336,16 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         priority: pool.priority,
         hosts: machine::hosts(pool, checker),
         cpu_overcommit,
+        memory_overcommit,
         memory_reserve,
+        placement: pool.placement,
+        zones: BTreeMap::new(),
         max_per_host: pool.max_per_host.as_ref().map(|most| *most.get_ref()),
         drain: pool
             .drain
             .as_ref()
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
+        max_node_age: pool.oldest(checker),
     };
     (pool, reserved)
 }
@@ -318,6 +369,21 @@ impl Written {
             1 => "must be enough for one machine".to_owned(),
             least => format!("must be enough for {least} machines"),
         }
+    }
+
+    /// `max_node_age`, long enough for a machine to be of use.
+    fn oldest(&self, checker: &mut Checker) -> Option<Duration> {
+        let written = self.max_node_age.as_ref()?;
+        let name = self.name.get_ref();
+        let before = checker.findings.len();
+        let oldest =
+            checker.duration(&format!("pool `{name}`: `max_node_age`"), Some(written), Duration::MAX);
+        if checker.findings.len() == before && oldest < Duration::from_hours(1) {
+            let title = format!("pool `{name}`: `max_node_age` is less than an hour");
+            let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
+            checker.wrong(title, written.span(), "must be at least \"1h\"", help);
+        }
+        Some(oldest)
     }
 
     /// `max_memory`, enough for the machines that it has at least.

@@ -62,6 +62,10 @@ fn machine(machine: &Machine) -> Fields {
         .time("since", machine.since)
         .some("node", machine.node.as_deref())
         .list("pods", machine.pods.iter().map(String::as_str))
+        .part(
+            "madeOf",
+            machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),
+        )
 }
 
 /// `kind: AutoscalerState`.
@@ -93,6 +97,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())
+        .list("templates", pool.templates.iter().map(String::as_str))
 }
 
 fn learnt(learnt: &Learnt) -> Value {

@@ -1,0 +1,111 @@
+//! Which settings of a pool make a machine what it is. A machine whose record holds another value than its pool has now has
+//! drifted: it can only be replaced. What can be changed on a node that runs (labels, taints, tags), what says how many there
+//! are or where they go, and what is read at other times is no part of it.
+//!
+//! A setting that is added here later is in no earlier record: it makes no machine of before drift.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{Addressing, CloneKind, Pool, Size};
+use crate::model::quantity;
+
+impl Size {
+    /// In words, e.g. `4 cores and 8Gi`.
+    pub fn words(&self) -> String {
+        format!("{} cores and {}", self.cores, quantity::binary(self.memory))
+    }
+}
+
+impl Pool {
+    /// The settings that make a machine what it is, by their names. Its size and template are not among them: a pool may have
+    /// several of each.
+    pub fn made_of(&self) -> BTreeMap<String, String> {
+        let list = |items: Vec<String>| items.join(" ");
+        let set = |value: Option<String>| value.unwrap_or_else(|| "as in the template".to_owned());
+        let clone = match self.clone {
+            CloneKind::Linked => "linked",
+            CloneKind::Full => "full",
+        };
+        let disk = self.disk.as_ref().map(|disk| format!("{} {}", disk.device, quantity::binary(disk.bytes)));
+        let arguments = self.kubelet_args.iter().map(|(key, value)| format!("{key}={value}"));
+        let all = [
+            ("clone", clone.to_owned()),
+            ("storage", set(self.storage.clone())),
+            ("disk", set(disk)),
+            ("bridge", set(self.bridge.clone())),
+            ("vlan", set(self.vlan.map(|vlan| vlan.to_string()))),
+            ("user", set(self.user.clone())),
+            // Keys are long, and a record is small.
+            ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
+            ("network", network(&self.addressing)),
+            ("max_pods", self.max_pods.map_or_else(|| "110".to_owned(), |most| most.to_string())),
+            ("kubelet_args", list(arguments.collect())),
+        ];
+        all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// What all addresses of the pool have in common.
+fn network(addressing: &Addressing) -> String {
+    let Addressing::Static { prefix, gateway, dns, search, .. } = addressing else {
+        return "dhcp".to_owned();
+    };
+    let mut words = format!("/{prefix}");
+    if let Some(gateway) = gateway {
+        let _ = write!(words, " gateway {gateway}");
+    }
+    for server in dns {
+        let _ = write!(words, " dns {server}");
+    }
+    if let Some(search) = search {
+        let _ = write!(words, " search {search}");
+    }
+    words
+}
+
+/// FNV-1a of a list, in sixteen digits: tells lists apart, and hides nothing.
+fn digest(list: &[String]) -> String {
+    let bytes = list.iter().flat_map(|one| one.bytes().chain([0]));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Needs, parse};
+
+    #[test]
+    fn what_makes_a_machine_is_told_apart_from_what_does_not() {
+        let made_of = |more: &str| {
+            let text = format!("[[pool]]\nname = \"w\"\nmax = 3\ncores = 2\nmemory = \"2GiB\"\n{more}");
+            parse("c.toml", &text, Needs::Plan).unwrap().pools[0].made_of()
+        };
+        let plain = made_of("");
+        for same in [
+            "min = 1\n",
+            "labels = { a = \"b\" }\n",
+            "taints = [\"a=b:NoSchedule\"]\n",
+            "tags = [\"x\"]\n",
+            "priority = 3\n",
+            "max_pods = 110\n",
+            "max_node_age = \"720h\"\n",
+        ] {
+            assert_eq!(made_of(same), plain, "{same}");
+        }
+        for (other, key) in [
+            ("clone = \"full\"\n", "clone"),
+            ("clone = \"full\"\nstorage = \"lvm\"\n", "storage"),
+            ("disk = \"40GiB\"\n", "disk"),
+            ("bridge = \"vmbr1\"\n", "bridge"),
+            ("vlan = 7\n", "vlan"),
+            ("user = \"admin\"\n", "user"),
+            ("max_pods = 50\n", "max_pods"),
+            ("kubelet_args = { v = 2 }\n", "kubelet_args"),
+        ] {
+            assert_ne!(made_of(other).get(key), plain.get(key), "{other}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `[replace]`: which nodes are replaced by new ones, and how many at a time.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::values::Checker;
+
+/// Checked `[replace]`.
+#[derive(Clone, Debug)]
+pub struct Replace {
+    /// Nodes that were made from other settings, or from another template, than a new one would be. Where this is off, they
+    /// are only said to be such.
+    pub drift: bool,
+    /// Nodes on hosts in maintenance.
+    pub maintenance: bool,
+    /// At most so many nodes of a pool are replaced at a time.
+    pub max_parallel: usize,
+}
+
+/// `[replace]` as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    drift: Option<bool>,
+    maintenance: Option<bool>,
+    max_parallel: Option<Spanned<usize>>,
+}
+
+#[cfg(test)]
+pub(super) const KEYS: &[&str] = &["drift", "maintenance", "max_parallel"];
+
+impl Written {
+    pub(super) fn check(&self, checker: &mut Checker) -> Replace {
+        Replace {
+            drift: self.drift.unwrap_or(false),
+            maintenance: self.maintenance.unwrap_or(true),
+            max_parallel: checker.count(
+                "max_parallel",
+                self.max_parallel.as_ref(),
+                1,
+                "`drift = false` and `maintenance = false` switch replacements off",
+            ),
+        }
+    }
+}

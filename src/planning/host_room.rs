@@ -1,0 +1,163 @@
+//! What is left of the hosts for new machines: memory, vCPUs, and how many machines of a pool are there.
+
+use std::collections::BTreeMap;
+
+use super::View;
+use crate::config::Pool;
+use crate::model::machine::{Host, Machine, Phase};
+use crate::model::quantity;
+
+/// What is left of a host.
+#[derive(Clone, Debug)]
+pub(super) struct HostRoom {
+    /// Its memory in bytes.
+    memory: i64,
+    /// Of that in use, and promised to guests that run, those that are planned included in both.
+    used: i64,
+    promised: i64,
+    /// What stays free of it, where the host says so itself.
+    reserve: Option<i64>,
+    threads: u32,
+    vcpus: u32,
+    /// Why nothing new may be put there, if so.
+    shut: Option<&'static str>,
+    pub backoff: Option<String>,
+    by_pool: BTreeMap<String, u32>,
+}
+
+impl HostRoom {
+    /// Why the host takes no machine of the pool, if so: what goes on after its name.
+    pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
+        if let Some(why) = self.shut {
+            return Some(why.to_owned());
+        }
+        if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
+            return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
+        }
+        let free = self.free(pool);
+        if free < pool.memory {
+            let left = quantity::binary(free.max(0));
+            return Some(format!(
+                "has {left} of memory left, and a machine takes {}",
+                quantity::binary(pool.memory)
+            ));
+        }
+        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
+        (vcpus < f64::from(pool.cores)).then(|| {
+            format!("has {:.0} vCPUs left, and a machine takes {}", vcpus.max(0.0).floor(), pool.cores)
+        })
+    }
+
+    /// How good the host is for a machine of the pool: less is better.
+    pub(super) fn rank(&self, pool: &Pool) -> (i64, i64) {
+        pool.placement.rank(self.of_pool(pool), self.free(pool))
+    }
+
+    /// Counts a machine of the pool as planned there.
+    pub(super) fn take(&mut self, pool: &Pool) {
+        self.used = self.used.saturating_add(pool.memory);
+        self.promised = self.promised.saturating_add(pool.memory);
+        self.vcpus = self.vcpus.saturating_add(pool.cores);
+        *self.by_pool.entry(pool.name.clone()).or_default() += 1;
+    }
+
+    /// How many machines of the pool are there.
+    fn of_pool(&self, pool: &Pool) -> u32 {
+        self.by_pool.get(&pool.name).copied().unwrap_or(0)
+    }
+
+    /// Memory in bytes that is left for machines of the pool: neither is more promised than the pool's `memory_overcommit`
+    /// allows, nor more used than there is.
+    fn free(&self, pool: &Pool) -> i64 {
+        let promised = share(self.memory, pool.memory_overcommit).saturating_sub(self.promised);
+        let unused = self.memory.saturating_sub(self.used);
+        promised.min(unused).saturating_sub(self.reserve.unwrap_or(pool.memory_reserve))
+    }
+}
+
+/// A part of an amount in bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "bytes of a host, and to the page"
+)]
+fn share(amount: i64, part: f64) -> i64 {
+    if (part - 1.0).abs() < f64::EPSILON { amount } else { (amount as f64 * part) as i64 }
+}
+
+/// The hosts' room, by their names; `None` where no host is known.
+pub(super) fn hosts(
+    view: &View,
+    holds: &impl Fn(Option<&crate::model::workload::Backoff>) -> Option<String>,
+) -> Option<BTreeMap<String, HostRoom>> {
+    let snapshot = view.snapshot;
+    let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
+    for machine in snapshot.proxmox.machines.iter().flatten() {
+        ours.entry(&machine.host).or_default().count(machine);
+    }
+    let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
+        let ours = ours.remove(host.name.as_str()).unwrap_or_default();
+        let memory = &snapshot.memory.hosts.get(&host.name);
+        let own = view.config.hosts.get(&host.name);
+        let room = HostRoom {
+            memory: host.memory,
+            used: ours.memory_used(host),
+            promised: host.memory_assigned.max(ours.running).saturating_add(ours.coming),
+            reserve: own.and_then(|own| own.memory_reserve),
+            threads: host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve)),
+            vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
+            shut: match () {
+                () if !host.online => Some("is off"),
+                () if host.maintenance => Some("is in maintenance"),
+                () if own.is_some_and(|own| own.closed) => Some("is closed"),
+                () => None,
+            },
+            backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
+            by_pool: ours.by_pool,
+        };
+        (host.name.clone(), room)
+    });
+    Some(rooms.collect())
+}
+
+/// What our machines hold of a host.
+#[derive(Default)]
+struct Ours {
+    /// Memory of those that do not run yet: nothing that the host reports contains it.
+    coming: i64,
+    coming_cores: u32,
+    /// Memory of those that run and have not used it yet.
+    booting: i64,
+    /// Memory of all that run.
+    running: i64,
+    running_cores: u32,
+    by_pool: BTreeMap<String, u32>,
+}
+
+impl Ours {
+    fn count(&mut self, machine: &Machine) {
+        *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        match machine.phase {
+            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
+                self.coming = self.coming.saturating_add(machine.memory);
+                self.coming_cores = self.coming_cores.saturating_add(machine.cores);
+            }
+            Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
+                self.running = self.running.saturating_add(machine.memory);
+                self.running_cores = self.running_cores.saturating_add(machine.cores);
+                if machine.phase < Phase::Ready {
+                    self.booting = self.booting.saturating_add(machine.memory);
+                }
+            }
+            // Whether these still run, only the host knows.
+            Phase::Stopping | Phase::Deleting | Phase::Gone | Phase::Failed => {}
+        }
+    }
+
+    /// Memory that is in use, and that of machines which do not run yet. A host that does not say what it promised uses
+    /// little for a machine that boots: all of it counts.
+    fn memory_used(&self, host: &Host) -> i64 {
+        let unsaid = if host.memory_assigned == 0 { self.booting } else { 0 };
+        host.memory_used.saturating_add(unsaid).saturating_add(self.coming)
+    }
+}

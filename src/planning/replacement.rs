@@ -1,0 +1,292 @@
+//! Nodes that are to be replaced, and why: made from settings or a template that have changed, older than their pool allows,
+//! or on a host in maintenance.
+//!
+//! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving ([`REPLACED`]):
+//! their room counts for nobody, their pods look for another place, and their pool is one node short of its minimum. Scaling up
+//! then asks for a machine where one is needed, and [`super::replacing`] lets the node go once its pods have a place on nodes
+//! that are ready: the new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::budgets::Budgets;
+use super::drain::{Drain, Rules};
+use super::judging::{after, disabled};
+use super::{being_deleted, health, pool_of, ready};
+use crate::config::{Config, Pool, Size};
+use crate::model::Snapshot;
+use crate::model::machine::{Machine, Phase};
+use crate::model::node::Node;
+use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
+use crate::model::pod::Pod;
+use crate::model::snapshot::REPLACED;
+
+/// Why a node is to be replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    reason: RemovalReason,
+    /// The reason in words, with what differs.
+    words: String,
+    /// Why it is not its turn, if so.
+    held: Option<String>,
+}
+
+impl Due {
+    /// Adds the reason to a node's verdict.
+    pub(super) fn explain(&self, verdict: &mut NodeVerdict) {
+        let held = self.held.as_ref().map(|why| format!("not replaced now: {why}"));
+        let own =
+            verdict.message.take().filter(|_| held.is_none() || verdict.verdict != NodeOutcome::Disabled);
+        let parts = [Some(self.words.clone()), held, own];
+        verdict.message = Some(parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
+    }
+}
+
+/// Chooses the nodes that are replaced now and marks them; all that are due, by name.
+pub(super) fn mark(snapshot: &mut Snapshot, pods: &[Arc<Pod>], config: &Config) -> BTreeMap<String, Due> {
+    let mut due = find(snapshot, config);
+    if due.is_empty() {
+        return BTreeMap::new();
+    }
+    let mut turns = Turns::new(snapshot, config);
+    let drains = drains(snapshot, pods, config, &due);
+    // Nodes that serve worst go first, then the oldest.
+    due.sort_by_key(|(at, one)| {
+        let node = &snapshot.nodes[*at];
+        (rank(one.reason), node.created.unwrap_or(Timestamp::MAX), node.name.clone())
+    });
+    let mut all = BTreeMap::new();
+    for (at, mut one) in due {
+        one.held = turns.held(snapshot, config, at, &one, drains.get(&at));
+        if one.held.is_none() {
+            let mark = (REPLACED.to_owned(), format!("{:?}", one.reason));
+            Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([mark]);
+        }
+        all.insert(snapshot.nodes[at].name.clone(), one);
+    }
+    all
+}
+
+/// Why a node that is marked is replaced.
+pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
+    match node.annotations.get(REPLACED)?.as_str() {
+        "Maintenance" => Some(RemovalReason::Maintenance),
+        "Expired" => Some(RemovalReason::Expired),
+        _ => Some(RemovalReason::Drifted),
+    }
+}
+
+fn rank(reason: RemovalReason) -> u8 {
+    match reason {
+        RemovalReason::Maintenance => 0,
+        RemovalReason::Drifted => 1,
+        _ => 2,
+    }
+}
+
+/// Every node that is to be replaced some time.
+fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
+    let machines: BTreeMap<&str, &Machine> = snapshot
+        .proxmox
+        .machines
+        .iter()
+        .flatten()
+        .filter_map(|machine| Some((machine.node.as_deref()?, machine)))
+        .collect();
+    let mut found = Vec::new();
+    for (at, node) in snapshot.nodes.iter().enumerate() {
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
+        let Some(pool) = pool.filter(|_| ready(node) && !being_deleted(node)) else { continue };
+        let machine = machines.get(node.name.as_str()).copied();
+        let due = maintenance(snapshot, config, machine)
+            .or_else(|| drifted(snapshot, config, pool, machine?))
+            .or_else(|| expired(snapshot.time, pool, node));
+        found.extend(due.map(|due| (at, due)));
+    }
+    found
+}
+
+fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) -> Option<Due> {
+    let host = &machine?.host;
+    let hosts = snapshot.proxmox.hosts.as_ref()?;
+    let here = hosts.iter().any(|one| one.name == *host && one.online && one.maintenance);
+    let held = (!config.replace.maintenance).then(|| "`replace.maintenance` is off".to_owned());
+    let words = format!("its host {host} is in maintenance");
+    here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
+}
+
+/// What differs between a machine and one that would be made now.
+fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<Due> {
+    let mut differs = Vec::new();
+    for (key, now) in pool.made_of() {
+        // What the record says nothing of was no setting when it was written.
+        if let Some(then) = machine.made_of.get(&key).filter(|then| **then != now) {
+            let then = if then.is_empty() { "nothing" } else { then };
+            let now = if now.is_empty() { "nothing" } else { &now };
+            differs.push(match key.as_str() {
+                "ssh_keys" => "other `ssh_keys`".to_owned(),
+                _ => format!("`{key}` was {then}, is {now}"),
+            });
+        }
+    }
+    if let Some(size) = machine.made_of.get("size")
+        && !pool.sizes.iter().map(Size::words).any(|one| one == *size)
+    {
+        differs.push(format!("the pool has no machines of {size} any more"));
+    }
+    let templates = snapshot.memory.pools.get(&pool.name).map(|memory| memory.templates.as_slice());
+    if let (Some(template), Some(known)) = (machine.made_of.get("template"), templates)
+        && !known.is_empty()
+        && !known.contains(template)
+    {
+        differs.push("its template was changed or made anew".to_owned());
+    }
+    let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
+    let words = format!("drifted: {}", differs.join(", "));
+    (!differs.is_empty()).then_some(Due { reason: RemovalReason::Drifted, words, held })
+}
+
+/// Nodes that were made together expire one after another, in the last tenth of their time.
+fn expired(now: Timestamp, pool: &Pool, node: &Node) -> Option<Due> {
+    const PARTS: u32 = 1000;
+    let oldest = pool.max_node_age?;
+    let lot = node
+        .name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let earlier = oldest / 10 / PARTS * (lot % PARTS);
+    let due = after(node.created?, oldest.saturating_sub(earlier)) <= now;
+    let words = format!("older than `max_node_age` of its pool allows, which is {}", words(oldest));
+    due.then_some(Due { reason: RemovalReason::Expired, words, held: None })
+}
+
+fn words(age: Duration) -> String {
+    let hours = age.as_secs() / 3600;
+    if hours >= 48 { format!("{} days", hours / 24) } else { format!("{hours} h") }
+}
+
+/// What draining each of these nodes means, or the pod that forbids it.
+fn drains(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    due: &[(usize, Due)],
+) -> BTreeMap<usize, Result<Drain, String>> {
+    let names: BTreeMap<&str, usize> =
+        due.iter().map(|(at, _)| (snapshot.nodes[*at].name.as_str(), *at)).collect();
+    let mut on: BTreeMap<usize, Vec<&Arc<Pod>>> = names.values().map(|at| (*at, Vec::new())).collect();
+    for pod in pods {
+        if let Some(at) = pod.node.as_deref().and_then(|node| names.get(node)) {
+            on.entry(*at).or_default().push(pod);
+        }
+    }
+    let (rules, budgets) = (Rules::new(snapshot, &config.scale_down), Budgets::new(snapshot));
+    let drain = |mut pods: Vec<&Arc<Pod>>| {
+        pods.sort_by_cached_key(|pod| pod.id());
+        rules
+            .drain(&pods, &budgets)
+            .map_err(|blocker| format!("{} holds it ({})", blocker.pod, blocker.reason))
+    };
+    on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
+}
+
+/// What a round allows, counted down.
+struct Turns {
+    unhealthy: std::collections::BTreeSet<String>,
+    /// Nodes of each pool that leave.
+    leaving: BTreeMap<String, usize>,
+    /// Machines of each pool, those on their way and those that leave included.
+    machines: BTreeMap<String, usize>,
+    /// Ready nodes of each pool that stay.
+    serving: BTreeMap<String, usize>,
+}
+
+impl Turns {
+    fn new(snapshot: &Snapshot, config: &Config) -> Self {
+        let mut turns = Self {
+            unhealthy: health::unhealthy(snapshot, config),
+            leaving: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            serving: BTreeMap::new(),
+        };
+        for node in &snapshot.nodes {
+            let Some(pool) = pool_of(node) else { continue };
+            let leaves = being_deleted(node);
+            *turns.leaving.entry(pool.to_owned()).or_default() += usize::from(leaves);
+            *turns.serving.entry(pool.to_owned()).or_default() += usize::from(ready(node) && !leaves);
+            if snapshot.proxmox.machines.is_none() {
+                *turns.machines.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
+        for machine in snapshot.proxmox.machines.iter().flatten().filter(|one| one.phase != Phase::Gone) {
+            *turns.machines.entry(machine.pool.clone()).or_default() += 1;
+        }
+        turns
+    }
+
+    /// Why the node is not replaced now; otherwise its turn is taken.
+    fn held(
+        &mut self,
+        snapshot: &Snapshot,
+        config: &Config,
+        at: usize,
+        due: &Due,
+        drain: Option<&Result<Drain, String>>,
+    ) -> Option<String> {
+        let node = &snapshot.nodes[at];
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name))?;
+        let decided = due.held.clone().or_else(|| disabled(node).map(|key| format!("annotation {key}")));
+        let drain = match drain? {
+            Ok(drain) => drain,
+            Err(why) => return decided.or_else(|| Some(why.clone())),
+        };
+        let held = decided
+            .or_else(|| self.pool_rests(snapshot, config, pool))
+            .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
+            .or_else(|| self.no_room(pool, drain))
+            .or_else(|| self.others_first(config, pool));
+        if held.is_none() {
+            *self.leaving.entry(pool.name.clone()).or_default() += 1;
+            if let Some(serving) = self.serving.get_mut(&pool.name) {
+                *serving = serving.saturating_sub(1);
+            }
+        }
+        held
+    }
+
+    fn pool_rests(&self, snapshot: &Snapshot, config: &Config, pool: &Pool) -> Option<String> {
+        if !config.scale_down.enabled {
+            return Some("removals are switched off (`scale_down.enabled`)".to_owned());
+        }
+        if self.unhealthy.contains(&pool.name) {
+            return Some("too many nodes of the pool are not ready".to_owned());
+        }
+        let memory = snapshot.memory.pools.get(&pool.name)?;
+        let backoff = memory.backoff.as_ref().filter(|backoff| backoff.until > snapshot.time);
+        if let Some(backoff) = backoff {
+            return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
+        }
+        let rests = after(memory.last_removal_failure?, config.scale_down.delay_after_failure);
+        (rests > snapshot.time).then(|| format!("until {rests}, after a removal that failed"))
+    }
+
+    /// A pool at its maximum has no room for a node in its place, if it needs one.
+    fn no_room(&self, pool: &Pool, drain: &Drain) -> Option<String> {
+        let count = |of: &BTreeMap<String, usize>| of.get(&pool.name).copied().unwrap_or(0);
+        let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
+        let full = count(&self.machines) >= pool.max as usize;
+        // One that leaves makes room for the next.
+        (full && !can_do_without && count(&self.leaving) == 0)
+            .then(|| format!("`max` of {} leaves no room for a node in its place", pool.max))
+    }
+
+    fn others_first(&self, config: &Config, pool: &Pool) -> Option<String> {
+        let leaving = self.leaving.get(&pool.name).copied().unwrap_or(0);
+        (leaving >= config.replace.max_parallel).then(|| {
+            format!("{} of its pool at a time (`replace.max_parallel`)", config.replace.max_parallel)
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! Pools whose labels differ from host to host (`{{ host }}`, `{{ zone }}`): each set of hosts with equal labels is an offer
+//! of its own, so that a pod that asks for a zone, or that is spread over zones, is planned for the right one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::Pool;
+use crate::model::Snapshot;
+use crate::model::selector::Labels;
+
+/// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing of the host stays
+/// as it is.
+pub(super) fn split(pool: &Pool, snapshot: &Snapshot) -> Vec<Pool> {
+    if !pool.tells_hosts() {
+        return vec![pool.clone()];
+    }
+    let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
+    for host in hosts(pool, snapshot) {
+        groups.entry(pool.labels_on(&host)).or_default().push(host);
+    }
+    if groups.is_empty() {
+        return vec![pool.clone()];
+    }
+    groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
+}
+
+/// The hosts that the pool's machines may be on: those that are seen, else those that are named.
+fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
+    let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
+    let allowed = |name: &String| {
+        (pool.hosts.is_empty() || pool.hosts.contains(name)) && reach.is_none_or(|reach| reach.contains(name))
+    };
+    match &snapshot.proxmox.hosts {
+        Some(seen) => seen.iter().map(|host| host.name.clone()).filter(allowed).collect(),
+        None if pool.hosts.is_empty() => BTreeSet::from(["pve".to_owned()]),
+        None => pool.hosts.iter().cloned().collect(),
+    }
+}

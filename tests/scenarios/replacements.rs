@@ -1,0 +1,123 @@
+//! Nodes that are replaced while their pods run: settings or templates that have changed, age, hosts in maintenance.
+
+use std::time::Duration;
+
+use world::proxmox::TaskFault;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(5);
+const LATER: Duration = Duration::from_hours(2);
+
+fn with_drift() -> String {
+    ONE_POOL.replace("[[pool]]", "[replace]\ndrift = true\n[[pool]]")
+}
+
+/// Two nodes, each with a pod that fills it.
+async fn two_nodes(text: &str) -> Stage {
+    let stage = Stage::running(text);
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.until("both are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
+    stage
+}
+
+/// Waits until none of these nodes is left; looks all the while that pods never lack two ready nodes, and that only one new
+/// machine is there at a time.
+async fn replaced(stage: &Stage, old: &[String]) {
+    let before = stage.vms(9100..=9109).len();
+    stage
+        .until("all old nodes are gone", LATER, |stage| {
+            let ready = stage.ready_nodes("workers");
+            assert!(ready.len() >= 2, "a new node comes first: {ready:?}; {}", stage.scene());
+            assert!(stage.vms(9100..=9109).len() <= before + 1, "one at a time: {}", stage.scene());
+            assert!(stage.running_pods() >= 1, "one pod moves at a time: {}", stage.scene());
+            old.iter().all(|name| !ready.contains(name)) && ready.len() == 2
+        })
+        .await;
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let after = stage.ready_nodes("workers");
+    stage
+        .throughout("nothing more is replaced", Duration::from_mins(30), |stage| {
+            stage.ready_nodes("workers") == after
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
+    let stage = two_nodes(&with_drift()).await;
+    let old = stage.ready_nodes("workers");
+    stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
+    replaced(&stage, &old).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_was_made_anew_under_its_name_replaces_nodes() {
+    let stage = two_nodes(&with_drift()).await;
+    let old = stage.ready_nodes("workers");
+    // Its description shapes nothing.
+    stage.pve.set_config_by_hand(9000, "description", Some("made on Monday"));
+    stage
+        .throughout("a description replaces nothing", Duration::from_mins(20), |stage| {
+            stage.ready_nodes("workers") == old
+        })
+        .await;
+    let uuid = "uuid=6f0e2f1c-8c5e-4c55-9c49-0d4cde0a7a51";
+    stage.pve.set_config_by_hand(9000, "smbios1", Some(uuid));
+    replaced(&stage, &old).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_drifted_stays_and_is_said_where_replacing_is_off() {
+    let stage = two_nodes(ONE_POOL).await;
+    let old = stage.ready_nodes("workers");
+    stage.reload(&ONE_POOL.replace("bridge =", "max_pods = 60\nbridge ="));
+    stage
+        .until("it is said", SOON, |stage| {
+            let nodes = stage.status().nodes;
+            nodes.iter().any(|one| one.why.contains("`max_pods` was 110, is 60"))
+        })
+        .await;
+    stage.throughout("they stay", Duration::from_mins(20), |stage| stage.ready_nodes("workers") == old).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_cloned_any_more_costs_no_node() {
+    let stage = two_nodes(&with_drift()).await;
+    let old = stage.ready_nodes("workers");
+    for _ in 0..50 {
+        stage.pve.inject_task("qmclone", TaskFault::Fails("the storage is broken".into()));
+    }
+    stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
+    stage
+        .throughout("the old ones stay", LATER, |stage| {
+            stage.ready_nodes("workers") == old && stage.running_pods() == 2
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_too_old_are_replaced() {
+    let stage = two_nodes(&ONE_POOL.replace("bridge =", "max_node_age = \"2h\"\nbridge =")).await;
+    let old = stage.ready_nodes("workers");
+    stage
+        .throughout("young ones stay", Duration::from_mins(100), |stage| stage.ready_nodes("workers") == old)
+        .await;
+    replaced(&stage, &old).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_in_maintenance_is_emptied_with_new_nodes_first() {
+    let stage = two_nodes(ONE_POOL).await;
+    let old = stage.ready_nodes("workers");
+    let host = |name: &String| {
+        let machines = stage.status().machines;
+        machines.iter().find(|one| one.node.as_ref() == Some(name)).map(|one| one.host.clone())
+    };
+    let first = host(&old[0]).unwrap();
+    let there: Vec<String> = old.iter().filter(|name| host(name).as_ref() == Some(&first)).cloned().collect();
+    stage.pve.set_maintenance(&first, true);
+    replaced(&stage, &there).await;
+    assert!(stage.status().machines.iter().all(|one| one.host != first), "{}", stage.scene());
+}
