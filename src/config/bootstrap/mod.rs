@@ -181,10 +181,11 @@ impl Written {
     /// Settings of another method would do nothing.
     fn unused(&self, checker: &mut Checker) {
         use Kind::{Command, K3s, Kubeadm};
+        type Setting = (&'static str, Option<Range<usize>>, &'static [Kind]);
         fn at<T>(written: Option<&Spanned<T>>) -> Option<Range<usize>> {
             written.map(Spanned::span)
         }
-        let settings: [(&str, Option<Range<usize>>, &[Kind]); 17] = [
+        let settings: [Setting; 17] = [
             ("token", at(self.token.as_ref()), &[Kubeadm]),
             ("ssh_host", at(self.ssh_host.as_ref()), &[Kubeadm]),
             ("ssh_port", at(self.ssh_port.as_ref()), &[Kubeadm]),

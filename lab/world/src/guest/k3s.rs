@@ -68,7 +68,8 @@ fn log(guest: &Guest, line: &str) {
 fn configuration(guest: &Guest) -> Result<Map<String, Value>, String> {
     let mut files = vec![CONFIGURATION.to_owned()];
     let below = guest.files_below(MORE);
-    files.extend(below.into_iter().filter(|path| path.ends_with(".yaml")));
+    files
+        .extend(below.into_iter().filter(|path| path.rsplit_once('.').is_some_and(|(_, end)| end == "yaml")));
     let mut whole = Map::new();
     for path in files {
         let Some(content) = guest.read_file(&path) else { continue };
