@@ -9,6 +9,11 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     })
 }
 
+/// What it all came from: the last of the causes, for those above it only say on whose behalf.
+pub(crate) fn root(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,6 +30,7 @@ mod tests {
         let told = |text, source| Told { text, source: Option::map(source, Box::new) };
         let plain = told("cannot list", Some(told("client error", Some(told("refused", None)))));
         assert_eq!(chain(&plain), "cannot list: client error: refused");
+        assert_eq!(root(&plain), "refused");
         let repeated = told("cannot list: refused", Some(told("refused", None)));
         assert_eq!(chain(&repeated), "cannot list: refused");
     }

@@ -380,7 +380,7 @@ async fn a_closed_port_is_told_with_its_address() {
     bench.change(&bench.proxmox.address().to_string(), "127.0.0.1:1");
     let (status, said) = bench.check().await;
     assert_eq!(status, 4, "{said}");
-    assert!(said.contains("no connection to https://127.0.0.1:1"), "{said}");
+    assert!(said.contains("no connection to https://127.0.0.1:1: Connection refused"), "{said}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `plan` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and a Kubernetes API that
+//! `plan`, `explain` and `snapshot` on live clusters, as an operator runs them: the embedded Proxmox VE, and a Kubernetes API that
 //! lists a few objects and keeps its watches open.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
@@ -133,4 +133,15 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
     let again =
         run(&["plan", "--config", &config, "--snapshot", &snapshot, "--now", now, "--output", "json"]).await;
     assert_eq!(again.1, live.1, "the same plan, byte for byte");
+
+    for question in [&["--pod", "shop/web-1"][..], &["--all-pods"], &["--node", "workers-a"]] {
+        let asked = [&["explain", "--config", &config, "--now", now, "--output", "json"], question].concat();
+        let live = run(&asked).await;
+        assert_eq!(live.0, 0, "{}", live.2);
+        let of_file = run(&[&asked[..], &["--snapshot", &snapshot]].concat()).await;
+        assert_eq!(live.1, of_file.1, "{question:?}");
+    }
+    let (code, _, said) = run(&["explain", "--config", &config, "--pod", "shop/gone"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("the cluster has no pod `shop/gone`"), "{said}");
 }

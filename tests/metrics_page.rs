@@ -119,6 +119,7 @@ async fn every_line_is_well_formed_and_every_family_documented() {
         families[&format!("pve_autoscaler_{family}")].value(suffix, labels)
     };
     assert_eq!(value("ready", "", ""), Some(1.0));
+    assert_eq!(value("leader", "", ""), Some(1.0));
     assert_eq!(value("pool_max_nodes", "", "{pool=\"workers\"}"), Some(3.0));
     assert!(value("calls", "_total", "{api=\"proxmox\",outcome=\"Ok\"}") > Some(0.0), "{body}");
     assert!(value("calls", "_total", "{api=\"kubernetes\",outcome=\"Ok\"}") > Some(0.0), "{body}");
@@ -126,6 +127,59 @@ async fn every_line_is_well_formed_and_every_family_documented() {
     if let Some(file) = std::env::var_os("KEEP_METRICS") {
         std::fs::write(file, &body).unwrap();
     }
+}
+
+/// What the alerts and the dashboard ask for is on the page that is really served, or a counter of what has not happened yet.
+#[tokio::test]
+async fn alerts_and_dashboard_find_what_they_ask_for() {
+    let bench = Bench::demo().await;
+    let served = start(&bench).await;
+    let (_, body) = served.until("/metrics", |_, body| body.contains("pve_autoscaler_nodes{")).await;
+    let families = openmetrics::read(&body);
+    let part = |c: char| c.is_ascii_lowercase() || c == '_';
+    for text in [
+        include_str!("../packaging/prometheus/alerts.yaml"),
+        include_str!("../packaging/grafana/dashboard.json"),
+    ] {
+        let named = text.match_indices("pve_autoscaler_").map(|(at, _)| &text[at..]);
+        let named = named.map(|rest| rest.split(|c| !part(c)).next().unwrap());
+        let named: std::collections::BTreeSet<&str> = named.collect();
+        assert!(named.len() > 5, "{named:?}");
+        for name in named {
+            let family = name.trim_end_matches("_total").trim_end_matches("_bucket");
+            assert!(families.contains_key(family), "{name} is not served: {body}");
+        }
+    }
+    let Ok(promtool) = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+    else {
+        eprintln!("skipped: promtool is not there");
+        return;
+    };
+    // It reads the older text format, in which there are neither units nor an end mark, and counters have their whole name.
+    let older: String = body.lines().filter_map(|line| older(line, &families)).collect();
+    let mut promtool = promtool;
+    promtool.stdin.take().unwrap().write_all(older.as_bytes()).await.unwrap();
+    let said = tokio::time::timeout(LONG, promtool.wait_with_output()).await.unwrap().unwrap();
+    let said = [said.stdout, said.stderr].concat();
+    assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// A line of OpenMetrics in Prometheus' own text format.
+fn older(line: &str, families: &openmetrics::Families) -> Option<String> {
+    if line.starts_with("# EOF") || line.starts_with("# UNIT") {
+        return None;
+    }
+    let mut words: Vec<&str> = line.splitn(4, ' ').collect();
+    let whole = format!("{}_total", words.get(2).copied().unwrap_or_default());
+    if line.starts_with("# ") && families[words[2]].kind == "counter" {
+        words[2] = &whole;
+    }
+    Some(format!("{}\n", words.join(" ")))
 }
 
 #[tokio::test]

@@ -81,7 +81,8 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
 
 #[test]
 fn scripts_are_understood_by_their_shells() {
-    for name in ["deb/postinst", "deb/postrm", "deb/build", "deb/trial", "proxmox-setup.sh"] {
+    for name in ["deb/postinst", "deb/postrm", "deb/build", "deb/repository", "deb/trial", "proxmox-setup.sh"]
+    {
         let path = format!("packaging/{name}");
         let shell = if text(&path).starts_with("#!/bin/bash") { "bash" } else { "sh" };
         let Some(output) = ask(shell, &["-n", &path]) else { return };
@@ -149,7 +150,21 @@ fn alerts_and_dashboard_name_metrics_that_there_are() {
         }
     }
     serde_json::from_str::<serde_json::Value>(&text("packaging/grafana/dashboard.json")).unwrap();
-    let Some(output) = ask("promtool", &["check", "rules", "packaging/prometheus/alerts.yaml"]) else {
+    let rules = ["check", "rules", "packaging/prometheus/alerts.yaml"];
+    let Some(output) = ask("promtool", &rules) else { return };
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn each_alert_comes_when_it_should_and_not_before() {
+    let alerts = text("packaging/prometheus/alerts.yaml");
+    let tests = text("packaging/prometheus/alerts.test.yaml");
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let quiet = format!("alertname: {alert}, exp_alerts: []");
+        let loud = format!("alertname: {alert}\n        exp_alerts: [{{");
+        assert!(tests.contains(&quiet) && tests.contains(&loud), "{alert} is not tested");
+    }
+    let Some(output) = ask("promtool", &["test", "rules", "packaging/prometheus/alerts.test.yaml"]) else {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));

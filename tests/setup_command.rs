@@ -28,19 +28,31 @@ async fn bare() -> Bench {
 
 impl Bench {
     async fn set_up(&self, more: &[&str]) -> (i32, String) {
+        let token = self.path("admin-token").display().to_string();
+        let id = if more.contains(&"--admin-token-id") {
+            &[][..]
+        } else {
+            &["--admin-token-id", "root@pam!admin"]
+        };
+        self.set_up_by(&[&["--admin-token-file", &token], id].concat(), more).await
+    }
+
+    /// As root on a host would, without a token.
+    async fn set_up_on_the_host(&self, more: &[&str]) -> (i32, String) {
+        self.write("pvesh", include_str!("lab/pvesh.py"), 0o755);
+        self.write("pvesh.where", &format!("{} root@pam!admin", self.proxmox.address()), 0o644);
+        self.set_up_by(&["--pvesh", &self.path("pvesh").display().to_string()], more).await
+    }
+
+    async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
         command
             .args(["setup", "--proxmox", &format!("https://{}", self.proxmox.address())])
-            .args(["--proxmox-ca", &file("ca.pem")])
-            .args(["--admin-token-file", &file("admin-token"), "--admin-kubeconfig", &file("kubeconfig")])
+            .args(["--proxmox-ca", &file("ca.pem"), "--admin-kubeconfig", &file("kubeconfig")])
             .args(["--folder", &file("etc")])
+            .args(administrator)
             .args(more)
-            .args(if more.contains(&"--admin-token-id") {
-                &[][..]
-            } else {
-                &["--admin-token-id", "root@pam!admin"]
-            })
             .stdin(std::process::Stdio::null());
         let output = command.output().await.unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -84,6 +96,38 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     assert_eq!(made.len(), 2, "only what Kubernetes is told anew, and its token: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
+}
+
+#[tokio::test]
+async fn as_root_on_a_host_no_token_of_an_administrator_is_needed() {
+    if Command::new("python3").arg("--version").output().await.is_err() {
+        eprintln!("skipped: python3 is not there");
+        return;
+    }
+    let bench = bare().await;
+    let (code, said) = bench.set_up_on_the_host(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("would make  role AutoscalerMachines") && said.contains("[[pool]]"), "{said}");
+    let asked = fs::read_to_string(bench.path("pvesh.log")).unwrap();
+    assert!(asked.lines().all(|line| line.starts_with("get ")), "a dry run only reads: {asked}");
+
+    let (code, said) = bench.set_up_on_the_host(&ANSWERS).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("made        token autoscaler@pve!agent") && !said.contains(" error "), "{said}");
+    let token = fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap();
+    let asked = fs::read_to_string(bench.path("pvesh.log")).unwrap();
+    assert!(token.len() > 10 && !asked.contains(&token) && !said.contains(&token), "{asked}");
+    assert!(
+        asked.contains("create /access/users/autoscaler@pve/token/agent --output-format json --privsep 1"),
+        "{asked}"
+    );
+
+    let (code, again) = bench.set_up_on_the_host(&ANSWERS).await;
+    assert_eq!(code, 0, "{again}");
+    assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
+    let (code, said) = bench.set_up_by(&["--pvesh", "/nowhere/pvesh"], &ANSWERS).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("run this as root on a Proxmox VE host, or give `--admin-token-file`"), "{said}");
 }
 
 #[tokio::test]

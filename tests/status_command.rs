@@ -68,3 +68,23 @@ async fn a_daemons_status_is_shown_to_people_and_to_programs() {
     assert_eq!(serde_json::from_str::<Status>(&out).unwrap(), board.status());
     serving.abort();
 }
+
+#[tokio::test]
+async fn watching_fits_the_terminal_follows_its_size_and_leaves_it_clean() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("control.sock");
+    let board = Board::default();
+    // Wider than a narrow terminal.
+    board.introduce(&format!("pve1.{}", "a-long-domain.".repeat(8)), "active", Timestamp::UNIX_EPOCH);
+    let listener = Listener::bind(&path).await.unwrap();
+    let serving = tokio::spawn(async move { listener.serve(&board, &NoOrders).await });
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watch_on_a_terminal.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(env!("CARGO_BIN_EXE_pve-autoscaler")).arg(&path).kill_on_drop(true);
+    let Ok(output) = command.output().await else {
+        eprintln!("skipped: python3 is not there");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serving.abort();
+}

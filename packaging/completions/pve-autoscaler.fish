@@ -43,7 +43,8 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "help"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l proxmox -d 'Proxmox VE: the address of any host of the cluster' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l proxmox-ca -d 'The certificate authority of Proxmox VE' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-id -d 'The administrator\'s token' -r
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-file -d 'The file with the secret of the administrator\'s token' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-token-file -d 'The file with the secret of the administrator\'s token; without it Proxmox VE is asked through `pvesh`, as root' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l pvesh -d 'The program that asks Proxmox VE where there is no token' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l admin-kubeconfig -d 'The administrator\'s kubeconfig' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l folder -d 'Where configuration and credentials go' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l user -d 'The user that is made in Proxmox VE' -r
@@ -105,8 +106,8 @@ json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration; only needed for `--node`' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration; not needed for pods of a snapshot' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l now -d 'The time of the decision (RFC 3339); without it the snapshot\'s own, else the clock\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l pod -d 'The pod' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l node -d 'The node' -r

@@ -125,8 +125,8 @@ impl Failure {
                 Some("only root and the daemon's group may ask: use `sudo`, or join the group")
             }
             Self::NotRunning(_) => Some(
-                "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended), \
-                 or name its socket with `--socket`",
+                "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended or did not \
+                 start; `pve-autoscaler setup` makes what it needs first), or name its socket with `--socket`",
             ),
             Self::Socket(SocketError::NoSocket { .. }) => {
                 Some("remove that file if nobody needs it, or name another path with `--socket`")

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::exit::{Failure, SUCCESS};
 use super::input;
-use super::{Output, plan_text};
+use super::{Output, live, plan_text};
 use crate::config::{self, Needs};
 use crate::planning;
 use crate::scheduling::{self, Explanation};
@@ -18,12 +18,12 @@ use crate::scheduling::{self, Explanation};
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(super) struct Arguments {
-    /// The configuration; only needed for `--node`
-    #[arg(long, default_value = "/etc/pve-autoscaler/config.toml")]
+    /// The configuration; not needed for pods of a snapshot
+    #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
     config: PathBuf,
-    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input
+    /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster
     #[arg(long)]
-    snapshot: PathBuf,
+    snapshot: Option<PathBuf>,
     /// The time of the decision (RFC 3339); without it the snapshot's own, else the clock's
     #[arg(long)]
     now: Option<Timestamp>,
@@ -42,13 +42,17 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let snapshot = input::snapshot(&arguments.snapshot, arguments.now)?;
+    let config = || config::load(&arguments.config, Needs::Plan).map_err(Failure::Configuration);
+    let (snapshot, place) = match &arguments.snapshot {
+        Some(file) => (input::snapshot(file, arguments.now)?, "snapshot"),
+        None => (live::snapshot(&config()?, arguments.now)?, "cluster"),
+    };
     if let Some(name) = &arguments.node {
-        let config = config::load(&arguments.config, Needs::Plan).map_err(Failure::Configuration)?;
+        let config = config()?;
         let plan = planning::plan(&snapshot, &config);
         let verdict = plan.nodes.iter().find(|verdict| verdict.node == *name);
         let verdict =
-            verdict.ok_or_else(|| Failure::NotFound(format!("the snapshot has no node `{name}`")))?;
+            verdict.ok_or_else(|| Failure::NotFound(format!("the {place} has no node `{name}`")))?;
         if arguments.output == Output::Json {
             input::json(&json!({"nodes": [verdict]}))?;
         } else {
@@ -59,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     let explanations = scheduling::explain(&snapshot, arguments.pod.as_deref());
     if let (Some(pod), true) = (&arguments.pod, explanations.is_empty()) {
-        return Err(Failure::NotFound(format!("the snapshot has no pod `{pod}`")));
+        return Err(Failure::NotFound(format!("the {place} has no pod `{pod}`")));
     }
     if arguments.output == Output::Json {
         input::json(&json!({"pods": explanations}))?;

@@ -14,7 +14,7 @@ use super::plan_text::span;
 use super::table::{Align, Table, plain};
 use super::{Output, history, input, live, watch};
 use crate::clock::{Clock, SystemClock};
-use crate::observability::{DEFAULT_SOCKET, Status, ask};
+use crate::observability::{DEFAULT_SOCKET, Status, ask, counted};
 
 const PROBLEM: Style = AnsiColor::Red.on_default();
 /// So many nodes, pods and decisions are listed.
@@ -86,7 +86,7 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
         let old = if age.as_secs() > OLD { ", which is long ago" } else { "" };
         let age = span(age.max(SignedDuration::ZERO));
         let acts = if status.leads { "" } else { "; it does nothing until it has the lease" };
-        writeln!(out, ", {} rounds, the last {age} ago{old}{acts}", status.rounds)
+        writeln!(out, ", {}, the last {age} ago{old}{acts}", counted(status.rounds, "round"))
     } else {
         writeln!(out, ", waits for its first look at both clusters since {}", span(age))
     };

@@ -17,6 +17,8 @@ pub struct Metrics {
     pub listen: Option<SocketAddr>,
     /// Whether the status page is served beside them, on loopback.
     pub status_page: bool,
+    /// Whether sums over the pools are also served under the names of kproximate's gauges.
+    pub kproximate_names: bool,
 }
 
 /// `[metrics]` as it is written.
@@ -26,10 +28,11 @@ pub(super) struct Written {
     enabled: Option<bool>,
     listen: Option<Spanned<String>>,
     status_page: Option<Spanned<bool>>,
+    kproximate_names: Option<bool>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["enabled", "listen", "status_page"];
+pub(super) const KEYS: &[&str] = &["enabled", "listen", "status_page", "kproximate_names"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
@@ -53,7 +56,11 @@ impl Written {
                 "let `listen` be on 127.0.0.1 or [::1]; `ssh -L 9736:127.0.0.1:9736 HOST` brings the page to you",
             );
         }
-        Metrics { listen, status_page: page.is_some() }
+        Metrics {
+            listen,
+            status_page: page.is_some(),
+            kproximate_names: self.kproximate_names.unwrap_or(false),
+        }
     }
 }
 

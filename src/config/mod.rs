@@ -233,7 +233,9 @@ impl Written {
                 title: format!("the table `{table}` is missing"),
                 at: None,
                 because: None,
-                help: Some(format!("it says {what}; config.example.toml shows it")),
+                help: Some(format!(
+                    "it says {what}; pve-autoscaler.toml(5) shows it, and `pve-autoscaler setup` writes one"
+                )),
             });
         }
     }

@@ -114,6 +114,9 @@ impl Board {
     /// This instance waits while `leader` leads: what it knew of machines is old. Without a leader it stays as it was, but for
     /// the lead. It says so regularly: that is its round.
     pub(crate) fn stand_by(&self, leader: &str, now: Timestamp) {
+        if !leader.is_empty() {
+            self.metrics.forget();
+        }
         {
             let mut inner = self.inner();
             inner.next_due = None;

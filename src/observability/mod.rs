@@ -16,6 +16,7 @@ pub use board::Board;
 pub use metrics::Metrics;
 pub(crate) use metrics::{Seen, names, number};
 pub use notify::Supervisor;
+pub(crate) use notify::counted;
 pub use orders::{Order, Orders};
 pub use pages::Pages;
 pub use rounds::{RecordError, Rounds};

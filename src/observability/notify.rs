@@ -93,7 +93,15 @@ fn line(status: &Status) -> String {
     }
     let nodes: u32 = status.pools.iter().map(|pool| pool.nodes).sum();
     let mode = if status.mode == "observe" { ", observing only" } else { "" };
-    format!("{nodes} nodes in {} pools, {} pods wait{mode}", status.pools.len(), status.pods.len())
+    let (pools, pods) = (status.pools.len(), status.pods.len());
+    let (nodes, pools) = (counted(u64::from(nodes), "node"), counted(pools as u64, "pool"));
+    let wait = if pods == 1 { "waits" } else { "wait" };
+    format!("{nodes} in {pools}, {} {wait}{mode}", counted(pods as u64, "pod"))
+}
+
+/// A number of things.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 fn tell(state: &[NotifyState<'_>]) {
@@ -127,6 +135,8 @@ mod tests {
         assert_eq!(line(&status), "waiting for the first look at both clusters");
         status.ready = true;
         assert_eq!(line(&status), "0 nodes in 0 pools, 0 pods wait, observing only");
+        status.pods.push(crate::observability::status::PodStatus::default());
+        assert_eq!(line(&status), "0 nodes in 0 pools, 1 pod waits, observing only");
         status.leader = "pve2".to_owned();
         assert_eq!(line(&status), "stands by, pve2 leads");
         status.paused = Some(Pause { reason: "storage is moved".to_owned(), ..Pause::default() });

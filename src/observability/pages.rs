@@ -148,7 +148,7 @@ impl Pages {
             return page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned());
         }
         match path {
-            "/metrics" => match self.board.metrics().encode(&self.board.status()) {
+            "/metrics" => match self.metrics() {
                 Ok(text) => page(StatusCode::OK, OPENMETRICS, text),
                 Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             },
@@ -160,6 +160,15 @@ impl Pages {
             "/" => page(StatusCode::OK, TEXT, "/metrics\n/healthz\n/readyz\n".to_owned()),
             "/status" if self.has_status() => self.status(headers),
             _ => page(StatusCode::NOT_FOUND, TEXT, "there are /metrics, /healthz and /readyz\n".to_owned()),
+        }
+    }
+
+    fn metrics(&self) -> Result<String, std::fmt::Error> {
+        let (metrics, status) = (self.board.metrics(), self.board.status());
+        if self.settings.borrow().metrics.kproximate_names {
+            metrics.encode_for_kproximate(&status)
+        } else {
+            metrics.encode(&status)
         }
     }
 

@@ -19,7 +19,7 @@ use super::error::{Error, Kind};
 pub(super) use super::lanes::Lane;
 use super::lanes::{Lanes, Sizes};
 use super::transport::{NotSent, Transport};
-use crate::causes::chain;
+use crate::causes::{chain, root};
 use crate::fence::{Fence, Fenced};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
@@ -193,7 +193,7 @@ impl Client {
                     return answer::read(call, &response);
                 }
                 Err(error) if error.is::<NotSent>() => {
-                    let why = error.source().map_or_else(|| error.to_string(), chain);
+                    let why = error.source().map_or_else(|| error.to_string(), root);
                     let text = format!("no connection to {}: {why}", endpoints[at]);
                     last = Error::without_answer(call, Kind::HostUnreachable, text);
                 }

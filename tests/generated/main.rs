@@ -1,6 +1,6 @@
 //! Man pages and completions: made from what the program itself says of its commands, and from the example of its
-//! configuration. They are kept in the repository, so that a package needs no program to run for them; a difference is a
-//! failure here. They are written anew with `UPDATE=1 cargo test --test generated`.
+//! configuration; and the comparison with others. They are kept in the repository, so that a package needs no program to run
+//! for them; a difference is a failure here. They are written anew with `UPDATE=1 cargo test --test generated`.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,6 +8,7 @@
     reason = "a test may stop at what it did not expect, and says what it skips"
 )]
 
+mod compare;
 mod configuration;
 mod pages;
 mod roff;
@@ -71,6 +72,17 @@ fn completions_are_as_the_program_says() {
         files.insert(name.to_owned(), text.replace("pve__subcmd__autoscaler", "pve__autoscaler"));
     }
     holds("packaging/completions", &files);
+}
+
+#[test]
+fn the_comparison_names_tests_that_are_there() {
+    let page = compare::page(include_str!("compare.toml"));
+    let path = folder("docs/compare.md");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(path).unwrap_or_default();
+    assert!(page == written, "docs/compare.md differs: UPDATE=1 cargo test --test generated");
 }
 
 /// What a program says of each file, without which nothing is said where it is missing.

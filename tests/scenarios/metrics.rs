@@ -18,6 +18,10 @@ fn value(families: &Families, family: &str, suffix: &str, labels: &str) -> f64 {
     found.value(suffix, labels).unwrap_or_else(|| panic!("no {family}{suffix}{labels} in {found:#?}"))
 }
 
+fn read_kinds(families: &Families, kind: &str) -> usize {
+    families.values().filter(|family| family.kind == kind).count()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
     let stage = Stage::running(ONE_POOL);
@@ -52,11 +56,26 @@ async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
         ("machine_step_seconds", "_count", "{step=\"whole\"}", 1.0),
         ("host_online", "", "{host=\"pve1\"}", 1.0),
         ("ready", "", "", 1.0),
+        ("leader", "", "", 1.0),
+        ("paused", "", "", 0.0),
+        ("problem", "", "{about=\"lease\"}", 0.0),
         ("problem", "", "{about=\"proxmox\"}", 0.0),
     ] {
         let found = value(&grown, family, suffix, labels);
         assert!((found - expected).abs() < 1e-9, "{family}{suffix}{labels} is {found}, not {expected}");
     }
+    let copied = stage.board().metrics().encode_for_kproximate(&stage.status()).unwrap();
+    for line in [
+        "kpnodes_total 1.0",
+        "kpnodes_running 1.0",
+        "cpu_provisioned_total 2.0",
+        "memory_provisioned_total 4294967296.0",
+        "cpu_allocated_total 1.5",
+        "memory_allocated_total 1073741824.0",
+    ] {
+        assert!(copied.lines().any(|one| one == line), "{line}: {copied}");
+    }
+    assert_eq!(copied.matches(" gauge\n").count(), 8 + read_kinds(&grown, "gauge"), "eight more");
     // What happened in between is what it is made of.
     let whole = value(&grown, "machine_step_seconds", "_sum", "{step=\"whole\"}");
     let steps = ["clone", "configure", "start", "boot", "join", "ready"];

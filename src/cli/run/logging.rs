@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
+use super::journal::Journal;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -32,7 +33,7 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
 
 /// Starts logging, once in a process.
 pub(super) fn start(directives: &str) {
-    let journal = if is_journal() { tracing_journald::layer().ok() } else { None };
+    let journal = if is_journal() { Journal::connect().ok() } else { None };
     let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
     // Only fails where somebody has set another one before: then that one is meant.
     let _ = tracing_subscriber::registry().with(layer).try_init();

@@ -4,6 +4,7 @@
 //! cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once; SIGHUP reads the configuration
 //! anew.
 
+mod journal;
 mod logging;
 mod reload;
 

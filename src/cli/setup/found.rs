@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use futures::StreamExt;
+
 use crate::cli::exit::Failure;
 use crate::kubernetes::Cluster;
 use crate::proxmox::Client;
 
+/// Guests that are asked about at a time.
+const AT_A_TIME: usize = 4;
 /// The first VMID that is proposed.
 const FIRST: u32 = 9100;
 
@@ -40,9 +44,12 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found
     let version = proxmox.version().await.map_err(unreachable)?;
     let seen = proxmox.resources().await.map_err(unreachable)?;
     let (mut templates, mut addresses) = (Vec::new(), BTreeSet::new());
-    for guest in seen.guests.values().filter(|guest| !guest.container) {
+    let machines = seen.guests.values().filter(|guest| !guest.container);
+    let asking = machines.map(|guest| async move { (guest, proxmox.config(&guest.host, guest.vmid).await) });
+    let mut configs = futures::stream::iter(asking).buffered(AT_A_TIME);
+    while let Some((guest, config)) = configs.next().await {
         // A guest on a host that is away tells nothing.
-        let Ok(config) = proxmox.config(&guest.host, guest.vmid).await else { continue };
+        let Ok(config) = config else { continue };
         addresses.extend(config.get("ipconfig0").and_then(address));
         if !guest.template {
             continue;

@@ -17,7 +17,11 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// The cluster, as its administrator reaches it.
 pub(super) async fn administrator(arguments: &Arguments) -> Result<Cluster, Failure> {
-    let wrong = |error| Failure::Named("the administrator's kubeconfig".to_owned(), error);
+    let wrong = |error| {
+        let what = "the administrator's kubeconfig (`--admin-kubeconfig`; a control plane node has it at \
+                    /etc/kubernetes/admin.conf)";
+        Failure::Named(what.to_owned(), error)
+    };
     let text = SecretSource::File(arguments.admin_kubeconfig.clone()).read();
     let text = text.map_err(|error| wrong(error.into()))?;
     let options = ConnectOptions {
@@ -35,7 +39,7 @@ pub(super) async fn make(cluster: &Cluster, say: &Steps) -> Result<Option<Accoun
         return Ok(None);
     }
     let applied = cluster.apply_manifest(MANIFEST).await.map_err(|error| failed(cluster, error))?;
-    say.made(&format!("the {} objects of rbac.yaml, or they were as they are", applied.len()))?;
+    say.made(&format!("{} objects of rbac.yaml, as far as they were missing", applied.len()))?;
     let waiting = async {
         loop {
             if let Some(token) = cluster.account_token(SECRET).await? {

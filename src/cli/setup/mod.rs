@@ -17,7 +17,8 @@ use super::{check, input, live};
 use answers::Answers;
 
 const HELP: &str = r#"It needs an administrator on both sides, once:
-  Proxmox VE   a token of root without privilege separation, made and removed as root on a host:
+  Proxmox VE   root on any of its hosts: it asks through pvesh there. Elsewhere a token of root without privilege separation
+               (`--admin-token-file`), made and removed as root on a host:
                  umask 077; pveum user token add root@pam setup --privsep 0 --output-format json |
                    sed 's/.*"value":"\([^"]*\)".*/\1/' > admin-token
                  pveum user token remove root@pam setup
@@ -40,9 +41,12 @@ pub(super) struct Arguments {
     /// The administrator's token
     #[arg(long, value_name = "USER@REALM!NAME", default_value = "root@pam!setup")]
     admin_token_id: String,
-    /// The file with the secret of the administrator's token
+    /// The file with the secret of the administrator's token; without it Proxmox VE is asked through `pvesh`, as root
     #[arg(long, value_name = "FILE")]
-    admin_token_file: PathBuf,
+    admin_token_file: Option<PathBuf>,
+    /// The program that asks Proxmox VE where there is no token
+    #[arg(long, value_name = "PROGRAM", default_value = "pvesh", conflicts_with = "admin_token_file")]
+    pvesh: PathBuf,
     /// The administrator's kubeconfig
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/admin.conf")]
     admin_kubeconfig: PathBuf,
@@ -68,7 +72,13 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let file = live::block_on(set_up(arguments))?;
     match file {
-        Some(file) => check::whole(&file),
+        Some(file) => {
+            let status = check::whole(&file)?;
+            if status == super::exit::SUCCESS && files::Places::of(&arguments.folder).are_the_units() {
+                input::text("\nnext: systemctl start pve-autoscaler; pve-autoscaler status --watch\n")?;
+            }
+            Ok(status)
+        }
         None => Ok(super::exit::SUCCESS),
     }
 }
@@ -82,7 +92,8 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let say = Steps { dry: arguments.dry_run };
     let folder = &arguments.folder;
     let places = files::Places::of(folder);
-    part(&format!("Proxmox VE at {}", arguments.proxmox))?;
+    let through = if arguments.admin_token_file.is_some() { "at" } else { "through pvesh, later at" };
+    part(&format!("Proxmox VE {through} {}", arguments.proxmox))?;
     let secret = proxmox::make(&admin, arguments, &choice, &places, &say).await?;
     part(&format!("Kubernetes at {}", cluster.server()))?;
     let account = kubernetes::make(&cluster, &say).await?;

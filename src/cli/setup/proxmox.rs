@@ -1,6 +1,8 @@
 //! The Proxmox VE side: resource pool, roles, user, token, grants.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secrecy::SecretString;
 
@@ -16,18 +18,27 @@ const COMMENT: &str = "pve-autoscaler";
 const MACHINES: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
                         VM.Config.Options Pool.Audit";
 
-/// A client with the administrator's token.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const REQUEST_LIMIT: Duration = Duration::from_secs(35);
+
+/// A client with the administrator's token, or of `pvesh`, which needs none.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    let file = &arguments.admin_token_file;
-    let secret = SecretSource::File(file.clone()).read();
-    let secret =
-        secret.map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))?;
-    let seconds = std::time::Duration::from_secs;
-    let transport = proxmox::connect(&live::authorities(&arguments.proxmox_ca)?, seconds(5), seconds(35))
-        .map_err(|error| Failure::Named("`--proxmox-ca`".to_owned(), error))?;
+    // Before anything is made: at the end it is kept for the daemon, whoever asks now.
+    let trust = live::authorities(&arguments.proxmox_ca)?;
+    let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
+        let secret = SecretSource::File(file.clone()).read();
+        let secret =
+            secret.map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))?;
+        let transport = proxmox::connect(&trust, CONNECT_LIMIT, REQUEST_LIMIT)
+            .map_err(|error| Failure::Named("`--proxmox-ca`".to_owned(), error))?;
+        (transport, arguments.admin_token_id.clone(), secret)
+    } else {
+        let transport = proxmox::over_pvesh(pvesh(&arguments.pvesh)?, REQUEST_LIMIT);
+        (transport, "root@pam".to_owned(), SecretString::default())
+    };
     let settings = Settings {
         endpoints: vec![arguments.proxmox.trim_end_matches('/').to_owned()],
-        token_id: arguments.admin_token_id.clone(),
+        token_id,
         agent_lane: 1,
         lifecycle_lane: 1,
         linked_clones: 1,
@@ -35,6 +46,20 @@ pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
     };
     Client::new(transport, settings, &secret)
         .map_err(|error| Failure::Named("the administrator's token".to_owned(), error.into()))
+}
+
+/// Where the program is.
+fn pvesh(name: &Path) -> Result<PathBuf, Failure> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let named = name.components().count() > 1;
+    let mut places = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    let found = if named { Some(name.to_owned()) } else { places.find(|place| place.is_file()) };
+    found.filter(|place| place.is_file()).ok_or_else(|| {
+        Failure::NotFound(format!(
+            "`{}` is not there: run this as root on a Proxmox VE host, or give `--admin-token-file`",
+            name.display()
+        ))
+    })
 }
 
 /// Makes what is missing. The secret of the token, where one was made.

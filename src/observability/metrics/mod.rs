@@ -1,5 +1,6 @@
 //! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the board.
 
+mod kproximate;
 pub(crate) mod names;
 mod seen;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -56,9 +58,22 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("whole", Phase::Requested, Phase::Ready),
 ];
 /// What may be wrong, as the board names it.
-const PROBLEMS: [&str; 4] = ["configuration", "kubernetes", super::pages::PROBLEM, "proxmox"];
+const PROBLEMS: [&str; 5] = ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "proxmox"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
+/// What is decided about a pool, each with its reasons.
+const DECISIONS: [(&str, &str); 10] = [
+    ("add", "Pods"),
+    ("add", "Minimum"),
+    ("remove", "Asked"),
+    ("remove", "Empty"),
+    ("remove", "Underutilized"),
+    ("remove", "Unready"),
+    ("remove", "Consolidation"),
+    ("remove", "Drifted"),
+    ("remove", "Expired"),
+    ("remove", "Maintenance"),
+];
 /// Machines whose pods' waiting is followed at most; there are never so many at a time.
 const FOLLOWED: usize = 4096;
 
@@ -146,8 +161,27 @@ impl Metrics {
     pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
         *locked(&self.0.shown.board) = of_board(status);
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;
+        encode_registry(&mut text, &self.0.registry)?;
+        encode_eof(&mut text)?;
         Ok(text)
+    }
+
+    /// The same, and some of it once more under the names that kproximate has for it.
+    ///
+    /// # Errors
+    /// A value cannot be written as text.
+    pub fn encode_for_kproximate(&self, status: &Status) -> Result<String, fmt::Error> {
+        let board = of_board(status);
+        let mut text = kproximate::text(&board, &locked(&self.0.shown.round));
+        *locked(&self.0.shown.board) = board;
+        encode_registry(&mut text, &self.0.registry)?;
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+
+    /// Another instance leads: what the last round has found is old.
+    pub(crate) fn forget(&self) {
+        *locked(&self.0.shown.round) = Seen::default();
     }
 
     /// What a round that could decide has found.
@@ -159,6 +193,9 @@ impl Metrics {
                 for outcome in outcomes {
                     drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
                 }
+            }
+            for (decision, reason) in DECISIONS {
+                drop(counted.decisions.get_or_create_owned(&decision_labels(pool, decision, reason)));
             }
         }
     }
@@ -186,9 +223,7 @@ impl Metrics {
     }
 
     fn decided(&self, pool: &str, decision: &str, reason: &str) {
-        let labels =
-            vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())];
-        self.0.counted.decisions.get_or_create(&labels).inc();
+        self.0.counted.decisions.get_or_create(&decision_labels(pool, decision, reason)).inc();
     }
 
     /// A pod that was unschedulable has a node after this time.
@@ -269,6 +304,8 @@ fn of_board(status: &Status) -> Seen {
     let mut seen = Seen::default();
     seen.put(names::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
     seen.put(names::READY, &[], f64::from(u8::from(status.ready)));
+    seen.put(names::LEADER, &[], f64::from(u8::from(status.leads)));
+    seen.put(names::PAUSED, &[], f64::from(u8::from(status.paused.is_some())));
     seen.put(names::OBSERVING, &[], f64::from(u8::from(status.mode == "observe")));
     for about in PROBLEMS {
         seen.put(names::PROBLEM, &[about], f64::from(u8::from(status.problems.contains_key(about))));
@@ -295,6 +332,10 @@ fn of_board(status: &Status) -> Seen {
 
 fn pool_and_outcome(pool: &str, outcome: &str) -> Labels {
     vec![("pool", pool.to_owned()), ("outcome", outcome.to_owned())]
+}
+
+fn decision_labels(pool: &str, decision: &str, reason: &str) -> Labels {
+    vec![("pool", pool.to_owned()), ("decision", decision.to_owned()), ("reason", reason.to_owned())]
 }
 
 /// Seconds, where both are known and in their order: clocks are set.

@@ -71,8 +71,10 @@ metrics! {
     "The daemon" {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
         READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
+        LEADER: Gauge "leader" None, &[], "1 while this instance leads, of those that there are: what is about pools, pods, machines and hosts comes from the one that leads";
+        PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `configuration` that was last read, or these `metrics`";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, or these `metrics`";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
@@ -137,7 +139,13 @@ mod tests {
              `/readyz`, which is 200 once both clusters were seen. Nothing here asks for a password: let it listen on other \
              addresses than loopback only where whoever reaches them may see the names of pools, hosts and storages.\n\n\
              Counters and histograms begin anew with each start of the daemon. Times of machines and pods are taken from what \
-             is written on them, so that a restart in between changes none.\n",
+             is written on them, so that a restart in between changes none.\n\n\
+             Of several instances each serves its own; those that stand by know nothing of pools, pods, machines and hosts. Sum or \
+             take the maximum over instances.\n\n\
+             With `kproximate_names = true` in `[metrics]` eight gauges are there once more under kproximate's names, as sums over \
+             all pools: `kpnodes_total` (machines), `kpnodes_running` (nodes that are ready), `cpu_provisioned_total`, \
+             `memory_provisioned_total`, `cpu_allocatable_total`, `memory_allocatable_total`, `cpu_allocated_total`, \
+             `memory_allocated_total`.\n",
         );
         for (title, metrics) in ALL {
             let _ = writeln!(text, "\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|");

@@ -30,6 +30,18 @@ impl Seen {
         *samples.entry(labels).or_default() += 1.0;
     }
 
+    /// The sum of a metric's values over all labels; 0 where there is none.
+    pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
+        self.0.get(metric.name).map_or(0.0, |(_, samples)| samples.values().sum())
+    }
+
+    /// The sum of those of its values whose labels have this value among them.
+    pub(super) fn sum_with(&self, metric: &'static Metric, label: &str) -> f64 {
+        let samples = self.0.get(metric.name).map(|(_, samples)| samples);
+        let of_it = samples.into_iter().flatten().filter(|(labels, _)| labels.iter().any(|one| one == label));
+        of_it.map(|(_, value)| value).sum()
+    }
+
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (metric, samples) in self.0.values() {
             let (unit, help) = (metric.unit(), format!("{}.", metric.help));

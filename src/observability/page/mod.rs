@@ -11,8 +11,8 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::Status;
 use super::timeline::Sample;
+use super::{Status, counted};
 use html::{escaped, span};
 
 /// What a browser may do with the page: show it, with the styles that are in it.
@@ -52,7 +52,7 @@ fn head(status: &Status, now: Timestamp, out: &mut String) {
     if !status.ready {
         out.push_str("waits for its first look at both clusters");
     } else if status.leads {
-        let _ = write!(out, "{mode}, {} rounds, the last {} ago", status.rounds, span(age));
+        let _ = write!(out, "{mode}, {}, the last {} ago", counted(status.rounds, "round"), span(age));
     } else {
         let leader = if status.leader.is_empty() { "nobody yet" } else { &status.leader };
         let _ = write!(out, "stands by: <b>{}</b> leads, and its page shows more", escaped(leader));

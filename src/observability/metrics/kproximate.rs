@@ -1,0 +1,39 @@
+//! Some figures under the names that kproximate 0.3 has for them, so that dashboards and alerts of before go on.
+//!
+//! Its names are kept as they are, `_total` of a gauge as well. They are sums over all pools.
+
+use std::fmt::Write;
+
+use super::names;
+use super::seen::Seen;
+
+/// Its eight gauges as OpenMetrics text, without the mark of the end.
+pub(super) fn text(board: &Seen, round: &Seen) -> String {
+    let gauges = [
+        ("kpnodes_total", "Machines of all pools", board.sum(names::MACHINES)),
+        ("kpnodes_running", "Nodes of all pools that are ready", round.sum_with(names::NODES, "Ready")),
+        ("cpu_provisioned_total", "vCPUs of all machines", round.sum(names::CPU_PROVISIONED)),
+        ("memory_provisioned_total", "Memory of all machines in bytes", round.sum(names::MEMORY_PROVISIONED)),
+        (
+            "cpu_allocatable_total",
+            "Cores that nodes of pools offer to pods",
+            round.sum(names::CPU_ALLOCATABLE),
+        ),
+        (
+            "memory_allocatable_total",
+            "Bytes that nodes of pools offer to pods",
+            round.sum(names::MEMORY_ALLOCATABLE),
+        ),
+        ("cpu_allocated_total", "Cores that pods on nodes of pools request", round.sum(names::CPU_ALLOCATED)),
+        (
+            "memory_allocated_total",
+            "Bytes that pods on nodes of pools request",
+            round.sum(names::MEMORY_ALLOCATED),
+        ),
+    ];
+    let mut text = String::new();
+    for (name, help, value) in gauges {
+        let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} gauge\n{name} {value:?}");
+    }
+    text
+}

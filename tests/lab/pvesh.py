@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""What `pvesh` is on a Proxmox VE host, for the embedded one: asks its API as root with the command line's words.
+
+It prints the data of an answer, and complains as the real one does: a refusal's words on standard error, and 255."""
+
+import json
+import os
+import ssl
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+folder = os.path.dirname(os.path.abspath(__file__))
+address, token_id = open(f"{folder}/pvesh.where").read().split()
+secret = open(f"{folder}/admin-token").read().strip()
+with open(f"{folder}/pvesh.log", "a") as log:
+    log.write(" ".join(sys.argv[1:]) + "\n")
+
+verb, path, *rest = sys.argv[1:]
+parameters = {rest[at].removeprefix("--"): rest[at + 1] for at in range(0, len(rest), 2)}
+assert parameters.pop("output-format") == "json"
+method = {"get": "GET", "create": "POST", "set": "PUT", "delete": "DELETE"}[verb]
+url = f"https://{address}/api2/json{urllib.parse.quote(path)}"
+encoded = urllib.parse.urlencode(parameters)
+if method in ("GET", "DELETE"):
+    url, body = (f"{url}?{encoded}" if encoded else url), None
+else:
+    body = encoded.encode()
+headers = {"Authorization": f"PVEAPIToken={token_id}={secret}"}
+request = urllib.request.Request(url, data=body, headers=headers, method=method)
+opener = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}),
+    urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=f"{folder}/ca.pem")),
+)
+try:
+    with opener.open(request, timeout=30) as answer:
+        data = json.load(answer).get("data")
+except urllib.error.HTTPError as error:
+    print(json.loads(error.read() or b"{}").get("message", error.reason).strip(), file=sys.stderr)
+    sys.exit(255)
+if data is not None:
+    print(json.dumps(data))
