@@ -180,6 +180,40 @@ async fn each_missing_right_in_kubernetes_has_a_line_with_its_purpose() {
 }
 
 #[tokio::test]
+async fn templates_that_join_by_themselves_need_neither_agent_nor_rights_for_tokens() {
+    let mut spec = ClusterSpec::demo();
+    spec.vms[0].config.insert("agent".to_owned(), "0".to_owned());
+    for privileges in spec.access.roles.values_mut() {
+        privileges.retain(|privilege| privilege != "VM.GuestAgent.Unrestricted");
+    }
+    let bench = Bench::new(spec, KubeSpec::demo()).await;
+    bench.change("[bootstrap]\n", "[bootstrap]\nmethod = \"none\"\n");
+    let (status, text) = bench.check().await;
+    assert_eq!(status, 0, "{text}");
+    for expected in ["13 of 13 privileges", "the template joins by itself", "no agent, cloud-init drive ide2"]
+    {
+        assert!(text.contains(expected), "no {expected:?} in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_for_joining_that_cannot_be_read_is_named() {
+    let bench = Bench::demo().await;
+    let token = bench.path("k3s").display().to_string();
+    let k3s = format!(
+        "[bootstrap]\nmethod = \"k3s\"\napi_server = \"10.0.0.1:6443\"\nserver_token_file = \"{token}\"\n"
+    );
+    bench.change("[bootstrap]\n", &k3s);
+    let (status, text) = bench.check().await;
+    assert_eq!(status, 4, "{text}");
+    assert!(text.contains("the token of K3s: cannot read"), "{text}");
+    bench.write("k3s", "s3cret", 0o600);
+    let (status, text) = bench.check().await;
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("agents of K3s, at 10.0.0.1:6443"), "{text}");
+}
+
+#[tokio::test]
 async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
     type Spoil = fn(&mut ClusterSpec);
     let cases: [(Spoil, &str, &str, &str); 7] = [

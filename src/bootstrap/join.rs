@@ -116,7 +116,7 @@ fn arguments(facts: &JoinFacts) -> Value {
 }
 
 /// Whether a kubelet may put this label on its own Node; the others are set through the API once it is there.
-fn may_set_itself(key: &str) -> bool {
+pub(super) fn may_set_itself(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else { return true };
     let below = |domain: &str| {
         prefix == domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))

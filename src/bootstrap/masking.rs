@@ -1,4 +1,6 @@
-//! What other programs print may hold a bootstrap token: it does not get any further.
+//! What other programs print may hold a bootstrap token, or what they were given on standard input: it does not get any further.
+
+use secrecy::{ExposeSecret, SecretString};
 
 /// Length of a token's public part and of its secret part (`BootstrapTokenPattern`: `[a-z0-9]{6}\.[a-z0-9]{16}`).
 const PARTS: (usize, usize) = (6, 16);
@@ -24,6 +26,23 @@ pub(super) fn last_lines(text: &str) -> String {
     // First of all without control characters: one in the midst of a token would hide it.
     let plain: String = kept.chars().filter(|c| !c.is_control()).collect();
     masked(&plain).chars().take(2000).collect()
+}
+
+/// Shorter words of a secret text are too common to be masked where they stand alone.
+const LEAST_WORD: usize = 12;
+/// The same for its lines.
+const LEAST_LINE: usize = 6;
+
+/// A text without the lines of a secret, and without its longer words.
+pub(super) fn hidden(text: &str, secret: Option<&SecretString>) -> String {
+    let Some(secret) = secret.map(ExposeSecret::expose_secret) else { return text.to_owned() };
+    let lines = secret.lines().map(str::trim).filter(|line| line.len() >= LEAST_LINE);
+    let end = |c: char| c.is_whitespace() || ":=,;\"'{}[]".contains(c);
+    let words = secret.split(end).filter(|word| word.len() >= LEAST_WORD);
+    let mut parts: Vec<&str> = lines.chain(words).collect();
+    // The longest first: a part of it may be a secret's own part.
+    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    parts.into_iter().fold(text.to_owned(), |text, part| text.replace(part, "***"))
 }
 
 /// `abcdef.0123456789abcdef` → `abcdef.***`, wherever it stands.

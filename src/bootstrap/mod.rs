@@ -1,10 +1,14 @@
 //! A booted VM becomes a Node: what runs inside the guest, and what it is told.
 //!
+//! `kubeadm join`, an agent of K3s, or a command of the operator's; where the template joins by itself, nothing is run at all.
+//!
 //! What a guest gets is text: the script, its standard input, and what its end means. Who runs it, and how long it may
 //! take, is decided in `machines`. `ssh` and `ssh_keys` are the only places that name russh's types: where tokens are not made through the
 //! Kubernetes API, a control plane node is asked for them.
 
+mod facts;
 mod join;
+mod k3s;
 mod masking;
 mod outcome;
 mod script;
@@ -12,8 +16,10 @@ mod ssh;
 mod ssh_error;
 mod ssh_keys;
 
+pub use facts::{FillError, MachineFacts};
 pub use join::{JoinFacts, configuration, starting_taint};
+pub use k3s::{K3sFacts, configuration as k3s_configuration};
 pub use outcome::{JoinEnd, read};
-pub use script::{Settle, command};
+pub use script::{Act, Settle, command};
 pub use ssh::{SshToken, TokenHost};
 pub use ssh_error::{CommandEnd, KeyFault, SshError};

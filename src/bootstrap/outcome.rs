@@ -1,6 +1,10 @@
 //! What the script's end means.
 
-use super::masking::last_lines;
+use secrecy::SecretString;
+
+use super::masking::{hidden, last_lines};
+use super::script::Act;
+use crate::proxmox::ExecStatus;
 
 /// How a join ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +20,12 @@ pub enum JoinEnd {
     Failed(String),
 }
 
-/// Reads the script's exit status and its output.
-pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &str) -> JoinEnd {
-    match exit_code {
+/// Reads the script's exit status and its output. What was on standard input does not get any further.
+pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
+    let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
+    let last_lines = |text: &str| hidden(&last_lines(text), input);
+    let what = act.name();
+    match ended.exit_code {
         Some(0) => JoinEnd::Joined { degraded: stdout.contains("degraded") },
         Some(75) => JoinEnd::Busy,
         Some(71) => JoinEnd::Failed(
@@ -26,11 +33,11 @@ pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &
                 .to_owned(),
         ),
         Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
-        Some(124) => JoinEnd::Failed(format!("`kubeadm join` did not end in time: {}", last_lines(stderr))),
+        Some(124) => JoinEnd::Failed(format!("{what} did not end in time: {}", last_lines(stderr))),
         Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
-        Some(code) => JoinEnd::Failed(format!("`kubeadm join` exited with {code}: {}", last_lines(stderr))),
+        Some(code) => JoinEnd::Failed(format!("{what} exited with {code}: {}", last_lines(stderr))),
         None => {
-            let signal = signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
+            let signal = ended.signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
         }
     }
@@ -39,6 +46,11 @@ pub fn read(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ended(exit_code: Option<i64>, signal: Option<i64>, stdout: &str, stderr: &str) -> ExecStatus {
+        let (stdout, stderr) = (stdout.to_owned(), stderr.to_owned());
+        ExecStatus { exited: true, exit_code, signal, stdout, stderr }
+    }
 
     #[test]
     fn each_end_says_what_it_means() {
@@ -57,16 +69,29 @@ mod tests {
             (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
         ];
         for (code, signal, out, err, expected) in cases {
-            assert_eq!(read(code, signal, out, err), expected);
+            let ended = ended(code, signal, out, err);
+            assert_eq!(read(&Act::Kubeadm, None, &ended), expected);
         }
     }
 
     #[test]
     fn a_token_in_the_output_is_masked() {
-        let end = read(Some(1), None, "", "error: token \"abcdef.0123456789abcdef\" is bad");
+        let stderr = "error: token \"abcdef.0123456789abcdef\" is bad";
+        let ended = ended(Some(1), None, "", stderr);
+        let end = read(&Act::Kubeadm, None, &ended);
         assert_eq!(
             end,
             JoinEnd::Failed("`kubeadm join` exited with 1: error: token \"abcdef.***\" is bad".to_owned())
         );
+    }
+
+    #[test]
+    fn what_a_command_was_given_is_masked() {
+        let input = SecretString::from("user: me\npassword: correct-horse-battery\n");
+        let stderr = "+ login me\nrefused: correct-horse-battery, or password: correct-horse-battery";
+        let ended = ended(Some(3), None, "", stderr);
+        let end = read(&Act::Command(String::new()), Some(&input), &ended);
+        let expected = "the command exited with 3: + login me; refused: ***, or ***";
+        assert_eq!(end, JoinEnd::Failed(expected.to_owned()));
     }
 }

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-/// Waits inside the guest until systemd has started everything, then joins with the configuration on standard input.
+/// Waits inside the guest until systemd has started everything, then joins.
 ///
 /// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each boot.
 /// * `is-system-running` exits 1 for `starting` and `degraded`: only its output counts. `--wait` returns at once where the
 ///   bus is not there yet.
-/// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded` will do.
-const SCRIPT: &str = r#"umask 077
+/// * The arguments hold no secret: machine id, seconds for systemd, seconds for the join, whether `degraded` will do, and
+///   what more a method needs. Secrets are on standard input.
+const BEGIN: &str = r#"umask 077
 dir=/run/pve-autoscaler
 mkdir -p "$dir"
 exec 9>"$dir/lock"
 flock -w "$3" 9 || { echo "another join runs here" >&2; exit 75; }
 if [ -e "$dir/joined-$1" ]; then cat "$dir/joined-$1"; exit 0; fi
-if [ -e /etc/kubernetes/kubelet.conf ]; then echo "joined before"; exit 0; fi
-tries=0
+"#;
+
+const SETTLE: &str = r#"tries=0
 until [ "$tries" = "$2" ]; do
     code=0
     state="$(timeout "$2" systemctl is-system-running --wait 2>/dev/null </dev/null)" || code=$?
@@ -31,12 +33,49 @@ case "$state" in
     degraded) [ "$4" = yes ] || { echo "systemd is degraded" >&2; exit 71; } ;;
     *) echo "systemd is ${state:-unknown}" >&2; exit 72 ;;
 esac
-if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
-    echo "joined, systemd was $state" >"$dir/joined-$1"
+"#;
+
+const END: &str = r#"    echo "joined, systemd was $state" >"$dir/joined-$1"
     cat "$dir/joined-$1"
 else
     code=$?
     tail -n 20 "$dir/join.log" >&2
+    exit "$code"
+fi
+"#;
+
+const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo "joined before"; exit 0; fi
+"#;
+const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
+"#;
+
+/// What an operator's script has done outlives a reboot, which would have it done again.
+const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
+"#;
+const COMMAND: &str = r#"if timeout "$3" /bin/sh -c "$5" >"$dir/join.log" 2>&1; then
+    mkdir -p /var/lib/pve-autoscaler
+    touch "/var/lib/pve-autoscaler/joined-$1"
+"#;
+
+const K3S_DONE: &str = r#"if [ -e /var/lib/rancher/k3s/agent/client-kubelet.crt ]; then echo "joined before"; exit 0; fi
+"#;
+/// The agent gets its certificate once the server has taken its token. It tries without end, so that only the time limits it.
+const K3S: &str = r#"conf=/etc/rancher/k3s/config.yaml.d
+mkdir -p "$conf"
+cat >"$conf/pve-autoscaler.new" && mv "$conf/pve-autoscaler.new" "$conf/pve-autoscaler.yaml"
+await='systemctl restart k3s-agent || exit 69
+until [ -e /var/lib/rancher/k3s/agent/client-kubelet.crt ]; do
+    if systemctl is-failed --quiet k3s-agent; then exit 69; fi
+    sleep 1
+done'
+if timeout "$3" /bin/sh -c "$await" >"$dir/join.log" 2>&1; then
+"#;
+const K3S_END: &str = r#"    echo "joined, systemd was $state" >"$dir/joined-$1"
+    cat "$dir/joined-$1"
+else
+    code=$?
+    tail -n 5 "$dir/join.log" >&2
+    journalctl -u k3s-agent -n 5 -o cat --no-pager >&2
     exit "$code"
 fi
 "#;
@@ -52,11 +91,42 @@ pub struct Settle {
     pub accept_degraded: bool,
 }
 
-/// The command for the guest agent. Its standard input is the join configuration.
-pub fn command(machine: &str, settle: &Settle) -> Vec<String> {
+/// What the guest does to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// `kubeadm join` with the configuration on standard input.
+    Kubeadm,
+    /// The agent of K3s, with its configuration on standard input.
+    K3s,
+    /// A script of the operator's, with whatever is on standard input.
+    Command(String),
+}
+
+impl Act {
+    /// What it is called in messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Kubeadm => "`kubeadm join`",
+            Self::K3s => "the agent of K3s",
+            Self::Command(_) => "the command",
+        }
+    }
+}
+
+/// The command for the guest agent. What the method wants on standard input is given beside it.
+pub fn command(machine: &str, settle: &Settle, act: &Act) -> Vec<String> {
     let seconds = |time: Duration| time.as_secs().max(1).to_string();
     let degraded = if settle.accept_degraded { "yes" } else { "no" };
-    ["/bin/sh", "-c", SCRIPT, "join", machine, &seconds(settle.settle), &seconds(settle.join), degraded]
-        .map(ToOwned::to_owned)
-        .to_vec()
+    let script = match act {
+        Act::Kubeadm => [BEGIN, KUBEADM_DONE, SETTLE, KUBEADM, END].concat(),
+        Act::K3s => [BEGIN, K3S_DONE, SETTLE, K3S, K3S_END].concat(),
+        Act::Command(_) => [BEGIN, COMMAND_DONE, SETTLE, COMMAND, END].concat(),
+    };
+    let (settle, join) = (seconds(settle.settle), seconds(settle.join));
+    let mut words =
+        ["/bin/sh", "-c", &script, "join", machine, &settle, &join, degraded].map(ToOwned::to_owned).to_vec();
+    if let Act::Command(text) = act {
+        words.push(text.clone());
+    }
+    words
 }

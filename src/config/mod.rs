@@ -33,7 +33,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
+pub use bootstrap::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Ssh, TokenSource};
 pub use disruption::Disruption;
 pub use health::Health;
 pub use hosts::HostSettings;
@@ -54,6 +54,7 @@ pub use scale_up::{Expander, ScaleUp};
 pub use secret::{SecretError, SecretSource};
 pub use window::Window;
 
+use crate::bootstrap::MachineFacts;
 use values::Checker;
 
 /// What the settings are for: a file is checked for what the command needs.
@@ -227,6 +228,7 @@ impl Written {
             hosts,
         };
         self.token_lives_long_enough(&config, checker);
+        self.method_and_pools(&config, checker);
         config
     }
 
@@ -261,12 +263,31 @@ impl Written {
         (window, max)
     }
 
+    /// The command can be filled in for each pool, and no pool asks for what its machines are not told.
+    fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
+        let Some(bootstrap) = &config.bootstrap else { return };
+        match (&bootstrap.method, self.bootstrap.as_ref().and_then(|table| table.get_ref().script())) {
+            (BootstrapMethod::None, _) => pool::untold(&self.pool, checker),
+            (BootstrapMethod::Command(command), Some(written)) => {
+                let fill =
+                    |pool| MachineFacts::sample(&config.cluster, pool).without_mac().fill(&command.script);
+                if let Some(error) = config.pools.iter().find_map(|pool| fill(pool).err()) {
+                    let title = "`command` cannot be filled in".to_owned();
+                    let help = "docs/bootstrap.md lists the variables";
+                    checker.wrong(title, written.span(), &error.to_string(), help);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// A token is made when the VM starts: it must outlive what may come until the join has ended.
     fn token_lives_long_enough(&self, config: &Config, checker: &mut Checker) {
-        let (Some(bootstrap), Some(table)) = (&config.bootstrap, &self.bootstrap) else { return };
+        let kubeadm = config.bootstrap.as_ref().and_then(Bootstrap::kubeadm);
+        let (Some(kubeadm), Some(table)) = (kubeadm, &self.bootstrap) else { return };
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;
-        if bootstrap.token_ttl < least {
+        if kubeadm.token_ttl < least {
             let at = table.get_ref().token_ttl().map_or(table.span(), Spanned::span);
             let minutes = least.as_secs().div_ceil(60);
             checker.wrong(

@@ -148,6 +148,16 @@ fn example(other_ways: bool) -> String {
     lines.join("\n")
 }
 
+/// `[bootstrap]` of the example with another method.
+fn method(name: &str) -> String {
+    let mark = format!("#{name}| ");
+    let lines: Vec<&str> = include_str!("../../config.example.toml")
+        .lines()
+        .filter_map(|line| line.strip_prefix(&mark))
+        .collect();
+    format!("[bootstrap]\n{}\n", lines.join("\n"))
+}
+
 fn good(text: &str, needs: Needs) -> Config {
     parse("example", text, needs).unwrap_or_else(|report| panic!("{}", report.plain()))
 }
@@ -159,11 +169,12 @@ fn the_example_is_a_configuration_and_names_every_key() {
     let (first, other) = (example(false), example(true));
     let config = good(&first, Needs::Run);
     assert_eq!(config.pools[0].slots().len(), 50);
-    assert!(matches!(config.bootstrap.unwrap().token, TokenSource::Api));
+    assert!(config.bootstrap.unwrap().ssh().is_none());
     let config = good(&other, Needs::Run);
     assert_eq!(config.pools[0].template, Some(TemplateRef::Vmid(9000)));
     assert_eq!(config.pools[0].slots().len(), 41);
-    assert!(matches!(config.bootstrap.unwrap().token, TokenSource::Ssh(_)));
+    assert!(config.bootstrap.unwrap().ssh().is_some());
+    let methods = ["k3s", "command", "none"].map(method);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -185,7 +196,8 @@ fn the_example_is_a_configuration_and_names_every_key() {
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));
-            assert!(named(&first) || named(&other), "config.example.toml does not name `{key}`");
+            let shown = named(&first) || named(&other) || methods.iter().any(|method| named(method));
+            assert!(shown, "config.example.toml does not name `{key}`");
         }
     }
 }
@@ -230,8 +242,8 @@ fn the_example_shows_the_defaults() {
     );
     let (shown, bare) = (shown.bootstrap.unwrap(), bare.bootstrap.unwrap());
     assert_eq!(
-        (shown.method, shown.token, shown.token_ttl, shown.accept_degraded, shown.ignore_preflight_errors),
-        (bare.method, bare.token, bare.token_ttl, bare.accept_degraded, bare.ignore_preflight_errors)
+        (Kubeadm { api_server: None, ..shown.kubeadm().unwrap().clone() }, shown.accept_degraded),
+        (bare.kubeadm().unwrap().clone(), bare.accept_degraded)
     );
 }
 
@@ -428,7 +440,7 @@ fn the_bootstrap_is_checked() {
         (format!("{ssh}ssh_user = \"Root\"\n"), "`Root` cannot be a user's name"),
         (format!("{api}ssh_port = 22\n"), "`ssh_port` means nothing while tokens come from"),
         (format!("{api}ssh_host = \"a\"\n"), "set `token = \"ssh\"`, or remove it"),
-        (format!("{api}method = \"k3s\"\n"), "unknown variant `k3s`"),
+        (format!("{api}method = \"k3d\"\n"), "did you mean `k3s`?"),
         (format!("{api}api_server = \"https://10.0.0.1:6443\"\n"), "without `https://`"),
         (format!("{api}api_server = \"10.0.0.1\"\n"), "is not the address of an API server"),
         (format!("{api}api_server = \"10.0.0.1:0\"\n"), "is not the address of an API server"),
@@ -443,9 +455,59 @@ fn the_bootstrap_is_checked() {
     let six = format!("{api}api_server = \"[fd00::2]:6443\"\nprobe_port = 22\n");
     let bootstrap = good(&six, Needs::Plan).bootstrap.unwrap();
     assert_eq!((bootstrap.probe_port, bootstrap.accept_degraded), (Some(22), true));
-    let TokenSource::Ssh(ssh) = good(&ssh, Needs::Plan).bootstrap.unwrap().token else { panic!("not ssh") };
+    let bootstrap = good(&ssh, Needs::Plan).bootstrap.unwrap();
+    let ssh = bootstrap.ssh().unwrap();
     assert_eq!((ssh.host.as_str(), ssh.port, ssh.user.as_str()), ("cp1", 22, "root"));
     assert_eq!(ssh.host_key, HOST_KEY);
+}
+
+#[test]
+fn each_method_has_settings_of_its_own() {
+    for (name, expected) in [("k3s", "bootstrap"), ("command", "bootstrap")] {
+        let bootstrap = good(&method(name), Needs::Plan).bootstrap.unwrap();
+        let credential = SecretSource::Credential(expected.to_owned());
+        assert_eq!(bootstrap.secrets().into_iter().map(|(_, one)| one).collect::<Vec<_>>(), [&credential]);
+        assert!(bootstrap.needs_agent());
+    }
+    let none = good(&method("none"), Needs::Plan).bootstrap.unwrap();
+    assert!(none.method == BootstrapMethod::None && !none.needs_agent());
+
+    let (k3s, none) = (method("k3s"), method("none"));
+    let pool = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\n";
+    let script = |text: &str| format!("[bootstrap]\nmethod = \"command\"\ncommand = '''\n{text}'''\n{pool}");
+    refuses(&[
+        (&k3s.replace("api_server = \"10.10.10.2:6443\"\n", ""), &["`api_server` is missing"]),
+        (&k3s.replace("server_token_credential", "#"), &["neither `server_token_file` nor"]),
+        (
+            &format!("{k3s}token_ttl = \"30m\"\n"),
+            &[
+                "`token_ttl` means nothing with `method = \"k3s\"`",
+                "c.toml:5:13",
+                "goes with `method = \"kubeadm\"`",
+            ],
+        ),
+        ("[bootstrap]\nmethod = \"command\"\n", &["`command` is missing"]),
+        (&script("  "), &["`command` is empty"]),
+        (&script("echo \u{e4}"), &["beyond ASCII"]),
+        (&script(&"x".repeat(40_000)), &["longer than 32768 bytes"]),
+        (
+            &script("join\njoin {{ machine.nam }}"),
+            &["`command` cannot be filled in", "line 2: undefined value"],
+        ),
+        (&script("{% if %}"), &["`command` cannot be filled in", "line 1"]),
+        (&script("{{ machine.mac }}"), &["line 1: undefined value"]),
+        (&format!("{none}accept_degraded = true\n"), &["`accept_degraded` means nothing"]),
+        (&format!("{none}probe_port = 22\n"), &["`probe_port` means nothing"]),
+        (
+            &format!("{none}{pool}kubelet_args = {{ v = 2 }}\n"),
+            &["pool `w`: `kubelet_args` does nothing", "in the template's kubelet"],
+        ),
+        (
+            &format!("{none}{pool}startup_taints = [\"a=b:NoSchedule\"]\n"),
+            &["pool `w`: `startup_taints` does nothing"],
+        ),
+    ]);
+    good(&script("join {{ machine.name | sh }} {{ pool.name }}"), Needs::Plan);
 }
 
 #[test]

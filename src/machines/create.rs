@@ -58,10 +58,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
     let started = Instant::now();
-    // The guest boots meanwhile.
-    let ticket = join::ticket(ctx, machine).await?;
-    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
-    join::run(ctx, machine, &pool, &ticket, started).await?;
+    join::run(ctx, machine, &pool, started).await?;
     node::settle(ctx, machine, &pool).await
 }
 

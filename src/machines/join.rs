@@ -1,19 +1,21 @@
-//! The join: a token, the script in the guest, and the Node that comes of it.
+//! The join: what the guest is given, the script in it, and the Node that comes of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::context::{ClusterFacts, Ticket};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, node, tokens};
-use crate::bootstrap::{self, JoinEnd, JoinFacts, Settle};
-use crate::config::{Bootstrap, Pool};
+use super::{Context, node, self_join, tokens};
+use crate::bootstrap::{self, Act, JoinEnd, JoinFacts, K3sFacts, MachineFacts, Settle};
+use crate::config::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Pool, SecretSource};
+use crate::model::Record;
 use crate::model::machine::Phase;
-use crate::proxmox::{ExecStatus, Kind};
+use crate::proxmox::Kind;
 
 /// What settling and joining take together, until it was seen: the first guess of when to look.
 const JOIN: Duration = Duration::from_secs(15);
@@ -22,10 +24,63 @@ const OLD_TOKENS: usize = 3;
 /// What an agent call and its answer may add to the limits that hold inside the guest.
 const MARGIN: Duration = Duration::from_secs(30);
 
+/// What a guest is asked to do.
+struct Order {
+    act: Act,
+    input: Option<SecretString>,
+}
+
+/// Makes a VM that was started at `started` a node, the way the configuration says.
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    started: Instant,
+) -> Result<(), Trouble> {
+    let order = match &settings(ctx)?.method {
+        BootstrapMethod::Kubeadm(kubeadm) => {
+            // The guest boots meanwhile.
+            let ticket = ticket(ctx, machine, kubeadm).await?;
+            machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+            let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
+            Order { act: Act::Kubeadm, input: Some(bootstrap::configuration(&facts)) }
+        }
+        BootstrapMethod::K3s(k3s) => agent_of_k3s(machine, pool, k3s)?,
+        BootstrapMethod::Command(command) => ordered(ctx, machine, pool, command)?,
+        BootstrapMethod::None => return self_join::run(ctx, machine).await,
+    };
+    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+    in_guest(ctx, machine, &order, started).await
+}
+
+fn agent_of_k3s(machine: &Tracked, pool: &Pool, settings: &K3s) -> Result<Order, Trouble> {
+    let token = settings.token.read();
+    let record = machine.record();
+    let facts = K3sFacts {
+        name: record.name.clone(),
+        server: settings.server.clone(),
+        token: token.map_err(|error| Trouble::pool(format!("the token of K3s: {error}")))?,
+        labels: node::wanted_labels(record, pool),
+        taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
+        addresses: record.slot.node_ips().or_else(|| record.slot.address.map(|own| own.to_string())),
+        kubelet_args: kubelet_args(record, pool),
+        max_pods: pool.max_pods,
+    };
+    Ok(Order { act: Act::K3s, input: Some(bootstrap::k3s_configuration(&facts)) })
+}
+
+/// The operator's script, filled in, with what it gets on standard input.
+fn ordered(ctx: &Context, machine: &Tracked, pool: &Pool, command: &Command) -> Result<Order, Trouble> {
+    let facts = MachineFacts::new(&ctx.config.cluster, machine.record(), pool);
+    let wrong = |error: &dyn std::fmt::Display| Trouble::pool(format!("`bootstrap.command`: {error}"));
+    let script = facts.fill(&command.script).map_err(|error| wrong(&error))?;
+    let input = command.input.as_ref().map(SecretSource::read).transpose();
+    Ok(Order { act: Act::Command(script), input: input.map_err(|error| wrong(&error))? })
+}
+
 /// A fresh token, recorded and signed. The secret of one that an earlier run of the daemon has minted is lost, but a join with it
 /// may be under way in the guest, where it would wait in vain if it were deleted: it goes once the node has registered.
-pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticket, Trouble> {
-    let settings = settings(ctx)?;
+async fn ticket(ctx: &Context, machine: &mut Tracked, settings: &Kubeadm) -> Result<Ticket, Trouble> {
     let limit = ctx.config.limits.join;
     if let Some(old) = machine.record().token_id.clone() {
         if machine.record().old_token_ids.len() < OLD_TOKENS {
@@ -39,31 +94,28 @@ pub(super) async fn ticket(ctx: &Context, machine: &mut Tracked) -> Result<Ticke
     Ok(ticket)
 }
 
-/// Runs the join in the guest, and returns once the Node is there.
-pub(super) async fn run(
+/// Runs the script in the guest, and returns once it has ended well or the Node is there.
+async fn in_guest(
     ctx: &Context,
     machine: &mut Tracked,
-    pool: &Pool,
-    ticket: &Ticket,
+    order: &Order,
     started: Instant,
 ) -> Result<(), Trouble> {
     let limits = &ctx.config.limits;
     let record = machine.record().clone();
-    let facts = join_facts(ctx, machine, pool, ticket).await?;
-    let input = bootstrap::configuration(&facts);
     let settle = Settle {
         settle: limits.system_running,
         join: limits.join,
         accept_degraded: settings(ctx)?.accept_degraded,
     };
-    let command = bootstrap::command(&record.id, &settle);
+    let command = bootstrap::command(&record.id, &settle, &order.act);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut boot = Boot::new(&record, started);
     let in_guest = limits.system_running + limits.join + MARGIN;
     loop {
-        let pid = asked(ctx, &mut boot, &record, &command, &input).await?;
-        machine.enter(ctx, Phase::Joining, "systemd and `kubeadm join` are at work");
-        let watched = tokio::time::timeout(in_guest, watch(ctx, machine, pid)).await;
+        let pid = asked(ctx, &mut boot, &record, &command, order.input.as_ref()).await?;
+        machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
+        let watched = tokio::time::timeout(in_guest, watch(ctx, machine, order, pid)).await;
         let late = || Trouble::Limit { what: "the join".to_owned(), limit: in_guest, blame: Blame::Pool };
         match watched.unwrap_or_else(|_| Err(late()))? {
             Some(JoinEnd::Joined { degraded }) => {
@@ -85,9 +137,9 @@ pub(super) async fn run(
 async fn asked(
     ctx: &Context,
     boot: &mut Boot,
-    record: &crate::model::Record,
+    record: &Record,
     command: &[&str],
-    input: &secrecy::SecretString,
+    input: Option<&SecretString>,
 ) -> Result<i64, Trouble> {
     let limit = ctx.config.limits.agent;
     let late =
@@ -95,7 +147,7 @@ async fn asked(
     let asking = async {
         loop {
             boot.wait(ctx, record).await;
-            match ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, Some(input)).await {
+            match ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, input).await {
                 Ok(pid) => {
                     boot.answered(ctx);
                     return Ok(pid);
@@ -111,7 +163,12 @@ async fn asked(
 }
 
 /// Waits for the script's end, or for the Node if that comes first. `None`: the agent has forgotten the script.
-async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<JoinEnd>, Trouble> {
+async fn watch(
+    ctx: &Context,
+    machine: &Tracked,
+    order: &Order,
+    pid: i64,
+) -> Result<Option<JoinEnd>, Trouble> {
     let record = machine.record();
     let registered = async { node::until(ctx, || node::find(ctx, record)).await };
     let ended = async {
@@ -124,7 +181,7 @@ async fn watch(ctx: &Context, machine: &Tracked, pid: i64) -> Result<Option<Join
             match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
                 Ok(status) if status.exited => {
                     ctx.pace.learn(&what, looks.took());
-                    return Ok(Some(end(&status)));
+                    return Ok(Some(bootstrap::read(&order.act, order.input.as_ref(), &status)));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind == Kind::NotFound => return Ok(None),
@@ -153,10 +210,6 @@ fn ends_the_join(error: &crate::proxmox::Error) -> bool {
     }
 }
 
-fn end(status: &ExecStatus) -> JoinEnd {
-    bootstrap::read(status.exit_code, status.signal, &status.stdout, &status.stderr)
-}
-
 fn settings(ctx: &Context) -> Result<&Bootstrap, Trouble> {
     ctx.config.bootstrap.as_ref().ok_or_else(|| Trouble::pool("the configuration has no table `[bootstrap]`"))
 }
@@ -165,9 +218,9 @@ async fn join_facts(
     ctx: &Context,
     machine: &Tracked,
     pool: &Pool,
+    settings: &Kubeadm,
     ticket: &Ticket,
 ) -> Result<JoinFacts, Trouble> {
-    let settings = settings(ctx)?;
     let facts = insist!(ctx.config.limits.join, machine.seed(), {
         Ok(ctx.cluster_facts.get_or_try_init(|| cluster_facts(ctx)).await?.clone())
     });
@@ -183,19 +236,24 @@ async fn join_facts(
         minor: facts.minor,
         labels: node::wanted_labels(record, pool),
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
-        kubelet_args: kubelet_args(record, pool),
+        kubelet_args: kubelet_args_with_address(record, pool),
         max_pods: pool.max_pods,
         ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
     })
 }
 
-/// The pool's own arguments; which of several addresses are the node's, unless the pool says that itself; and the provider's ID,
-/// which only the kubelet's first registration can set.
-fn kubelet_args(record: &crate::model::Record, pool: &Pool) -> BTreeMap<String, String> {
-    let mut arguments = pool.kubelet_args.clone();
+/// What kubeadm gives the kubelet: also which of several addresses are the node's, unless the pool says that itself.
+fn kubelet_args_with_address(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
+    let mut arguments = kubelet_args(record, pool);
     if let Some(own) = record.slot.node_ips() {
         arguments.entry("node-ip".to_owned()).or_insert(own);
     }
+    arguments
+}
+
+/// The pool's own arguments, and the provider's ID, which only the kubelet's first registration can set.
+fn kubelet_args(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
+    let mut arguments = pool.kubelet_args.clone();
     let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);
     arguments.extend(id.map(|id| ("provider-id".to_owned(), id)));
     arguments

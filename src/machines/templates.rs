@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{Config, Pool, TemplateRef};
+use crate::config::{Bootstrap, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
 
@@ -100,6 +100,7 @@ impl Templates {
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
         let mut read: BTreeMap<u32, VmConfig> = BTreeMap::new();
         let mut all = BTreeMap::new();
+        let agent = config.bootstrap.as_ref().is_none_or(Bootstrap::needs_agent);
         for pool in &config.pools {
             let mut found = Found::default();
             let Some(wanted) = &pool.template else { continue };
@@ -122,7 +123,7 @@ impl Templates {
                     e.insert(proxmox.config(&guest.host, guest.vmid).await?);
                 }
                 let Some(vm) = read.get(&guest.vmid) else { continue };
-                match judge(pool, guest, vm, seen) {
+                match judge(pool, agent, guest, vm, seen) {
                     Ok(usable) => found.usable.push(usable),
                     Err(problem) => found.problems.push(problem),
                 }
@@ -152,12 +153,12 @@ fn missing(wanted: &TemplateRef) -> String {
     }
 }
 
-fn judge(pool: &Pool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
+fn judge(pool: &Pool, agent: bool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
     let who = format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host);
     if !vm.is_template() {
         return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
     }
-    if !vm.agent_enabled() {
+    if agent && !vm.agent_enabled() {
         return Err(format!(
             "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
             guest.vmid

@@ -7,7 +7,7 @@ use super::context::Ticket;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
 use crate::bootstrap::TokenHost;
-use crate::config::{Bootstrap, TokenSource};
+use crate::config::{Bootstrap, Kubeadm, TokenSource};
 use crate::kubernetes::ErrorKind;
 
 /// The most that one operation over SSH may take; it is tried again until the caller's limit.
@@ -23,7 +23,7 @@ const ATTEMPTS: u32 = 3;
 pub(super) async fn mint(
     ctx: &Context,
     machine: &mut Tracked,
-    settings: &Bootstrap,
+    settings: &Kubeadm,
     limit: Duration,
 ) -> Result<Ticket, Trouble> {
     let description = format!("pve-autoscaler: machine {}", machine.record().name);
@@ -47,7 +47,7 @@ pub(super) async fn mint(
 async fn through_api(
     ctx: &Context,
     machine: &mut Tracked,
-    settings: &Bootstrap,
+    settings: &Kubeadm,
     description: &str,
     limit: Duration,
 ) -> Result<Ticket, Trouble> {
@@ -98,7 +98,7 @@ pub(super) async fn delete(
     id: &str,
     limit: Duration,
 ) -> Result<(), Trouble> {
-    let Some(TokenSource::Ssh(ssh)) = ctx.config.bootstrap.as_ref().map(|it| &it.token) else {
+    let Some(ssh) = ctx.config.bootstrap.as_ref().and_then(Bootstrap::ssh) else {
         let deleted = insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
             // The policy does not take it for ours: it was made over SSH, before the configuration was changed.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use pve_autoscaler::bootstrap::{self, JoinEnd, Settle};
+use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
 use rig::{Admin, ControlPlane, Options, Programs};
 use serde_json::Value;
 use tokio::process::{Child, Command};
@@ -210,10 +210,10 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     // What the daemon runs looks first.
     let settle =
         Settle { settle: Duration::from_mins(1), join: Duration::from_mins(1), accept_degraded: true };
-    let command = bootstrap::command("another", &settle);
+    let command = bootstrap::command("another", &settle, &Act::Kubeadm);
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let end = scene.stage.exec(VMID, &words, Some(configuration)).await;
-    let read = bootstrap::read(end.exit_code, end.signal, &end.stdout, &end.stderr);
+    let read = bootstrap::read(&Act::Kubeadm, None, &end);
     assert_eq!(read, JoinEnd::Joined { degraded: false });
 }
 

@@ -11,7 +11,7 @@ use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
 use crate::cli::plan_text::count;
-use crate::config::{Config, Ssh, TokenSource};
+use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
 use crate::kubernetes::{Cluster, Right};
 use crate::model::node::Node;
 use crate::proxmox::{Client, Kind, agent_privilege};
@@ -71,7 +71,11 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let hosts = count(seen.hosts.len(), "host");
     answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
     let mut pve = Pve {
-        agent: agent_privilege(&version),
+        agent: config
+            .bootstrap
+            .as_ref()
+            .is_none_or(Bootstrap::needs_agent)
+            .then(|| agent_privilege(&version)),
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
         hosts: seen.hosts(settings.count_stopped),
@@ -114,7 +118,7 @@ async fn token(pve: &mut Pve, answer: &mut Answer) {
         Ok(has) => has,
         Err(error) => return answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
     };
-    let needed: Vec<&'static str> = PRIVILEGES.into_iter().chain([pve.agent]).collect();
+    let needed: Vec<&'static str> = PRIVILEGES.into_iter().chain(pve.agent).collect();
     pve.lacking = needed.iter().copied().filter(|one| !has.contains(*one)).collect();
     if pve.lacking.is_empty() {
         let count = needed.len();
@@ -168,7 +172,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
             None => return,
         },
     };
-    let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain([pve.agent]).collect();
+    let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain(pve.agent).collect();
     match pve.lacks(&path, &wanted).await {
         Ok(None) => {
             answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS);
@@ -233,8 +237,12 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
             false
         }
         Ok(mut rights) => {
-            // Who has tokens made over SSH need not let us touch Secrets.
-            rights.retain(|right| right.resource != "secrets" || token_ssh(config).is_none());
+            // Who has tokens made over SSH, or needs none, need not let us touch Secrets.
+            rights.retain(|right| right.resource != "secrets" || makes_tokens(config));
+            // Only kubeadm joins by it.
+            rights.retain(|right| {
+                right.namespace.as_deref() != Some("kube-public") || joins_with_kubeadm(config)
+            });
             let missing: Vec<&Right> = rights.iter().filter(|right| !right.granted).collect();
             let complete = missing.is_empty();
             let line =
@@ -250,13 +258,30 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
     }
 }
 
-/// Whether a machine would find and trust the API server, and where its token comes from.
+/// Whether a machine would find and trust the API server; with other methods than kubeadm's, how it joins.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
     let Some(bootstrap) = &config.bootstrap else { return };
     let what = "  joining";
+    for (name, secret) in bootstrap.secrets() {
+        if let Err(error) = secret.read() {
+            answer.say(Line::wrong(what, format!("{name}: {}", chain(&error))).key("bootstrap"), UNREACHABLE);
+        }
+    }
+    let kubeadm = match &bootstrap.method {
+        BootstrapMethod::Kubeadm(kubeadm) => kubeadm,
+        BootstrapMethod::K3s(k3s) => {
+            return answer.say(Line::good(what, format!("agents of K3s, at {}", k3s.server)), SUCCESS);
+        }
+        BootstrapMethod::Command(_) => {
+            return answer.say(Line::good(what, "with the configured command, in the guest"), SUCCESS);
+        }
+        BootstrapMethod::None => {
+            return answer.say(Line::good(what, "the template joins by itself"), SUCCESS);
+        }
+    };
     match cluster.cluster_info().await {
         Ok(info) => {
-            let server = bootstrap.api_server.as_ref().unwrap_or(&info.server);
+            let server = kubeadm.api_server.as_ref().unwrap_or(&info.server);
             answer.say(Line::good(what, format!("at {server}, its CA pinned")), SUCCESS);
         }
         Err(error) => {
@@ -279,10 +304,16 @@ pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
 }
 
 fn token_ssh(config: &Config) -> Option<&Ssh> {
-    match &config.bootstrap.as_ref()?.token {
-        TokenSource::Ssh(ssh) => Some(ssh),
-        TokenSource::Api => None,
-    }
+    config.bootstrap.as_ref()?.ssh()
+}
+
+/// Whether bootstrap tokens are made through the Kubernetes API; so too where nothing is said of it.
+fn makes_tokens(config: &Config) -> bool {
+    joins_with_kubeadm(config) && token_ssh(config).is_none()
+}
+
+fn joins_with_kubeadm(config: &Config) -> bool {
+    config.bootstrap.as_ref().is_none_or(|bootstrap| bootstrap.kubeadm().is_some())
 }
 
 fn failed(what: &str, failure: &Failure, answer: &mut Answer) {

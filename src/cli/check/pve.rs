@@ -25,8 +25,8 @@ pub(super) struct Pve {
     pub lacking: BTreeSet<&'static str>,
     /// Bridges by host, as they are asked for.
     pub bridges: Mutex<BTreeMap<String, Vec<Bridge>>>,
-    /// The privilege for agent calls in this release.
-    pub agent: &'static str,
+    /// The privilege for agent calls in this release, where programs are run in guests.
+    pub agent: Option<&'static str>,
 }
 
 impl Pve {

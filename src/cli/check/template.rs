@@ -44,8 +44,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
         let mut wrong = unfit(pve, pool, usable, &vm);
         wrong.extend(rights(pve, pool, usable, &vm).await);
         let drive = vm.cloudinit_drive().unwrap_or_default();
-        let good =
-            Line::good(what.clone(), format!("agent enabled, cloud-init drive {drive}")).of(&pool.name);
+        let agent = if vm.agent_enabled() { "agent enabled" } else { "no agent" };
+        let good = Line::good(what.clone(), format!("{agent}, cloud-init drive {drive}")).of(&pool.name);
         let usable_all_the_same = wrong.iter().all(|line| line.level != Level::Error);
         let wrong =
             wrong.into_iter().map(|line| Line { what: what.clone(), ..line }.of(&pool.name)).collect();

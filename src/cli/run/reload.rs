@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::config::{self, Config, Needs, TokenSource};
+use crate::config::{self, Config, Needs};
 use crate::observability::MachineStatus;
 
 /// The secrets that the daemon works with: another one in the same file is only seen by comparing.
@@ -25,9 +25,11 @@ impl Secrets {
         };
         let token = config.proxmox.as_ref().map(|table| table.token.read()).transpose();
         let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
-        if let Some(TokenSource::Ssh(ssh)) = config.bootstrap.as_ref().map(|table| &table.token) {
-            // Read again for each token: only that it can be matters here.
-            ssh.key.read().map_err(named("the SSH key for tokens"))?;
+        if let Some(bootstrap) = &config.bootstrap {
+            // Read again for each machine: only that they can be matters here.
+            for (what, secret) in bootstrap.secrets() {
+                secret.read().map_err(named(what))?;
+            }
         }
         Ok(Self {
             token: token.map_err(named("the API token"))?,

@@ -56,6 +56,18 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         .collect()
 }
 
+/// What a kubelet is told before it registers, of a machine that joins by itself: by its template alone.
+pub(super) fn untold(pool: &Written, checker: &mut Checker) {
+    let name = pool.name.get_ref();
+    let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
+    let taints = pool.startup_taints.first().map(|taint| ("startup_taints", taint.span()));
+    for (key, at) in arguments.into_iter().chain(taints) {
+        let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"` in `[bootstrap]`");
+        let help = "its machines join by themselves: set it in the template's kubelet";
+        checker.wrong(title, at, "not used", help);
+    }
+}
+
 pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     let written = pool.max_pods.as_ref()?;
     let most = *written.get_ref();

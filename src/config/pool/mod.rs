@@ -313,6 +313,13 @@ impl Pool {
     }
 }
 
+/// Finds what pools ask for that nobody tells machines which join by themselves.
+pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
+    for pool in pools {
+        kubelet::untold(pool.get_ref(), checker);
+    }
+}
+
 /// Checks all pools, each by itself and against the others.
 pub(super) fn check_all(
     pools: &[Spanned<Written>],

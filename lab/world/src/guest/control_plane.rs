@@ -37,6 +37,15 @@ pub struct JoinRequest {
     pub configuration: String,
 }
 
+/// An agent of K3s at its server's door.
+#[derive(Clone, Debug)]
+pub struct K3sRequest {
+    /// Its machine; the bootstrap token and the CA's hash are kubeadm's, and empty.
+    pub machine: JoinRequest,
+    /// The server's token, or the one for agents.
+    pub token: String,
+}
+
 /// How a join ended, in kubeadm's own terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinFailure {
@@ -53,6 +62,15 @@ pub trait ControlPlane: Send + Sync {
     /// TLS bootstrap of a kubelet: checks address, token, and CA hash, and starts a kubelet for the node on success.
     /// The Node object may appear a moment after the answer.
     fn join(&self, request: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>>;
+
+    /// An agent of K3s asks to be let in: checks address and token, and starts a kubelet for the node on success.
+    /// What is said otherwise stands in the agent's log, and it asks again.
+    fn join_k3s(&self, request: K3sRequest) -> BoxFuture<'_, Result<(), String>> {
+        let server = request.machine.api_server;
+        Box::pin(
+            async move { Err(format!("failed to get CA certs: https://{server}/cacerts: 404 Not Found")) },
+        )
+    }
 
     /// The guest with this system uuid lost its power (or was shut down): its kubelet reports nothing more.
     fn power_lost(&self, system_uuid: &str);

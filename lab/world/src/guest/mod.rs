@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use self::control_plane::ControlPlane;
 
 pub mod control_plane;
+mod k3s;
 mod kubeadm;
 mod programs;
 mod shell;
@@ -78,6 +79,28 @@ pub struct Pace {
 #[derive(Debug, Default)]
 pub struct Disk(Mutex<BTreeMap<String, Vec<u8>>>);
 
+impl Disk {
+    /// A copy, as a clone of the VM has it.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        Self(Mutex::new(self.files().clone()))
+    }
+
+    /// Writes a file, as whoever prepares an image does.
+    pub fn write(&self, path: &str, content: Vec<u8>) {
+        self.files().insert(path.to_owned(), content);
+    }
+
+    /// A file's content.
+    pub fn read(&self, path: &str) -> Option<Vec<u8>> {
+        self.files().get(path).cloned()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A command that the agent started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
@@ -120,6 +143,11 @@ impl std::fmt::Debug for Guest {
     }
 }
 
+/// A script that cloud-init runs at the first boot of each clone, where the template has it …
+pub const FIRST_BOOT: &str = "/var/lib/cloud/scripts/per-instance/first-boot";
+/// … and what says that it was run.
+const FIRST_BOOT_DONE: &str = "/var/lib/cloud/instance/sem/config_scripts_per_instance";
+
 /// The file that tells a joined guest from others.
 pub const KUBELET_CONF: &str = "/etc/kubernetes/kubelet.conf";
 
@@ -137,6 +165,7 @@ impl Guest {
         let (booted, off) = (Instant::now(), CancellationToken::new());
         let inner = Inner { identity, disk, faults, pace, booted, control_plane, on_join, live, off };
         let guest = Self(Arc::new(inner));
+        guest.run_first_boot();
         if guest.joined() {
             let again = guest.clone();
             let delay = guest.agent_after();
@@ -151,6 +180,29 @@ impl Guest {
         guest
     }
 
+    /// Runs the template's script of the first boot once the guest is up, where there is one.
+    fn run_first_boot(&self) {
+        let Some(script) = self.read_file(FIRST_BOOT) else { return };
+        if self.read_file(FIRST_BOOT_DONE).is_some() {
+            return;
+        }
+        let guest = self.clone();
+        tokio::spawn(async move {
+            let script = String::from_utf8_lossy(&script).into_owned();
+            let command = ["sh", "-c", &script].map(String::from).to_vec();
+            let run = async {
+                tokio::time::sleep(guest.0.pace.agent).await;
+                guest.write_file(FIRST_BOOT_DONE, Vec::new());
+                programs::run(&guest, command, Vec::new()).await
+            };
+            tokio::select! {
+                biased;
+                () = guest.0.off.cancelled() => {}
+                finished = run => guest.write_file("/var/log/cloud-init-output.log", finished.err),
+            }
+        });
+    }
+
     /// Cuts the power: everything in the guest ends, the control plane hears no more of it.
     pub fn power_off(&self) {
         if !self.0.off.is_cancelled() {
@@ -161,7 +213,7 @@ impl Guest {
 
     /// Whether the guest has joined a cluster.
     pub fn joined(&self) -> bool {
-        self.read_file(KUBELET_CONF).is_some()
+        self.read_file(KUBELET_CONF).is_some() || self.read_file(k3s::CERTIFICATE).is_some()
     }
 
     /// Whether the guest lets itself be shut down.
@@ -249,6 +301,11 @@ impl Guest {
         if is_volatile(path) { self.live().files.get(path).cloned() } else { self.disk().get(path).cloned() }
     }
 
+    /// The paths of all files on the disk below a folder, in their order.
+    pub(crate) fn files_below(&self, folder: &str) -> Vec<String> {
+        self.disk().keys().filter(|path| path.starts_with(folder)).cloned().collect()
+    }
+
     /// Writes a file.
     pub fn write_file(&self, path: &str, content: Vec<u8>) {
         if is_volatile(path) {
@@ -279,7 +336,7 @@ impl Guest {
     }
 
     fn disk(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.disk.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.disk.files()
     }
 }
 

@@ -1,11 +1,11 @@
-//! The programs of a kubeadm template, as far as a bootstrap script runs them.
+//! The programs of a template with kubeadm and K3s, as far as a bootstrap script runs them.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 
 use super::{
-    Finished, Guest, kubeadm,
+    Finished, Guest, k3s, kubeadm,
     shell::{self, Output, Shell},
 };
 
@@ -24,6 +24,7 @@ const PROGRAMS: &[&str] = &[
     "sleep",
     "systemctl",
     "kubeadm",
+    "journalctl",
     "hostname",
     "timeout",
     "id",
@@ -94,6 +95,10 @@ pub(super) fn call<'s>(
             }
             "systemctl" => systemctl(shell, &words, output).await,
             "kubeadm" => kubeadm::run(shell, &words, output).await,
+            "journalctl" => {
+                output.out.extend(shell.guest.read_file(k3s::JOURNAL).unwrap_or_default());
+                0
+            }
             "hostname" => {
                 output.out.extend(format!("{}\n", shell.guest.identity().hostname).bytes());
                 0
@@ -278,6 +283,13 @@ async fn systemctl(shell: &Shell, words: &[&str], output: &mut Output) -> i32 {
             let state = shell.guest.system_state();
             output.out.extend(format!("{state}\n").bytes());
             i32::from(state != "running")
+        }
+        ["start" | "restart", "k3s-agent"] => {
+            k3s::restart(&shell.guest);
+            0
+        }
+        ["is-failed", rest @ ..] if rest.contains(&"k3s-agent") => {
+            i32::from(shell.guest.read_file(k3s::FAILED).is_none())
         }
         ["is-active", rest @ ..] => {
             let active =

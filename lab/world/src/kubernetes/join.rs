@@ -1,4 +1,4 @@
-//! `kubeadm join` as the control plane sees it, and the power of the machines that have joined.
+//! `kubeadm join` and agents of K3s as the control plane sees them, and the power of the machines that have joined.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
     spec::NodeSpec,
     state::{State, Work},
 };
-use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest};
+use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sRequest};
 
 /// kubeadm looks for the signature of its token so often …
 const ATTEMPTS: Duration = Duration::from_secs(5);
@@ -51,6 +51,11 @@ impl ControlPlane for Kube {
                 }
             }
         })
+    }
+
+    fn join_k3s(&self, request: K3sRequest) -> BoxFuture<'_, Result<(), String>> {
+        let answer = self.state().admit_agent(&request);
+        Box::pin(async move { answer })
     }
 
     fn power_lost(&self, system_uuid: &str) {
@@ -123,6 +128,28 @@ impl State {
             );
             return Err(Obstacle::ForGood(failed(&why, NAME_TAKEN)));
         }
+        self.start_kubelet(request);
+        Ok(())
+    }
+
+    /// One attempt of an agent of K3s.
+    fn admit_agent(&mut self, request: &K3sRequest) -> Result<(), String> {
+        let server = &request.machine.api_server;
+        if self.away || *server != self.spec.endpoint {
+            return Err(format!(
+                "failed to get CA certs: Get \"https://{server}/cacerts\": dial tcp {server}: connect: connection refused"
+            ));
+        }
+        if self.spec.k3s_token.as_ref() != Some(&request.token) {
+            return Err(format!(
+                "Waiting to retrieve agent configuration; server is not ready: https://{server}/v1-k3s/serving-kubelet.crt: 401 Unauthorized"
+            ));
+        }
+        self.start_kubelet(&request.machine);
+        Ok(())
+    }
+
+    fn start_kubelet(&mut self, request: &JoinRequest) {
         let machine = NodeSpec {
             name: request.node_name.clone(),
             system_uuid: request.system_uuid.clone(),
@@ -137,7 +164,6 @@ impl State {
         self.add_kubelet(machine, request.max_pods.unwrap_or(MAX_PODS));
         let delay = self.spec.timings.register;
         self.wake(Work::Register(request.node_name.clone()), delay);
-        Ok(())
     }
 }
 

@@ -13,6 +13,8 @@ pub struct KubeSpec {
     pub admin_token: String,
     /// `host:port` that a join must name and that cluster-info shows.
     pub endpoint: String,
+    /// The token of a K3s server; `None`: the control plane is kubeadm's.
+    pub k3s_token: Option<String>,
     /// Such as `v1.36.2`.
     pub version: String,
     /// How long things take.
@@ -162,6 +164,7 @@ impl KubeSpec {
             ca_hash: format!("sha256:{}", "0".repeat(64)),
             admin_token: Self::DEMO_ADMIN_TOKEN.into(),
             endpoint: "127.0.0.1:6443".into(),
+            k3s_token: None,
             version: "v1.36.2".into(),
             timings: KubeTimings::default(),
             nodes: vec![NodeSpec::control_plane("cp1")],

@@ -296,8 +296,10 @@ fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
     state.need_writable(newid, &plan.node, pid)?;
     let placeholder = [("lock", "clone"), ("description", " qmclone temporary file")];
     let config = placeholder.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let faults = state.vms.get(&plan.source).map(|vm| vm.faults.clone()).unwrap_or_default();
-    state.vms.insert(newid, Vm::new(newid, &plan.node, config, faults));
+    let source = state.vms.get(&plan.source);
+    let faults = source.map(|vm| vm.faults.clone()).unwrap_or_default();
+    let disk = source.map(|vm| vm.disk.copied()).unwrap_or_default();
+    state.vms.insert(newid, Vm { disk: disk.into(), ..Vm::new(newid, &plan.node, config, faults) });
     Ok(())
 }
 

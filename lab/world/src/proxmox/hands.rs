@@ -322,6 +322,19 @@ impl Pve {
         }
     }
 
+    /// Writes a file onto a VM's disk; its clones have it too.
+    pub fn write_to_disk(&self, vmid: u32, path: &str, content: &str) {
+        if let Some(vm) = self.state().vms.get(&vmid) {
+            vm.disk.write(path, content.as_bytes().to_vec());
+        }
+    }
+
+    /// A file on a VM's disk.
+    pub fn read_from_disk(&self, vmid: u32, path: &str) -> Option<String> {
+        let content = self.state().vms.get(&vmid)?.disk.read(path)?;
+        Some(String::from_utf8_lossy(&content).into_owned())
+    }
+
     /// Makes a running guest's agent silent for a while.
     pub fn silence_agent(&self, vmid: u32, time: Duration) {
         let state = self.state();

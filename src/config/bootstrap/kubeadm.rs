@@ -1,21 +1,25 @@
-//! `[bootstrap]`: how a booted VM becomes a node.
+//! What `kubeadm join` needs: tokens, and where they come from.
 
 use std::time::Duration;
 
-use serde::Deserialize;
 use toml::Spanned;
 
-use super::names;
-use super::secret::{self, SecretSource};
-use super::values::Checker;
+use super::super::names;
+use super::super::secret::{self, SecretSource};
+use super::super::values::Checker;
+use super::Written;
 
-/// What makes a VM a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BootstrapMethod {
-    /// `kubeadm join`, in the guest.
-    #[default]
-    Kubeadm,
+/// How `kubeadm join` is told to go about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubeadm {
+    /// Where bootstrap tokens come from.
+    pub token: TokenSource,
+    /// `host:port` that nodes reach the API server at; `None`: what the cluster-info ConfigMap says.
+    pub api_server: Option<String>,
+    /// How long a token lives; it is deleted earlier, once its node has registered.
+    pub token_ttl: Duration,
+    /// Checks of `kubeadm join` whose failure is ignored.
+    pub ignore_preflight_errors: Vec<String>,
 }
 
 /// A control plane node that is asked for tokens over SSH.
@@ -42,72 +46,10 @@ pub enum TokenSource {
     Ssh(Ssh),
 }
 
-/// Checked `[bootstrap]`.
-#[derive(Clone, Debug)]
-pub struct Bootstrap {
-    /// What makes a VM a node.
-    pub method: BootstrapMethod,
-    /// Where bootstrap tokens come from.
-    pub token: TokenSource,
-    /// `host:port` that nodes reach the API server at; `None`: what the cluster-info ConfigMap says.
-    pub api_server: Option<String>,
-    /// How long a token lives; it is deleted earlier, once its node has registered.
-    pub token_ttl: Duration,
-    /// A guest in which some systemd unit failed may still join.
-    pub accept_degraded: bool,
-    /// Checks of `kubeadm join` whose failure is ignored.
-    pub ignore_preflight_errors: Vec<String>,
-    /// A TCP port that a booted guest listens on, tried before the agent is asked; `None`: nothing is tried.
-    pub probe_port: Option<u16>,
-}
-
-/// `[bootstrap]` as it is written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Written {
-    #[serde(default)]
-    method: BootstrapMethod,
-    token: Option<Spanned<String>>,
-    ssh_host: Option<Spanned<String>>,
-    ssh_port: Option<Spanned<u16>>,
-    ssh_user: Option<Spanned<String>>,
-    ssh_key_file: Option<Spanned<String>>,
-    ssh_key_credential: Option<Spanned<String>>,
-    ssh_host_key: Option<Spanned<String>>,
-    api_server: Option<Spanned<String>>,
-    token_ttl: Option<Spanned<String>>,
-    accept_degraded: Option<bool>,
-    #[serde(default)]
-    ignore_preflight_errors: Vec<Spanned<String>>,
-    probe_port: Option<Spanned<u16>>,
-}
-
-#[cfg(test)]
-pub(super) const KEYS: &[&str] = &[
-    "method",
-    "token",
-    "ssh_host",
-    "ssh_port",
-    "ssh_user",
-    "ssh_key_credential",
-    "ssh_host_key",
-    "api_server",
-    "token_ttl",
-    "accept_degraded",
-    "ignore_preflight_errors",
-    "probe_port",
-];
-
 impl Written {
-    pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
-        let this = written.get_ref();
-        let token = this.token(&Spanned::new(written.span(), ()), checker);
-        if let Some(server) = this.api_server.as_ref().filter(|it| !names::is_host_and_port(it.get_ref())) {
-            let title = format!("`{}` is not the address of an API server", server.get_ref());
-            let help = "nodes join there: name it as they reach it, without `https://`";
-            checker.wrong(title, server.span(), "expected e.g. \"10.10.10.2:6443\"", help);
-        }
-        for error in &this.ignore_preflight_errors {
+    pub(super) fn kubeadm(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<Kubeadm> {
+        let token = self.token(table, checker);
+        for error in &self.ignore_preflight_errors {
             let text = error.get_ref();
             let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if text.is_empty() || !text.chars().all(fine) {
@@ -115,26 +57,14 @@ impl Written {
                 checker.wrong(title, error.span(), "expected e.g. \"NumCPU\" or \"Swap\"", "");
             }
         }
-        checker.port("probe_port", this.probe_port.as_ref());
-        let token_ttl = checker.positive("token_ttl", this.token_ttl.as_ref(), Duration::from_mins(30));
-        Some(Bootstrap {
-            method: this.method,
+        let token_ttl = checker.positive("token_ttl", self.token_ttl.as_ref(), Duration::from_mins(30));
+        let checks = self.ignore_preflight_errors.iter();
+        Some(Kubeadm {
             token: token?,
-            api_server: this.api_server.as_ref().map(|it| it.get_ref().clone()),
+            api_server: self.api_server.as_ref().map(|it| it.get_ref().clone()),
             token_ttl,
-            accept_degraded: this.accept_degraded.unwrap_or(true),
-            ignore_preflight_errors: this
-                .ignore_preflight_errors
-                .iter()
-                .map(|it| it.get_ref().clone())
-                .collect(),
-            probe_port: this.probe_port.as_ref().map(|it| *it.get_ref()),
+            ignore_preflight_errors: checks.map(|it| it.get_ref().clone()).collect(),
         })
-    }
-
-    /// Where `token_ttl` is written.
-    pub(super) fn token_ttl(&self) -> Option<&Spanned<String>> {
-        self.token_ttl.as_ref()
     }
 
     /// The message never quotes the value: somebody may have put a token there.

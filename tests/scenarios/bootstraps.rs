@@ -1,0 +1,201 @@
+//! Machines become nodes in other ways than by kubeadm: by themselves, with an agent of K3s, with a command.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+use world::guest::{FIRST_BOOT, GuestFaults};
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(2);
+const TEMPLATE: u32 = 9000;
+const SERVER_TOKEN: &str = "K10c0ffee::server:a-secret-of-the-cluster";
+
+fn with(bootstrap: &str) -> String {
+    assert!(ONE_POOL.contains("method = \"kubeadm\"\n"));
+    ONE_POOL.replace("method = \"kubeadm\"\n", bootstrap)
+}
+
+/// The demo cluster, its template without guest agent.
+fn without_agent() -> ClusterSpec {
+    let mut cluster = ClusterSpec::demo();
+    for vm in cluster.vms.iter_mut().filter(|vm| vm.vmid == TEMPLATE) {
+        vm.config.remove("agent");
+        vm.faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
+    }
+    cluster
+}
+
+/// A template that joins by itself, with a token that its image has.
+fn joins_by_itself(cluster: ClusterSpec) -> Stage {
+    let mut stage = Stage::of(&with("method = \"none\"\n"), cluster, KubeSpec::demo());
+    let token = "abcdef.0123456789abcdef";
+    let (id, secret) = token.split_once('.').unwrap();
+    let secret = json!({
+        "kind": "Secret", "metadata": { "name": format!("bootstrap-token-{id}"), "namespace": "kube-system" },
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": { "token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token" },
+    });
+    stage.kube.apply(&secret).unwrap();
+    let join = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
+        "discovery": { "bootstrapToken": { "apiServerEndpoint": KubeSpec::demo().endpoint, "token": token,
+            "unsafeSkipCAVerification": true } },
+    });
+    stage.pve.write_to_disk(TEMPLATE, "/etc/kubernetes/join.json", &join.to_string());
+    stage.pve.write_to_disk(TEMPLATE, FIRST_BOOT, "kubeadm join --config /etc/kubernetes/join.json");
+    stage.start();
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token_of_ours() {
+    let stage = joins_by_itself(without_agent());
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let nodes = stage.ready_nodes("workers");
+    assert_eq!(nodes.len(), 2, "the pool's label was put on them");
+    let calls = stage.pve.calls();
+    assert!(calls.iter().all(|call| !call.path.contains("/agent/")), "the agent is never asked");
+    let records = stage.leftovers();
+    assert_eq!(records, ["machine-workers-9100", "machine-workers-9101", "bootstrap-token-abcdef"]);
+    stage.kube.scale("default", "web", 0);
+    stage
+        .until("all is gone again", Duration::from_mins(30), |stage| {
+            stage.vms(9100..=9109).is_empty() && stage.leftovers() == ["bootstrap-token-abcdef"]
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_to_join_by_itself_and_did_not_says_what_was_seen() {
+    let mut stage = Stage::of(&with("method = \"none\"\n"), without_agent(), KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    let said = "no Node of it within 10 min: the VM runs and no Node has its name or its systemUUID";
+    stage
+        .until("the machine has failed", Duration::from_mins(12), |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains(said))
+        })
+        .await;
+    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
+    let mut stage = joins_by_itself(without_agent());
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the VM runs", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
+    stage.kill();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.start();
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
+fn secret(folder: &Path, text: &str) -> String {
+    let file = folder.join("secret");
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    file.display().to_string()
+}
+
+fn k3s(token: &str) -> (Stage, TempDir) {
+    let folder = TempDir::new().unwrap();
+    let bootstrap = format!(
+        "method = \"k3s\"\napi_server = \"{}\"\nserver_token_file = \"{}\"\n",
+        KubeSpec::demo().endpoint,
+        secret(folder.path(), token)
+    );
+    let kube = KubeSpec { k3s_token: Some(SERVER_TOKEN.to_owned()), ..KubeSpec::demo() };
+    let pool =
+        with(&bootstrap) + "labels = { size = \"small\" }\ntaints = [\"a=b:NoSchedule\"]\nmax_pods = 30\n";
+    let mut stage = Stage::of(&pool, ClusterSpec::demo(), kube);
+    stage.start();
+    let spec = json!({ "tolerations": [{ "key": "a", "operator": "Exists" }] });
+    stage.deploy_with("web", 1, "1", "1Gi", &spec);
+    (stage, folder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_k3s_joins_with_name_labels_taints_and_address() {
+    let (stage, _folder) = k3s(SERVER_TOKEN);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.kube.get("Node", "", &stage.ready_nodes("workers")[0]).unwrap();
+    assert_eq!(node["metadata"]["labels"]["size"], "small");
+    assert_eq!(node["spec"]["taints"], json!([{ "key": "a", "value": "b", "effect": "NoSchedule" }]));
+    assert_eq!(node["status"]["addresses"][0]["address"], "10.10.10.11");
+    assert_eq!(node["status"]["capacity"]["pods"], "30");
+    // The token went through standard input alone.
+    let config =
+        stage.pve.read_from_disk(9100, "/etc/rancher/k3s/config.yaml.d/pve-autoscaler.yaml").unwrap();
+    assert!(config.contains(SERVER_TOKEN));
+    assert_eq!(stage.leftovers(), ["machine-workers-9100"], "no bootstrap token is made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_k3s_with_a_wrong_token_fails_in_time_and_says_what_its_server_said() {
+    let (stage, _folder) = k3s("K10c0ffee::server:not-the-right-one");
+    stage
+        .until("the machine has failed", Duration::from_mins(8), |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains("401 Unauthorized"))
+        })
+        .await;
+    let status = format!("{:?}", stage.status());
+    assert!(!status.contains("not-the-right-one"), "no secret is shown");
+    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+const COMMAND: &str = r#"method = "command"
+command = '''
+cat >/etc/join.json
+test {{ machine.address }} = 10.10.10.11 || exit 3
+kubeadm join --config /etc/join.json
+'''
+"#;
+
+fn command(text: &str, input: &str) -> (Stage, TempDir) {
+    let folder = TempDir::new().unwrap();
+    let bootstrap = format!("{text}input_file = \"{}\"\n", secret(folder.path(), input));
+    let mut stage = Stage::of(&with(&bootstrap), ClusterSpec::demo(), KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    (stage, folder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_makes_a_node_with_a_secret_on_standard_input() {
+    let input = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
+        "discovery": { "bootstrapToken": { "apiServerEndpoint": KubeSpec::demo().endpoint,
+            "token": "abcdef.0123456789abcdef", "unsafeSkipCAVerification": true } },
+    });
+    let (stage, _folder) = command(COMMAND, &input.to_string());
+    let secret = json!({
+        "kind": "Secret", "metadata": { "name": "bootstrap-token-abcdef", "namespace": "kube-system" },
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": { "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token" },
+    });
+    stage.kube.apply(&secret).unwrap();
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.ready_nodes("workers").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_fails_says_how_and_shows_nothing_of_its_input() {
+    let text = "method = \"command\"\ncommand = '''\necho \"refused: $(cat)\" >&2\nexit 3\n'''\n";
+    let (stage, _folder) = command(text, "password: correct-horse-battery");
+    let said = "the command exited with 3: refused: ***";
+    stage
+        .until("the machine has failed", SOON, |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains(said))
+        })
+        .await;
+}
