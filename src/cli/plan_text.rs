@@ -85,7 +85,7 @@ fn growth(plan: &Plan, out: &mut String) {
 
 fn pods(pods: &[Arc<str>]) -> String {
     match pods.len() {
-        0 => "to reach the pool's minimum".to_owned(),
+        0 => "for the pool's minimum, or in place of a node that leaves".to_owned(),
         more if more > NAMED => format!("for {} and {} more", pods[..NAMED].join(", "), more - NAMED),
         _ => format!("for {}", pods.join(", ")),
     }

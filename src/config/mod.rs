@@ -4,6 +4,7 @@
 //! a suggestion. Then its meaning: everything that is wrong is reported together, each finding at its own line and key.
 
 mod bootstrap;
+mod disruption;
 mod health;
 mod hosts;
 mod kubernetes;
@@ -23,6 +24,7 @@ mod secret;
 #[cfg(test)]
 mod tests;
 mod values;
+mod window;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,13 +34,17 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use bootstrap::{Bootstrap, BootstrapMethod, Ssh, TokenSource};
+pub use disruption::Disruption;
 pub use health::Health;
 pub use hosts::HostSettings;
 pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Size, TemplateRef};
+pub use pool::{
+    Addressing, CloneKind, Device, DeviceModel, DiskSize, Family, Placement, Pool, Room, Schedule, Size,
+    TemplateRef,
+};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -46,6 +52,7 @@ pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
 pub use secret::{SecretError, SecretSource};
+pub use window::Window;
 
 use values::Checker;
 
@@ -94,6 +101,8 @@ pub struct Config {
     pub scale_down: ScaleDown,
     /// Which nodes are replaced by new ones.
     pub replace: Replace,
+    /// How many nodes may be on their way out, and when.
+    pub disruptions: Vec<Disruption>,
     /// How many unready nodes are too many.
     pub health: Health,
     /// Which of several instances acts.
@@ -129,6 +138,8 @@ struct Written {
     scale_down: scale_down::Written,
     #[serde(default)]
     replace: replace::Written,
+    #[serde(default)]
+    disruption: Vec<Spanned<disruption::Written>>,
     #[serde(default)]
     health: health::Written,
     #[serde(default)]
@@ -184,6 +195,9 @@ impl Written {
         let headroom =
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
         let hosts = hosts::check(&self.host, checker);
+        let pools = pool::check_all(&self.pool, headroom, &hosts, checker);
+        let disruption = |one| disruption::Written::check(one, &pools, checker);
+        let disruptions = self.disruption.iter().map(disruption).collect();
         let config = Config {
             mode: self.mode,
             cluster: cluster.unwrap_or_else(|| "kubernetes".to_owned()),
@@ -203,12 +217,13 @@ impl Written {
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
             replace: self.replace.check(checker),
+            disruptions,
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),
             metrics: self.metrics.check(checker),
             record: self.record.check(checker),
-            pools: pool::check_all(&self.pool, headroom, &hosts, checker),
+            pools,
             hosts,
         };
         self.token_lives_long_enough(&config, checker);

@@ -64,7 +64,7 @@ impl Daemon {
                 .to_string(),
             pool: pool.to_owned(),
             name: name.clone(),
-            slot: Slot { vmid, address: machine.address },
+            slot: Slot { vmid, address: machine.address, further: machine.further_addresses.clone() },
             host: machine.host.clone(),
             template: template.vmid,
             template_host: template.host,
@@ -223,7 +223,7 @@ fn most_at_once(nodes: usize, percentage: f64) -> usize {
 
 fn made_for(pods: &[Arc<str>]) -> String {
     match pods {
-        [] => "the pool's minimum".to_owned(),
+        [] => "for the pool's minimum, or in place of a node that leaves".to_owned(),
         [one] => format!("for {one}"),
         [first, rest @ ..] => format!("for {first} and {} more", rest.len()),
     }

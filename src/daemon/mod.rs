@@ -279,6 +279,7 @@ impl Daemon {
         self.look_at_switch().await;
         self.mend(&config).await;
         let now = self.clock.now();
+        let config = config.at(now);
         if !self.watches.is_current() {
             let problems = self.watches.problems();
             let what = problems

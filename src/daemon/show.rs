@@ -73,6 +73,7 @@ fn machine(view: &View) -> MachineStatus {
         cores: view.record.cores,
         memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
+        further_addresses: view.record.slot.further.clone(),
         phase: format!("{:?}", view.phase),
         since: view.since,
         created: view.record.created,
@@ -142,10 +143,17 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             backoff: backoff.filter(|backoff| backoff.until > snapshot.time).map(|backoff| {
                 format!("left alone for {}: {}", until(snapshot.time, backoff.until), backoff.reason)
             }),
-            next: next(
-                snapshot.time,
-                nodes.iter().filter_map(|node| verdicts.get(node.name.as_str()).copied()),
-            ),
+            next: [
+                next(
+                    snapshot.time,
+                    nodes.iter().filter_map(|node| verdicts.get(node.name.as_str()).copied()),
+                ),
+                pool.scheduled(snapshot.time),
+            ]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "),
         }
     };
     config.pools.iter().map(one).collect()
@@ -170,10 +178,10 @@ fn share(part: i64, whole: i64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 / whole as f64 * 1000.0).round() / 1000.0)
 }
 
-fn next<'v>(now: Timestamp, verdicts: impl Iterator<Item = &'v NodeVerdict>) -> String {
+fn next<'v>(now: Timestamp, verdicts: impl Iterator<Item = &'v NodeVerdict>) -> Option<String> {
     let waiting = verdicts.filter(|verdict| verdict.verdict == NodeOutcome::Unneeded);
     let first = waiting.filter_map(|verdict| Some((verdict.removable_at?, &verdict.node))).min();
-    first.map_or_else(String::new, |(at, node)| format!("{node} may go in {}", until(now, at)))
+    first.map(|(at, node)| format!("{node} may go in {}", until(now, at)))
 }
 
 fn until(now: Timestamp, then: Timestamp) -> String {

@@ -1,5 +1,6 @@
 //! The join: a token, the script in the guest, and the Node that comes of it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -182,10 +183,22 @@ async fn join_facts(
         minor: facts.minor,
         labels: node::wanted_labels(record, pool),
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
-        kubelet_args: pool.kubelet_args.clone(),
+        kubelet_args: kubelet_args(record, pool),
         max_pods: pool.max_pods,
         ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
     })
+}
+
+/// The pool's own arguments; which of several addresses are the node's, unless the pool says that itself; and the provider's ID,
+/// which only the kubelet's first registration can set.
+fn kubelet_args(record: &crate::model::Record, pool: &Pool) -> BTreeMap<String, String> {
+    let mut arguments = pool.kubelet_args.clone();
+    if let Some(own) = record.slot.node_ips() {
+        arguments.entry("node-ip".to_owned()).or_insert(own);
+    }
+    let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);
+    arguments.extend(id.map(|id| ("provider-id".to_owned(), id)));
+    arguments
 }
 
 async fn cluster_facts(ctx: &Context) -> Result<ClusterFacts, crate::kubernetes::Error> {

@@ -1,5 +1,5 @@
-//! Nodes that are to be replaced, and why: made from settings or a template that have changed, older than their pool allows,
-//! or on a host in maintenance.
+//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have changed, older
+//! than their pool allows, or on a host in maintenance.
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving ([`REPLACED`]):
 //! their room counts for nobody, their pods look for another place, and their pool is one node short of its minimum. Scaling up
@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::budgets::Budgets;
+use super::disruptions::{Allowed, leaving};
 use super::drain::{Drain, Rules};
 use super::judging::{after, disabled};
 use super::{being_deleted, health, pool_of, ready};
@@ -75,15 +76,17 @@ pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
     match node.annotations.get(REPLACED)?.as_str() {
         "Maintenance" => Some(RemovalReason::Maintenance),
         "Expired" => Some(RemovalReason::Expired),
+        "Unready" => Some(RemovalReason::Unready),
         _ => Some(RemovalReason::Drifted),
     }
 }
 
 fn rank(reason: RemovalReason) -> u8 {
     match reason {
-        RemovalReason::Maintenance => 0,
-        RemovalReason::Drifted => 1,
-        _ => 2,
+        RemovalReason::Unready => 0,
+        RemovalReason::Maintenance => 1,
+        RemovalReason::Drifted => 2,
+        _ => 3,
     }
 }
 
@@ -99,14 +102,28 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     let mut found = Vec::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        let Some(pool) = pool.filter(|_| ready(node) && !being_deleted(node)) else { continue };
+        let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
         let machine = machines.get(node.name.as_str()).copied();
+        if !ready(node) {
+            // One that is not ready for the first time is its creation's business.
+            let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
+            found.extend(silent(snapshot.time, config, node).filter(|_| served).map(|due| (at, due)));
+            continue;
+        }
         let due = maintenance(snapshot, config, machine)
             .or_else(|| drifted(snapshot, config, pool, machine?))
             .or_else(|| expired(snapshot.time, pool, node));
         found.extend(due.map(|due| (at, due)));
     }
     found
+}
+
+/// A node that has not been ready for too long.
+fn silent(now: Timestamp, config: &Config, node: &Node) -> Option<Due> {
+    let since = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
+    let due = after(since, config.replace.unready_after?) <= now;
+    let words = format!("not ready since {since}");
+    due.then_some(Due { reason: RemovalReason::Unready, words, held: None })
 }
 
 fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) -> Option<Due> {
@@ -194,7 +211,8 @@ fn drains(
 }
 
 /// What a round allows, counted down.
-struct Turns {
+struct Turns<'a> {
+    allowed: Allowed<'a>,
     unhealthy: std::collections::BTreeSet<String>,
     /// Nodes of each pool that leave.
     leaving: BTreeMap<String, usize>,
@@ -204,18 +222,18 @@ struct Turns {
     serving: BTreeMap<String, usize>,
 }
 
-impl Turns {
-    fn new(snapshot: &Snapshot, config: &Config) -> Self {
+impl<'a> Turns<'a> {
+    fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
         let mut turns = Self {
+            allowed: Allowed::new(snapshot, config),
             unhealthy: health::unhealthy(snapshot, config),
-            leaving: BTreeMap::new(),
+            leaving: leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect(),
             machines: BTreeMap::new(),
             serving: BTreeMap::new(),
         };
         for node in &snapshot.nodes {
             let Some(pool) = pool_of(node) else { continue };
             let leaves = being_deleted(node);
-            *turns.leaving.entry(pool.to_owned()).or_default() += usize::from(leaves);
             *turns.serving.entry(pool.to_owned()).or_default() += usize::from(ready(node) && !leaves);
             if snapshot.proxmox.machines.is_none() {
                 *turns.machines.entry(pool.to_owned()).or_default() += 1;
@@ -247,8 +265,10 @@ impl Turns {
             .or_else(|| self.pool_rests(snapshot, config, pool))
             .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
             .or_else(|| self.no_room(pool, drain))
-            .or_else(|| self.others_first(config, pool));
+            .or_else(|| self.others_first(config, pool))
+            .or_else(|| self.allowed.refuses(due.reason, &pool.name));
         if held.is_none() {
+            self.allowed.take(&pool.name);
             *self.leaving.entry(pool.name.clone()).or_default() += 1;
             if let Some(serving) = self.serving.get_mut(&pool.name) {
                 *serving = serving.saturating_sub(1);

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod consolidation;
+mod disruptions;
 mod flapping;
 mod headroom;
 mod limits;

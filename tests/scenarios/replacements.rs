@@ -121,3 +121,60 @@ async fn a_host_in_maintenance_is_emptied_with_new_nodes_first() {
     replaced(&stage, &there).await;
     assert!(stage.status().machines.iter().all(|one| one.host != first), "{}", stage.scene());
 }
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_replaced_in_their_window_alone() {
+    let nights =
+        "[[disruption]]\nreasons = [\"drifted\"]\nwindows = [{ start = \"0 3 * * *\", duration = \"2h\" }]\n";
+    let text = with_drift().replace("[[pool]]", &format!("{nights}[[pool]]"));
+    let stage = two_nodes(&text).await;
+    let old = stage.ready_nodes("workers");
+    stage.reload(&text.replace("bridge =", "max_pods = 60\nbridge ="));
+    // The world begins at midnight.
+    let three: jiff::Timestamp = "2026-11-21T03:00:00Z".parse().unwrap();
+    stage
+        .until("it is said when they will be", SOON, |stage| {
+            let nodes = stage.status().nodes;
+            nodes.iter().any(|one| one.why.contains("the next opens at 2026-11-21T03:00:00Z"))
+        })
+        .await;
+    let wait =
+        Duration::try_from(three.duration_since(stage.now()) - jiff::SignedDuration::from_secs(1)).unwrap();
+    stage.throughout("they stay", wait, |stage| stage.ready_nodes("workers") == old).await;
+    replaced(&stage, &old).await;
+    let five: jiff::Timestamp = "2026-11-21T05:00:00Z".parse().unwrap();
+    assert!(stage.now() < five, "{}", stage.now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_grows_for_its_schedule_and_shrinks_after_it() {
+    let schedule = "[[pool.schedule]]\nmin = 2\nstart = \"0 1 * * *\"\nduration = \"1h\"\n";
+    let stage = Stage::running(&format!("{ONE_POOL}{schedule}"));
+    stage
+        .throughout("nothing is made before", Duration::from_mins(55), |stage| {
+            stage.vms(9100..=9109).is_empty()
+        })
+        .await;
+    stage
+        .until("two nodes are ready", Duration::from_mins(10), |stage| {
+            stage.ready_nodes("workers").len() == 2
+        })
+        .await;
+    assert_eq!(stage.status().pools[0].min, 2);
+    stage
+        .throughout("they stay", Duration::from_mins(50), |stage| stage.ready_nodes("workers").len() == 2)
+        .await;
+    stage.until("nothing is left", Duration::from_mins(40), |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_carry_their_annotations_and_their_providers_id() {
+    let own = "annotations = { \"example.org/where\" = \"{{ host }} {{ vmid }}\" }\nprovider_id = \"proxmox://lab/{{ vmid }}\"\nbridge =";
+    let stage = two_nodes(&ONE_POOL.replace("bridge =", own)).await;
+    for machine in stage.status().machines {
+        let node = stage.kube.get("Node", "", &machine.name).unwrap();
+        assert_eq!(node["spec"]["providerID"], format!("proxmox://lab/{}", machine.vmid));
+        let where_it_is = format!("{} {}", machine.host, machine.vmid);
+        assert_eq!(node["metadata"]["annotations"]["example.org/where"], where_it_is);
+    }
+}

@@ -1,6 +1,7 @@
 //! `[[pool]]`: machines of one kind.
 
 mod claims;
+mod devices;
 mod kubelet;
 mod labels;
 mod machine;
@@ -8,6 +9,7 @@ mod made_of;
 mod placement;
 mod ranges;
 mod room;
+mod schedule;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -21,9 +23,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use devices::{Device, DeviceModel, Family};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use placement::Placement;
 pub use room::Room;
+#[cfg(test)]
+pub(super) use schedule::KEYS as SCHEDULE_KEYS;
+pub use schedule::Schedule;
 pub use sizes::Size;
 pub use slots::Addressing;
 
@@ -70,10 +76,8 @@ pub struct Pool {
     pub addressing: Addressing,
     /// The size that a disk grows to; `None`: as large as the template's.
     pub disk: Option<DiskSize>,
-    /// The bridge of the first network device; `None`: the template's.
-    pub bridge: Option<String>,
-    /// The VLAN of the first network device; `None`: the template's.
-    pub vlan: Option<u16>,
+    /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
+    pub devices: Vec<Device>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
@@ -90,6 +94,10 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
+    /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
+    pub annotations: Labels,
+    /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
+    pub provider_id: Option<String>,
     /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
     pub allocatable: Option<Resources>,
     /// Rank for the `priority` expander: higher grows first.
@@ -112,6 +120,8 @@ pub struct Pool {
     pub drain: Option<Duration>,
     /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
     pub max_node_age: Option<Duration>,
+    /// Larger minima at certain times.
+    pub schedule: Vec<Schedule>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -142,6 +152,14 @@ pub(super) struct Written {
     disk_device: Option<Spanned<String>>,
     bridge: Option<Spanned<String>>,
     vlan: Option<Spanned<u16>>,
+    mtu: Option<Spanned<u16>>,
+    model: Option<DeviceModel>,
+    firewall: Option<bool>,
+    addresses6: Option<Spanned<Listed>>,
+    prefix6: Option<Spanned<u8>>,
+    gateway6: Option<Spanned<String>>,
+    #[serde(default)]
+    network: Vec<devices::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -156,6 +174,9 @@ pub(super) struct Written {
     max_pods: Option<Spanned<u32>>,
     #[serde(default)]
     kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    #[serde(default)]
+    annotations: BTreeMap<Spanned<String>, Spanned<String>>,
+    provider_id: Option<Spanned<String>>,
     allocatable: Option<BTreeMap<Spanned<String>, Spanned<Scalar>>>,
     #[serde(default)]
     priority: i32,
@@ -169,7 +190,12 @@ pub(super) struct Written {
     max_per_host: Option<Spanned<u32>>,
     drain: Option<Spanned<String>>,
     max_node_age: Option<Spanned<String>>,
+    #[serde(default)]
+    schedule: Vec<schedule::Written>,
 }
+
+#[cfg(test)]
+pub(super) use devices::KEYS as DEVICE_KEYS;
 
 #[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
@@ -195,6 +221,12 @@ pub(super) const KEYS: &[&str] = &[
     "disk_device",
     "bridge",
     "vlan",
+    "mtu",
+    "model",
+    "firewall",
+    "addresses6",
+    "prefix6",
+    "gateway6",
     "user",
     "ssh_keys",
     "tags",
@@ -203,6 +235,8 @@ pub(super) const KEYS: &[&str] = &[
     "startup_taints",
     "max_pods",
     "kubelet_args",
+    "annotations",
+    "provider_id",
     "allocatable",
     "priority",
     "hosts",
@@ -216,23 +250,47 @@ pub(super) const KEYS: &[&str] = &[
 ];
 
 impl Pool {
-    /// Its slots: the n-th VMID with the n-th address, in the order of the file.
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file.
     pub fn slots(&self) -> Vec<Slot> {
         let vmids = self.vmids.iter().flat_map(Clone::clone);
-        match &self.addressing {
-            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, address: None }).collect(),
+        let mut slots: Vec<Slot> = match &self.addressing {
+            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
             Addressing::Static { ranges, .. } => {
                 let numbers = |(first, last): &(IpAddr, IpAddr)| slots::number(*first)..=slots::number(*last);
                 let addresses = ranges.iter().flat_map(numbers).map(slots::back);
-                vmids.zip(addresses).map(|(vmid, address)| Slot { vmid, address: Some(address) }).collect()
+                let slot = |(vmid, address)| Slot { vmid, address: Some(address), ..Slot::default() };
+                vmids.zip(addresses).map(slot).collect()
+            }
+        };
+        for (number, device) in self.devices.iter().enumerate() {
+            for (family, key) in [(&device.four, "ip"), (&device.six, "ip6")] {
+                for (slot, address) in slots.iter_mut().zip(family.addresses()) {
+                    slot.further.insert(format!("net{number}/{key}"), address);
+                }
             }
         }
+        slots
     }
 
     /// The labels of the node that a machine becomes.
     pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        self.filled(self.of_machine(host, name, vmid))
+    }
+
+    /// The annotations of the node that a machine becomes.
+    pub fn annotations_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = self.of_machine(host, name, vmid);
+        self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+
+    /// `spec.providerID` of the node that a machine becomes.
+    pub fn provider_id_for(&self, host: &str, name: &str, vmid: u32) -> Option<String> {
+        Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
+    }
+
+    fn of_machine(&self, host: &str, name: &str, vmid: u32) -> BTreeMap<&'static str, String> {
         let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
-        self.filled(self.of_host(host).into_iter().chain(more).collect())
+        self.of_host(host).into_iter().chain(more).collect()
     }
 
     /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
@@ -315,8 +373,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
-        bridge: machine::bridge(pool, checker),
-        vlan: pool.vlan.as_ref().map(|vlan| *vlan.get_ref()),
+        devices: reserved.devices.clone(),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -325,6 +382,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         startup_taints,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
+        annotations: labels::annotations(pool, checker),
+        provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
         hosts: machine::hosts(pool, checker),
@@ -339,6 +398,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .as_ref()
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
         max_node_age: pool.oldest(checker),
+        schedule: schedule::check(pool, checker),
     };
     (pool, reserved)
 }
@@ -369,8 +429,7 @@ impl Written {
         let written = self.max_node_age.as_ref()?;
         let name = self.name.get_ref();
         let before = checker.findings.len();
-        let oldest =
-            checker.duration(&format!("pool `{name}`: `max_node_age`"), Some(written), Duration::MAX);
+        let oldest = checker.duration("max_node_age", Some(written), Duration::MAX);
         if checker.findings.len() == before && oldest < Duration::from_hours(1) {
             let title = format!("pool `{name}`: `max_node_age` is less than an hour");
             let help = "each node would be replaced all the time; e.g. \"720h\" is 30 days";
