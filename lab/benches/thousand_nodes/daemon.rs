@@ -33,13 +33,12 @@ pub struct Usage {
 impl Daemon {
     /// Starts it with the configuration in this folder.
     pub fn start(folder: &Path) -> Self {
-        let mut command = match std::env::var_os("DAEMON") {
-            Some(program) => Command::new(program),
-            None => {
-                let mut own = Command::new(env!("CARGO_BIN_EXE_lab"));
-                own.args(["daemon", "--"]);
-                own
-            }
+        let mut command = if let Some(program) = std::env::var_os("DAEMON") {
+            Command::new(program)
+        } else {
+            let mut own = Command::new(env!("CARGO_BIN_EXE_lab"));
+            own.args(["daemon", "--"]);
+            own
         };
         let at = |name: &str| folder.join(name);
         command.arg("run").arg("--config").arg(at("config.toml")).arg("--socket").arg(at("control.sock"));

@@ -24,7 +24,7 @@ use daemon::Daemon;
 use tempfile::TempDir;
 
 /// How long the daemon is watched while nothing is to be done.
-const STEADY: Duration = Duration::from_secs(60);
+const STEADY: Duration = Duration::from_mins(1);
 
 #[tokio::main]
 async fn main() {
@@ -41,7 +41,7 @@ async fn main() {
     let before = daemon.usage();
     tokio::time::sleep(STEADY).await;
     let after = daemon.usage();
-    let share = (after.cpu - before.cpu).as_secs_f64() / STEADY.as_secs_f64() * 100.0;
+    let share = after.cpu.saturating_sub(before.cpu).as_secs_f64() / STEADY.as_secs_f64() * 100.0;
     println!("nothing to do, {STEADY:?} of it: {share:.1} % of a core");
     println!(
         "memory: {} MB resident, {} MB of it its own; at most {} MB",

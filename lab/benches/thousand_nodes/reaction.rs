@@ -12,7 +12,7 @@ use world::clock::WorldClock;
 use crate::cluster::Cluster;
 
 /// Far more than one takes.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 /// The pods' label.
 const LABEL: &str = "example.com/measured";
 

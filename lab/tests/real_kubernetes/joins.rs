@@ -122,7 +122,7 @@ async fn the_embedded_control_plane_says_of_a_failing_join_what_kubeadm_says() {
     kube.apply(&token(GOOD, None)).unwrap();
     kube.apply(&token(EXPIRED, Some(LONG_AGO))).unwrap();
     // Its own Node becomes ready, and the token is signed.
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     for case in cases() {
         judge("embedded", &case, kube.join(request(&case, &endpoint)).await);
     }
