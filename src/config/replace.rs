@@ -1,5 +1,7 @@
 //! `[replace]`: which nodes are replaced by new ones, and how many at a time.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -13,6 +15,9 @@ pub struct Replace {
     pub drift: bool,
     /// Nodes on hosts in maintenance.
     pub maintenance: bool,
+    /// Nodes that have not been ready for so long, however much they are used; `None`: only those that nobody needs go, as
+    /// `[scale_down]` says.
+    pub unready_after: Option<Duration>,
     /// At most so many nodes of a pool are replaced at a time.
     pub max_parallel: usize,
 }
@@ -23,17 +28,22 @@ pub struct Replace {
 pub(super) struct Written {
     drift: Option<bool>,
     maintenance: Option<bool>,
+    unready_after: Option<Spanned<String>>,
     max_parallel: Option<Spanned<usize>>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["drift", "maintenance", "max_parallel"];
+pub(super) const KEYS: &[&str] = &["drift", "maintenance", "unready_after", "max_parallel"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Replace {
         Replace {
             drift: self.drift.unwrap_or(false),
             maintenance: self.maintenance.unwrap_or(true),
+            unready_after: self
+                .unready_after
+                .as_ref()
+                .map(|written| checker.positive("unready_after", Some(written), Duration::MAX)),
             max_parallel: checker.count(
                 "max_parallel",
                 self.max_parallel.as_ref(),

@@ -81,6 +81,11 @@ async fn read_back(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -
 /// Lets pods come: labels once more (a kubelet that restarted may have taken them off), then the start-up taint goes.
 async fn open(ctx: &Context, machine: &Tracked, pool: &Pool, node: &Node) -> Result<(), Trouble> {
     read_back(ctx, machine, pool, node).await?;
+    let record = machine.record();
+    for (key, value) in pool.annotations_for(&record.host, &record.name, record.slot.vmid) {
+        let write = || ctx.kubernetes.annotate_node(&node.name, &key, Some(&value));
+        insist!(ctx.config.limits.ready, machine.seed(), Ok(write().await?)).await?;
+    }
     let taint = starting_taint();
     if node.taints.iter().any(|one| one.key == taint.key) {
         let limit = ctx.config.limits.ready;

@@ -1,5 +1,5 @@
-//! Nodes that are to be replaced, and why: made from settings or a template that have changed, older than their pool allows,
-//! or on a host in maintenance.
+//! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have changed, older
+//! than their pool allows, or on a host in maintenance.
 //!
 //! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving ([`REPLACED`]):
 //! their room counts for nobody, their pods look for another place, and their pool is one node short of its minimum. Scaling up
@@ -76,15 +76,17 @@ pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
     match node.annotations.get(REPLACED)?.as_str() {
         "Maintenance" => Some(RemovalReason::Maintenance),
         "Expired" => Some(RemovalReason::Expired),
+        "Unready" => Some(RemovalReason::Unready),
         _ => Some(RemovalReason::Drifted),
     }
 }
 
 fn rank(reason: RemovalReason) -> u8 {
     match reason {
-        RemovalReason::Maintenance => 0,
-        RemovalReason::Drifted => 1,
-        _ => 2,
+        RemovalReason::Unready => 0,
+        RemovalReason::Maintenance => 1,
+        RemovalReason::Drifted => 2,
+        _ => 3,
     }
 }
 
@@ -100,14 +102,28 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     let mut found = Vec::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        let Some(pool) = pool.filter(|_| ready(node) && !being_deleted(node)) else { continue };
+        let Some(pool) = pool.filter(|_| !being_deleted(node)) else { continue };
         let machine = machines.get(node.name.as_str()).copied();
+        if !ready(node) {
+            // One that is not ready for the first time is its creation's business.
+            let served = machine.is_none_or(|machine| machine.phase == Phase::Ready);
+            found.extend(silent(snapshot.time, config, node).filter(|_| served).map(|due| (at, due)));
+            continue;
+        }
         let due = maintenance(snapshot, config, machine)
             .or_else(|| drifted(snapshot, config, pool, machine?))
             .or_else(|| expired(snapshot.time, pool, node));
         found.extend(due.map(|due| (at, due)));
     }
     found
+}
+
+/// A node that has not been ready for too long.
+fn silent(now: Timestamp, config: &Config, node: &Node) -> Option<Due> {
+    let since = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
+    let due = after(since, config.replace.unready_after?) <= now;
+    let words = format!("not ready since {since}");
+    due.then_some(Due { reason: RemovalReason::Unready, words, held: None })
 }
 
 fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) -> Option<Due> {

@@ -199,3 +199,36 @@ fn a_node_whose_host_is_in_maintenance_is_replaced() {
     assert_eq!(removed(&ready), ["w0"]);
     assert_eq!(ready.scale_down[0].reason, RemovalReason::Maintenance);
 }
+
+/// Nodes that have not been ready for an hour.
+fn silent(names: &[&str], among: usize) -> Snapshot {
+    let mut cluster = Cluster::new();
+    for number in 0..among {
+        let name = format!("w{number}");
+        let ready = if names.contains(&name.as_str()) { "False" } else { "True" };
+        cluster = cluster.node(&name, "w", "", ready).pod(&format!("p-{name}"), "3", &name);
+    }
+    let mut snapshot = cluster.snapshot();
+    let since = snapshot.time - jiff::SignedDuration::from_hours(1);
+    for node in &mut snapshot.nodes {
+        std::sync::Arc::make_mut(node).conditions[0].last_transition = Some(since);
+    }
+    snapshot
+}
+
+#[test]
+fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
+    let repairing = |after: &str| of_pool("", &format!("[replace]\nunready_after = \"{after}\"\n"));
+    let first = plan(&silent(&["w1"], 2), &repairing("30m"));
+    assert_eq!((made(&first), removed(&first)), (1, Vec::new()), "a new node comes first");
+    assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; goes once"));
+    for (why, config, snapshot) in [
+        ("its time has not come", repairing("2h"), silent(&["w1"], 2)),
+        ("nobody asks for it", of_pool("", ""), silent(&["w1"], 2)),
+        ("too many are not ready", repairing("30m"), silent(&["w0", "w1", "w2", "w3"], 6)),
+    ] {
+        assert_eq!(made(&plan(&snapshot, &config)), 0, "{why}");
+    }
+    let several = plan(&silent(&["w0", "w1", "w2"], 8), &repairing("30m"));
+    assert_eq!(made(&several), 1, "one by one");
+}

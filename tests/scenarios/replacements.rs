@@ -166,3 +166,15 @@ async fn a_pool_grows_for_its_schedule_and_shrinks_after_it() {
         .await;
     stage.until("nothing is left", Duration::from_mins(40), |stage| stage.vms(9100..=9109).is_empty()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nodes_carry_their_annotations_and_their_providers_id() {
+    let own = "annotations = { \"example.org/where\" = \"{{ host }} {{ vmid }}\" }\nprovider_id = \"proxmox://lab/{{ vmid }}\"\nbridge =";
+    let stage = two_nodes(&ONE_POOL.replace("bridge =", own)).await;
+    for machine in stage.status().machines {
+        let node = stage.kube.get("Node", "", &machine.name).unwrap();
+        assert_eq!(node["spec"]["providerID"], format!("proxmox://lab/{}", machine.vmid));
+        let where_it_is = format!("{} {}", machine.host, machine.vmid);
+        assert_eq!(node["metadata"]["annotations"]["example.org/where"], where_it_is);
+    }
+}

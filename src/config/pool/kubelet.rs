@@ -22,7 +22,7 @@ const SET_ALREADY: [(&str, &str); 12] = [
     ("max-pods", "use the pool's `max_pods`"),
     ("node-ip", "a node has the address of its slot: use the pool's `addresses`"),
     ("node-labels", "use the pool's `labels`"),
-    ("provider-id", "it names the machine: remove it"),
+    ("provider-id", "use the pool's `provider_id`"),
     ("register-node", "a machine is there to become a node: remove it"),
     ("register-with-taints", "use the pool's `taints` and `startup_taints`"),
     ("rotate-certificates", "kubeadm sets it: remove it"),

@@ -105,7 +105,8 @@ fn refused_by_kubelet(key: &str) -> Option<&'static str> {
     )
 }
 
-fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
+/// Whether every `{{ … }}` in a value is one that can be filled in.
+fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> bool {
     let name = pool.name.get_ref();
     let mut rest = value.get_ref().as_str();
     while let Some((_, variable, after)) = next(rest) {
@@ -113,7 +114,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
         if VARIABLES.contains(&variable) {
             continue;
         }
-        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is nothing that a label can hold");
+        let title = format!("pool `{name}`: `{{{{ {variable} }}}}` is nothing that is known of a machine");
         let closest = VARIABLES
             .into_iter()
             .map(|known| (strsim::jaro_winkler(variable, known), known))
@@ -122,13 +123,21 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
         let help =
             closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
         checker.wrong(title, value.span(), "known are host, zone, pool, name and vmid", &help);
-        return;
+        return false;
     }
     if rest.contains("{{") || rest.contains("}}") {
         let title = format!("pool `{name}`: a `{{{{` without its `}}}}` in `{}`", value.get_ref());
         checker.wrong(title, value.span(), "expected e.g. \"{{ host }}\"", "");
+        return false;
+    }
+    true
+}
+
+fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
+    if !is_known(pool, value, checker) {
         return;
     }
+    let name = pool.name.get_ref();
     // The longest that is known of: a VMID has at most nine digits, a name a suffix of six letters.
     let host = pool.hosts.iter().map(|host| host.get_ref().as_str()).max_by_key(|host| host.len());
     let longest = BTreeMap::from([
@@ -143,6 +152,45 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
         let title = format!("pool `{name}`: `{}` is not a label's value", value.get_ref());
         checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
     }
+}
+
+/// Annotations of the pool's nodes: any text, in which variables are filled in.
+pub(super) fn annotations(pool: &Written, checker: &mut Checker) -> Labels {
+    let name = pool.name.get_ref();
+    for (key, value) in &pool.annotations {
+        if !is_key(key.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not an annotation's key", key.get_ref());
+            checker.wrong(title, key.span(), "expected `name` or `prefix/name`", "");
+        }
+        if key.get_ref().starts_with(OURS) {
+            let title = format!("pool `{name}`: the annotation `{}` is the autoscaler's own", key.get_ref());
+            checker.wrong(title, key.span(), "reserved", "remove it; `pin` keeps single nodes");
+        }
+        is_known(pool, value, checker);
+    }
+    pool.annotations.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
+}
+
+/// The `providerID` of the pool's nodes: a scheme and what tells one machine from another.
+pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<String> {
+    let written = pool.provider_id.as_ref()?;
+    let text = written.get_ref();
+    let name = pool.name.get_ref();
+    if is_known(pool, written, checker) {
+        let scheme = text.split_once("://").is_some_and(|(scheme, rest)| {
+            !rest.is_empty()
+                && !scheme.is_empty()
+                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        });
+        if !scheme || text.contains(char::is_control) {
+            let title = format!("pool `{name}`: `{text}` is not a provider's ID");
+            checker.wrong(title, written.span(), "expected e.g. \"proxmox://home/{{ vmid }}\"", "");
+        } else if !uses(text, &["vmid", "name"]) {
+            let title = format!("pool `{name}`: all nodes would have the same `provider_id`");
+            checker.wrong(title, written.span(), "must hold {{ vmid }} or {{ name }}", "");
+        }
+    }
+    Some(text.clone())
 }
 
 /// The pool's lasting taints and those that something takes away once the node is set up.

@@ -43,6 +43,7 @@ impl Pool {
             ("network", network(&self.addressing)),
             ("max_pods", self.max_pods.map_or_else(|| "110".to_owned(), |most| most.to_string())),
             ("kubelet_args", list(arguments.collect())),
+            ("provider_id", self.provider_id.clone().unwrap_or_default()),
         ];
         all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }

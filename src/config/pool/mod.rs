@@ -94,6 +94,10 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
+    /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
+    pub annotations: Labels,
+    /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
+    pub provider_id: Option<String>,
     /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
     pub allocatable: Option<Resources>,
     /// Rank for the `priority` expander: higher grows first.
@@ -170,6 +174,9 @@ pub(super) struct Written {
     max_pods: Option<Spanned<u32>>,
     #[serde(default)]
     kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    #[serde(default)]
+    annotations: BTreeMap<Spanned<String>, Spanned<String>>,
+    provider_id: Option<Spanned<String>>,
     allocatable: Option<BTreeMap<Spanned<String>, Spanned<Scalar>>>,
     #[serde(default)]
     priority: i32,
@@ -228,6 +235,8 @@ pub(super) const KEYS: &[&str] = &[
     "startup_taints",
     "max_pods",
     "kubelet_args",
+    "annotations",
+    "provider_id",
     "allocatable",
     "priority",
     "hosts",
@@ -265,8 +274,23 @@ impl Pool {
 
     /// The labels of the node that a machine becomes.
     pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        self.filled(self.of_machine(host, name, vmid))
+    }
+
+    /// The annotations of the node that a machine becomes.
+    pub fn annotations_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = self.of_machine(host, name, vmid);
+        self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+
+    /// `spec.providerID` of the node that a machine becomes.
+    pub fn provider_id_for(&self, host: &str, name: &str, vmid: u32) -> Option<String> {
+        Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
+    }
+
+    fn of_machine(&self, host: &str, name: &str, vmid: u32) -> BTreeMap<&'static str, String> {
         let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
-        self.filled(self.of_host(host).into_iter().chain(more).collect())
+        self.of_host(host).into_iter().chain(more).collect()
     }
 
     /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
@@ -358,6 +382,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         startup_taints,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
+        annotations: labels::annotations(pool, checker),
+        provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
         hosts: machine::hosts(pool, checker),
