@@ -24,6 +24,9 @@ use tokio::process::{Child, Command};
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
+/// What is on the page once a round has seen both clusters.
+const SEEN: [&str; 2] = ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{"];
+
 /// A daemon, and where its figures are.
 struct Served {
     address: String,
@@ -102,7 +105,7 @@ fn documented() -> Vec<(String, String, Vec<String>)> {
 async fn every_line_is_well_formed_and_every_family_documented() {
     let bench = Bench::demo().await;
     let served = start(&bench).await;
-    let (head, body) = served.until("/metrics", |_, body| body.contains("pve_autoscaler_nodes{")).await;
+    let (head, body) = served.until("/metrics", |_, body| SEEN.iter().all(|one| body.contains(one))).await;
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
     no_secret_in(&body);
     let families = openmetrics::read(&body);
@@ -134,7 +137,7 @@ async fn every_line_is_well_formed_and_every_family_documented() {
 async fn alerts_and_dashboard_find_what_they_ask_for() {
     let bench = Bench::demo().await;
     let served = start(&bench).await;
-    let (_, body) = served.until("/metrics", |_, body| body.contains("pve_autoscaler_nodes{")).await;
+    let (_, body) = served.until("/metrics", |_, body| SEEN.iter().all(|one| body.contains(one))).await;
     let families = openmetrics::read(&body);
     let part = |c: char| c.is_ascii_lowercase() || c == '_';
     for text in [
