@@ -3,14 +3,15 @@
 # host. It can be run again: what is there stays, the roles get their privileges anew, and a token that is there is kept.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
-#                    [--token-file FILE] [--dry-run]
+#                    [--token-file FILE] [--hardware] [--mapping NAME] [--dry-run]
 #
-# --template, --storage and --bridge may be given several times. `--dry-run` prints the commands and runs none.
+# --template, --storage, --bridge and --mapping may be given several times; --hardware lets it set the machines' hardware, and
+# --mapping lets it give them a PCI device of that resource mapping, too. `--dry-run` prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
 file=/etc/pve-autoscaler/credentials/pve-token
-templates='' storages='' bridges='' dry=no
+templates='' storages='' bridges='' mappings='' hardware='' dry=no
 
 fail() { echo "proxmox-setup.sh: $*" >&2; exit 2; }
 name() { case $2 in '' | -* | *[!A-Za-z0-9_.@/-]*) fail "$1: \`$2\` is not a name" ;; esac; }
@@ -18,8 +19,9 @@ name() { case $2 in '' | -* | *[!A-Za-z0-9_.@/-]*) fail "$1: \`$2\` is not a nam
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) dry=yes; shift; continue ;;
+        --hardware) hardware=' VM.Config.HWType'; shift; continue ;;
         -h | --help) sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-        --template | --storage | --bridge | --pool | --user | --token | --token-file) ;;
+        --template | --storage | --bridge | --mapping | --pool | --user | --token | --token-file) ;;
         *) fail "what is \`$1\`? --help says what there is" ;;
     esac
     [ $# -ge 2 ] || fail "$1 needs a value"
@@ -28,6 +30,7 @@ while [ $# -gt 0 ]; do
         --template) templates="$templates $2" ;;
         --storage) storages="$storages $2" ;;
         --bridge) bridges="$bridges $2" ;;
+        --mapping) mappings="$mappings $2"; hardware=' VM.Config.HWType' ;;
         --pool) pool=$2 ;;
         --user) user=$2 ;;
         --token) token=$2 ;;
@@ -75,11 +78,12 @@ role() {
     fi
 }
 machines="VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options"
-role AutoscalerMachines "$machines $guests"
+role AutoscalerMachines "$machines $guests$hardware"
 role AutoscalerTemplates "VM.Clone VM.Audit"
 role AutoscalerStorage "Datastore.AllocateSpace Datastore.Audit"
 role AutoscalerNetwork "SDN.Use"
 role AutoscalerHosts "Sys.Audit"
+[ -z "$mappings" ] || role AutoscalerMappings "Mapping.Use"
 
 has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
 has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
@@ -105,6 +109,7 @@ grant "/pool/$pool" AutoscalerMachines 1
 for template in $templates; do grant "/vms/$template" AutoscalerTemplates 0; done
 for storage in $storages; do grant "/storage/$storage" AutoscalerStorage 0; done
 for bridge in $bridges; do grant "/sdn/zones/localnetwork/$bridge" AutoscalerNetwork 1; done
+for mapping in $mappings; do grant "/mapping/pci/$mapping" AutoscalerMappings 0; done
 # Which hosts there are, how full they are, and whether the cluster is quorate.
 grant / AutoscalerHosts 1
 

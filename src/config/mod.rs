@@ -41,9 +41,10 @@ pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, CloneKind, Device, DeviceModel, DiskSize, Family, Placement, Pool, Room, Schedule, Size,
-    TemplateRef,
+    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Pool, Room, Schedule,
+    Size, TemplateRef,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::Daemon;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, View};
-use crate::model::machine::{Intent, Phase};
+use crate::model::machine::{Intent, Phase, STORED_ON};
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
@@ -198,6 +198,7 @@ fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) ->
     let mut all = pool.made_of();
     all.insert("size".to_owned(), Size { cores: machine.cores, memory: machine.memory_bytes }.words());
     all.insert("template".to_owned(), template.to_owned());
+    all.extend(machine.storage.clone().map(|storage| (STORED_ON.to_owned(), storage)));
     all
 }
 

@@ -10,7 +10,7 @@ use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, destroy, join, node, shape};
 use crate::config::{CloneKind, Pool};
-use crate::model::machine::Phase;
+use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
 use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig};
 
@@ -201,7 +201,7 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
         pool: ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.clone()),
         target: (record.host != record.template_host).then(|| record.host.clone()),
         full: pool.clone == CloneKind::Full,
-        storage: pool.storage.clone(),
+        storage: record.made_of.get(STORED_ON).or_else(|| pool.storages.first()).cloned(),
     };
     match ctx.proxmox.clone_vm(&request).await {
         Ok(upid) => Ok(Sent::Started(upid)),

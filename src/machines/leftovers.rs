@@ -22,7 +22,11 @@ pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfi
     let mut storages: BTreeSet<String> = of_drives.collect();
     storages.extend(ctx.templates.storages(record.template));
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
-    storages.extend(pool.and_then(|pool| pool.storage.clone()));
+    let named = |pool: &crate::config::Pool| {
+        let of_disks = pool.extra_disks.iter().map(|disk| disk.storage.clone());
+        pool.storages.iter().cloned().chain(of_disks).collect::<Vec<_>>()
+    };
+    storages.extend(pool.map(named).unwrap_or_default());
     storages
 }
 

@@ -50,6 +50,13 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
     if !pool.ssh_keys.is_empty() && current.get("sshkeys").is_none() {
         set("sshkeys", pool.ssh_keys.join("\n"));
     }
+    for (key, value) in &pool.vm_options {
+        set(key, value.clone());
+    }
+    // One that is there already is kept: writing it again would allocate another.
+    for disk in pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none()) {
+        set(&disk.device, format!("{}:{},backup=0,discard=on", disk.storage, disk.gib));
+    }
     for (key, value) in addresses(pool, record) {
         set(&key, value);
     }

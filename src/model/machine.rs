@@ -38,6 +38,9 @@ pub enum Phase {
     Failed,
 }
 
+/// Which of its pool's storages a machine's clone is on, among what it was made of.
+pub const STORED_ON: &str = "stored_on";
+
 /// A VMID and the addresses that go with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {

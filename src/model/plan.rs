@@ -53,6 +53,9 @@ pub struct NewMachine {
     pub further_addresses: BTreeMap<String, IpAddr>,
     /// The host it goes to.
     pub host: String,
+    /// The storage of its clone, where its pool names several or one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
     /// vCPUs.
     pub cores: u32,
     /// Memory as a quantity, e.g. `8Gi`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::View;
+use super::disk_room::DiskRoom;
 use crate::config::Pool;
 use crate::model::machine::{Host, Machine, Phase};
 use crate::model::quantity;
@@ -22,6 +23,7 @@ pub(super) struct HostRoom {
     /// Why nothing new may be put there, if so.
     shut: Option<&'static str>,
     pub backoff: Option<String>,
+    pub disks: DiskRoom,
     by_pool: BTreeMap<String, u32>,
 }
 
@@ -99,7 +101,11 @@ pub(super) fn hosts(
         let ours = ours.remove(host.name.as_str()).unwrap_or_default();
         let memory = &snapshot.memory.hosts.get(&host.name);
         let own = view.config.hosts.get(&host.name);
+        let mut disks = DiskRoom::new(host);
+        let machines = snapshot.proxmox.machines.as_deref().unwrap_or_default();
+        disks.count_coming(&host.name, machines, &view.config.pools);
         let room = HostRoom {
+            disks,
             memory: host.memory,
             used: ours.memory_used(host),
             promised: host.memory_assigned.max(ours.running).saturating_add(ours.coming),

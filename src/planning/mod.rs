@@ -11,6 +11,7 @@ mod budgets;
 mod choosing;
 mod classes;
 mod consolidation;
+mod disk_room;
 mod disruptions;
 mod draft;
 mod drain;

@@ -58,6 +58,8 @@ impl Full {
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub host: String,
+    /// The storage of the clone, where the pool names any.
+    pub storage: Option<String>,
     /// How good the host is: less is better.
     pub rank: (i64, i64),
     pub slot: Option<Slot>,
@@ -179,8 +181,7 @@ impl<'a> Rooms<'a> {
             None => None,
             Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
         };
-        let (host, rank) = self.host(pool)?;
-        Ok(Place { host, rank, slot })
+        Ok(Place { slot, ..self.host(pool)? })
     }
 
     /// Counts a machine of the pool as planned there.
@@ -191,38 +192,49 @@ impl<'a> Rooms<'a> {
         if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
             slots.pop_front();
         }
-        if let Some(host) = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&place.host)) {
-            host.take(pool);
+        for (name, host) in self.hosts.iter_mut().flatten() {
+            let here = *name == place.host;
+            host.disks.take(pool, place.storage.as_deref(), here);
+            if here {
+                host.take(pool);
+            }
         }
     }
 
-    /// The best of the allowed hosts that have room, and how good it is.
-    fn host(&self, pool: &Pool) -> Result<(String, (i64, i64)), Full> {
+    /// The best of the allowed hosts that have room, without a slot.
+    fn host(&self, pool: &Pool) -> Result<Place, Full> {
         let Some(hosts) = &self.hosts else {
-            return Ok((pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned()), (0, 0)));
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned());
+            let storage = pool.storages.first().cloned();
+            return Ok(Place { host, storage, rank: (0, 0), slot: None });
         };
         let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
-        let mut best: Option<(&str, (i64, i64))> = None;
+        let mut best: Option<Place> = None;
         let mut refusals = Vec::new();
         for (name, host) in hosts {
             let reached = reach.is_none_or(|reach| reach.contains(name));
             if !reached || !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
                 continue;
             }
-            if let Some(why) = host.refusal(pool) {
-                refusals.push(format!("{name} {why}"));
-            } else if let Some(why) = &host.backoff {
+            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool), Err) {
+                Ok(storage) => storage,
+                Err(why) => {
+                    refusals.push(format!("{name} {why}"));
+                    continue;
+                }
+            };
+            if let Some(why) = &host.backoff {
                 backing_off.get_or_insert_with(|| format!("{name}: {why}"));
             } else {
                 let rank = host.rank(pool);
-                if best.is_none_or(|(_, other)| rank < other) {
-                    best = Some((name, rank));
+                if best.as_ref().is_none_or(|other| rank < other.rank) {
+                    best = Some(Place { host: name.clone(), storage, rank, slot: None });
                 }
             }
         }
         match (best, backing_off) {
-            (Some((name, rank)), _) => Ok((name.to_owned(), rank)),
+            (Some(place), _) => Ok(place),
             (None, Some(why)) => Err(Full::BackingOff(why)),
             (None, None) => Err(Full::NoHost(refusals)),
         }

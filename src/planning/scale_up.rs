@@ -145,6 +145,7 @@ impl<'a> Packer<'_, 'a> {
                 address: slot.and_then(|slot| slot.address),
                 further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
                 host: planned.place.host.clone(),
+                storage: planned.place.storage.clone(),
                 cores: pool.cores,
                 memory: quantity::binary(pool.memory),
                 memory_bytes: pool.memory,

@@ -14,3 +14,4 @@ mod removals;
 mod repair;
 mod replacement;
 mod sizes;
+mod storages;

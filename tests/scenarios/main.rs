@@ -10,6 +10,7 @@
 mod bootstraps;
 mod brakes;
 mod devices;
+mod disks;
 mod drains;
 mod economy;
 mod first_boots;

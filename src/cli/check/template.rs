@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::lines::{Answer, Level, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::{CloneKind, Config, Pool, TemplateRef};
+use crate::config::{CloneKind, Config, Pool, TemplateRef, option_privilege};
 use crate::machines::{Templates, Usable};
 use crate::proxmox::{VmConfig, makes_linked_clones};
 
@@ -90,6 +90,17 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             Line::wrong("", format!("its disk {} has {has} already, and `disk` is {wants}", disk.device));
         wrong.push(line.key("disk").help("a disk only grows: set `disk` to at least that, or leave it out"));
     }
+    for disk in &pool.extra_disks {
+        if vm.get(&disk.device).is_some() {
+            let line = Line::wrong("", format!("it has a drive {} already", disk.device));
+            wrong.push(line.key("extra_disks").help("give the further disk another number"));
+        }
+        if !pve.storages.get(&disk.storage).is_some_and(crate::proxmox::StorageConfig::holds_disks) {
+            let message = format!("there is no storage `{}` for disks that the token may see", disk.storage);
+            let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
+            wrong.push(Line::wrong("", message).key("extra_disks").help(help));
+        }
+    }
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
         wrong.push(Line::wrong("", "it has no network device net0").help(help));
@@ -135,9 +146,10 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
 /// A full clone needs a storage that takes disks, on every host, with room for one.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let wants: i64 = (0..=30).filter_map(|number| vm.drive_size(&format!("scsi{number}"))).sum();
-    let targets: BTreeSet<&str> = match &pool.storage {
-        Some(storage) => BTreeSet::from([storage.as_str()]),
-        None => disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect(),
+    let targets: BTreeSet<&str> = if pool.storages.is_empty() {
+        disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
+    } else {
+        pool.storages.iter().map(String::as_str).collect()
     };
     for storage in targets {
         let Some(known) = pve.storages.get(storage) else {
@@ -179,11 +191,24 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
     let mut paths: Vec<(String, &[&'static str])> = vec![(template, &["VM.Clone", "VM.Audit"])];
     let mut storages: BTreeSet<&str> =
         disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect();
-    if let (CloneKind::Full, Some(storage)) = (pool.clone, &pool.storage) {
-        storages = BTreeSet::from([storage.as_str()]);
+    if pool.clone == CloneKind::Full && !pool.storages.is_empty() {
+        storages = pool.storages.iter().map(String::as_str).collect();
     }
+    storages.extend(pool.extra_disks.iter().map(|disk| disk.storage.as_str()));
     for storage in storages {
         paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
+    }
+    let machines =
+        pve.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"));
+    if pool.vm_options.keys().any(|option| option_privilege(option) == Some("VM.Config.HWType")) {
+        paths.push((machines, &["VM.Config.HWType"]));
+    }
+    for value in pool.vm_options.iter().filter(|(key, _)| key.starts_with("hostpci")).map(|(_, value)| value)
+    {
+        let mapping = value.split(',').find_map(|part| part.strip_prefix("mapping="));
+        paths.extend(mapping.map(|mapping| -> (String, &[&'static str]) {
+            (format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
+        }));
     }
     let mut wrong = Vec::new();
     for (path, wanted) in paths {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Written;
-use crate::config::listed::Scalar;
+use crate::config::listed::{Listed, Scalar};
 use crate::config::names;
 use crate::config::values::Checker;
 
@@ -135,7 +135,7 @@ pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
 }
 
 /// A disk's key in a VM's configuration, with the numbers that Proxmox VE has.
-fn is_disk(text: &str) -> bool {
+pub(super) fn is_disk(text: &str) -> bool {
     [("scsi", 30), ("virtio", 15), ("sata", 5), ("ide", 3)].into_iter().any(|(bus, most)| {
         text.strip_prefix(bus).is_some_and(|number| {
             number.parse::<u8>().is_ok_and(|parsed| parsed <= most && parsed.to_string() == number)
@@ -143,21 +143,37 @@ fn is_disk(text: &str) -> bool {
     })
 }
 
-/// A linked clone lies where its template does: the API refuses another storage.
-pub(super) fn storage(pool: &Written, checker: &mut Checker) -> Option<String> {
+/// The storages that full clones may be on. A linked clone lies where its template does: the API refuses another.
+pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
     let name = pool.name.get_ref();
-    let storage = checker.named(
-        pool.storage.as_ref(),
-        names::is_storage,
-        |text| format!("pool `{name}`: `{text}` cannot be a storage"),
-        "letters, digits, `-`, `_` and `.`",
-    );
-    if let Some(written) = pool.storage.as_ref().filter(|_| pool.clone == CloneKind::Linked) {
+    let reserve_alone =
+        pool.storage_reserve.as_ref().filter(|_| pool.storage.is_none() && pool.extra_disks.is_empty());
+    if let Some(reserve) = reserve_alone {
+        let title = format!("pool `{name}`: `storage_reserve` without `storage` and `extra_disks`");
+        checker.wrong(title, reserve.span(), "nothing to do with it", "name the storages of its disks");
+    }
+    let Some(written) = &pool.storage else { return Vec::new() };
+    let mut checked: Vec<String> = Vec::new();
+    for (storage, at) in Listed::items(written) {
+        if !names::is_storage(&storage) {
+            let title = format!("pool `{name}`: `{storage}` cannot be a storage");
+            checker.wrong(title, at, "letters, digits, `-`, `_` and `.`", "");
+        } else if checked.contains(&storage) {
+            checker.wrong(
+                format!("pool `{name}`: the storage `{storage}` twice"),
+                at,
+                "second",
+                "remove one of the two",
+            );
+        }
+        checked.push(storage);
+    }
+    if pool.clone == CloneKind::Linked {
         let title = format!("pool `{name}`: a linked clone lies on the storage of its template");
         let help = "set `clone = \"full\"`, or remove `storage`";
         checker.wrong(title, written.span(), "only for full clones", help);
     }
-    storage
+    checked
 }
 
 pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {

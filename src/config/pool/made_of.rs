@@ -30,9 +30,14 @@ impl Pool {
         let disk = self.disk.as_ref().map(|disk| format!("{} {}", disk.device, quantity::binary(disk.bytes)));
         let arguments = self.kubelet_args.iter().map(|(key, value)| format!("{key}={value}"));
         let first = self.devices.first();
+        let extra =
+            self.extra_disks.iter().map(|disk| format!("{} {}Gi {}", disk.device, disk.gib, disk.storage));
+        let options = self.vm_options.iter().map(|(key, value)| format!("{key}={value}"));
         let all = [
             ("clone", clone.to_owned()),
-            ("storage", set(self.storage.clone())),
+            ("storage", set((!self.storages.is_empty()).then(|| self.storages.join(" ")))),
+            ("extra_disks", list(extra.collect())),
+            ("vm_options", list(options.collect())),
             ("disk", set(disk)),
             ("bridge", set(first.and_then(|device| device.bridge.clone()))),
             ("vlan", set(first.and_then(|device| device.vlan).map(|vlan| vlan.to_string()))),

@@ -2,6 +2,7 @@
 
 mod claims;
 mod devices;
+mod extra;
 mod kubelet;
 mod labels;
 mod machine;
@@ -24,6 +25,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use devices::{Device, DeviceModel, Family};
+pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use placement::Placement;
 pub use room::Room;
@@ -68,8 +70,14 @@ pub struct Pool {
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
-    /// The storage of full clones; `None`: the template's.
-    pub storage: Option<String>,
+    /// The storages that a full clone may be on; empty: the template's.
+    pub storages: Vec<String>,
+    /// Bytes that stay free on each storage that the pool names.
+    pub storage_reserve: i64,
+    /// Disks that the template does not have.
+    pub extra_disks: Vec<ExtraDisk>,
+    /// Further options of its VMs.
+    pub vm_options: BTreeMap<String, String>,
     /// VMIDs of its machines in their order; empty only for plans.
     pub vmids: Vec<RangeInclusive<u32>>,
     /// How its machines get their addresses.
@@ -140,7 +148,12 @@ pub(super) struct Written {
     template: Option<Spanned<Scalar>>,
     #[serde(default)]
     clone: CloneKind,
-    storage: Option<Spanned<String>>,
+    storage: Option<Spanned<Listed>>,
+    storage_reserve: Option<Spanned<String>>,
+    #[serde(default)]
+    extra_disks: Vec<extra::Written>,
+    #[serde(default)]
+    vm_options: BTreeMap<Spanned<String>, Spanned<Scalar>>,
     vmids: Option<Spanned<Listed>>,
     addresses: Option<Spanned<Listed>>,
     prefix: Option<Spanned<u8>>,
@@ -211,6 +224,9 @@ pub(super) const KEYS: &[&str] = &[
     "template",
     "clone",
     "storage",
+    "storage_reserve",
+    "extra_disks",
+    "vm_options",
     "vmids",
     "addresses",
     "prefix",
@@ -376,7 +392,13 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         sizes: sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker),
         template,
         clone: pool.clone,
-        storage: machine::storage(pool, checker),
+        storages: machine::storages(pool, checker),
+        storage_reserve: pool
+            .storage_reserve
+            .as_ref()
+            .map_or(0, |size| checker.size(&format!("pool `{name}`: `storage_reserve`"), size)),
+        extra_disks: extra::disks(pool, checker),
+        vm_options: extra::options(pool, checker),
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),

@@ -1,0 +1,77 @@
+//! Which storage a new machine's clone goes to, and where there is no room on any.
+
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::model::Plan;
+use pve_autoscaler::model::plan::PodOutcome;
+
+use crate::cluster::Cluster;
+
+/// Pool `w` of full clones with disks of 40 GiB.
+fn pool(more: &str) -> Config {
+    let text = format!(
+        "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\nclone = \"full\"\ndisk = \"40GiB\"\n{more}\n"
+    );
+    config::parse("test", &text, Needs::Plan).unwrap()
+}
+
+/// Host `a` with these storages and machines, and so many pods that each want a machine.
+fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
+    let host = |name: &str| format!("{{name: {name}, cores: 64, memory: 512Gi, storage: {{{storages}}}}}");
+    let inventory = format!(
+        "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{}, {}]\nmachines: [{machines}]",
+        host("a"),
+        host("b")
+    );
+    let cluster = (0..pods).fold(Cluster::new(), |all, number| all.pod(&format!("p{number}"), "3", ""));
+    cluster.with(&inventory).plan(config)
+}
+
+/// Host and storage of each new machine.
+fn places(plan: &Plan) -> Vec<String> {
+    let machines = plan.scale_up.iter().flat_map(|one| &one.machines);
+    machines.map(|it| format!("{} {}", it.host, it.storage.as_deref().unwrap_or("-"))).collect()
+}
+
+#[test]
+fn the_storage_with_the_most_free_space_is_taken_until_all_are_full() {
+    let config = pool("storage = [\"xx\", \"yy\"]\nhosts = [\"a\"]");
+    let plan = plan(&config, 6, "xx: {total: 100Gi, used: 0}, yy: {total: 200Gi, used: 70Gi}", "");
+    assert_eq!(places(&plan), ["a yy", "a xx", "a yy", "a xx", "a yy"]);
+    let left = plan.pods.iter().find(|pod| pod.verdict == PodOutcome::NoHostCapacity).unwrap();
+    let message = &left.reasons[0].message;
+    for part in ["a has 20Gi left on storage `xx`, and a machine takes 40Gi", "has 10Gi left on storage `yy`"]
+    {
+        assert!(message.contains(part), "no {part:?} in {message:?}");
+    }
+}
+
+#[test]
+fn a_storage_that_hosts_share_is_counted_once() {
+    let config = pool("storage = \"nas\"\nplacement = \"spread\"");
+    let plan = plan(&config, 5, "nas: {total: 130Gi, used: 0, shared: true}", "");
+    assert_eq!(places(&plan), ["a nas", "b nas", "a nas"]);
+}
+
+#[test]
+fn what_stays_free_and_what_is_on_its_way_is_left_alone() {
+    let own = "xx: {total: 130Gi, used: 0}";
+    let coming = "{name: w-1, pool: w, vmid: 9101, host: a, cores: 4, memory: 8Gi, phase: Cloning, madeOf: {stored_on: xx}}";
+    for (more, machines, expected) in [
+        ("", "", 3),
+        ("storage_reserve = \"20GiB\"", "", 2),
+        ("extra_disks = [{ device = \"scsi1\", size = \"25GiB\", storage = \"xx\" }]", "", 2),
+        ("extra_disks = [{ device = \"scsi1\", size = \"25GiB\", storage = \"zz\" }]", "", 0),
+        ("", coming, 2),
+    ] {
+        let config = pool(&format!("storage = \"xx\"\nhosts = [\"a\"]\n{more}"));
+        // The one that is coming takes the first of the pods.
+        let pods = 5 + usize::from(!machines.is_empty());
+        assert_eq!(places(&plan(&config, pods, own, machines)).len(), expected, "{more} {machines}");
+    }
+}
+
+#[test]
+fn pools_that_name_no_storage_ask_for_no_room_on_any() {
+    let config = pool("hosts = [\"a\"]");
+    assert_eq!(places(&plan(&config, 2, "xx: {total: 1Gi, used: 1Gi}", "")), ["a -", "a -"]);
+}
