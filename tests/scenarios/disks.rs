@@ -36,6 +36,6 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
     assert_eq!((storage(0), storage(1)), ("local-lvm".to_owned(), "shared".to_owned()));
     // Everything goes with the machine.
     stage.kube.scale("default", "web", 0);
-    stage.until("the VMs are gone", Duration::from_mins(60), |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("the VMs are gone", Duration::from_hours(1), |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
 }
