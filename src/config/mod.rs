@@ -41,7 +41,10 @@ pub use kubernetes::Kubernetes;
 pub use leader::Leader;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use pool::{Addressing, CloneKind, DiskSize, Placement, Pool, Room, Schedule, Size, TemplateRef};
+pub use pool::{
+    Addressing, CloneKind, Device, DeviceModel, DiskSize, Family, Placement, Pool, Room, Schedule, Size,
+    TemplateRef,
+};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;

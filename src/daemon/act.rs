@@ -64,7 +64,7 @@ impl Daemon {
                 .to_string(),
             pool: pool.to_owned(),
             name: name.clone(),
-            slot: Slot { vmid, address: machine.address },
+            slot: Slot { vmid, address: machine.address, further: machine.further_addresses.clone() },
             host: machine.host.clone(),
             template: template.vmid,
             template_host: template.host,

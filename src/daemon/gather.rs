@@ -93,7 +93,7 @@ impl Daemon {
         let mut taken = Taken::default();
         for view in views {
             taken.vmids.insert(view.record.slot.vmid);
-            taken.addresses.extend(view.record.slot.address);
+            taken.addresses.extend(view.record.slot.addresses());
         }
         for node in &snapshot.nodes {
             taken

@@ -73,6 +73,7 @@ fn machine(view: &View) -> MachineStatus {
         cores: view.record.cores,
         memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),
+        further_addresses: view.record.slot.further.clone(),
         phase: format!("{:?}", view.phase),
         since: view.since,
         created: view.record.created,

@@ -189,9 +189,13 @@ async fn join_facts(
     })
 }
 
-/// The pool's own arguments, and the provider's ID, which only the kubelet's first registration can set.
+/// The pool's own, which of several addresses are the node's unless the pool says that itself, and the provider's ID, which
+/// only the kubelet's first registration can set.
 fn kubelet_args(record: &crate::model::Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = pool.kubelet_args.clone();
+    if let Some(own) = record.slot.node_ips() {
+        arguments.entry("node-ip".to_owned()).or_insert(own);
+    }
     let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);
     arguments.extend(id.map(|id| ("provider-id".to_owned(), id)));
     arguments

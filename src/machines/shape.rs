@@ -1,8 +1,9 @@
 //! What a machine's VM should be configured like, against what the clone is like. Pure.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use crate::config::{Addressing, Pool};
+use crate::config::{Addressing, Device, DeviceModel, Family, Pool};
 use crate::model::Record;
 use crate::proxmox::{TAG, VmConfig};
 
@@ -38,8 +39,10 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
     // A full upgrade at first boot takes minutes and fails now and then.
     set("ciupgrade", "0".to_owned());
     set("tags", tags(pool, current));
-    if let Some(net) = network(pool, current) {
-        set("net0", net);
+    for (number, device) in pool.devices.iter().enumerate() {
+        if let Some((key, written)) = network(number, device, current) {
+            set(&key, written);
+        }
     }
     if let Some(user) = &pool.user {
         set("ciuser", user.clone());
@@ -66,35 +69,79 @@ fn tags(pool: &Pool, current: &VmConfig) -> String {
     tags.join(";")
 }
 
-fn network(pool: &Pool, current: &VmConfig) -> Option<String> {
-    if pool.bridge.is_none() && pool.vlan.is_none() {
+/// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from Proxmox VE.
+fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
+    let key = format!("net{number}");
+    let parts = [
+        ("bridge", device.bridge.clone()),
+        ("tag", device.vlan.map(|vlan| vlan.to_string())),
+        ("mtu", device.mtu.map(|mtu| mtu.to_string())),
+        ("firewall", device.firewall.map(|on| u8::from(on).to_string())),
+    ];
+    let set: Vec<(&str, String)> =
+        parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    if set.is_empty() && device.model.is_none() {
         return None;
     }
-    let written = current.net_with("net0", pool.bridge.as_deref(), pool.vlan)?;
-    let parts = |text: &str| -> Vec<String> {
+    let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
+    let sorted = |text: &str| -> Vec<String> {
         let mut parts: Vec<_> = text.split(',').map(ToOwned::to_owned).collect();
         parts.sort();
         parts
     };
     // The order of the parts means nothing: the same parts need no write.
-    current.get("net0").is_none_or(|present| parts(present) != parts(&written)).then_some(written)
+    let differs = current.get(&key).is_none_or(|present| sorted(present) != sorted(&written));
+    differs.then_some((key, written))
 }
 
+/// The addresses of all devices, name servers and the search domain.
 fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
-    let Addressing::Static { prefix, gateway, dns, search, .. } = &pool.addressing else {
-        return vec![("ipconfig0".to_owned(), "ip=dhcp".to_owned())];
-    };
-    let Some(address) = record.slot.address else { return Vec::new() };
-    let (ip, gw) = if address.is_ipv6() { ("ip6", "gw6") } else { ("ip", "gw") };
-    let gateway = gateway.map(|gateway| format!(",{gw}={gateway}")).unwrap_or_default();
-    let mut values = vec![("ipconfig0".to_owned(), format!("{ip}={address}/{prefix}{gateway}"))];
-    if !dns.is_empty() {
-        // Blanks, not commas: with commas Proxmox writes one entry of all of them.
-        let list: Vec<String> = dns.iter().map(ToString::to_string).collect();
-        values.push(("nameserver".to_owned(), list.join(" ")));
+    let mut values = Vec::new();
+    for (number, device) in pool.devices.iter().enumerate() {
+        let mut parts = Vec::new();
+        if number == 0 {
+            parts.extend(first(&pool.addressing, record.slot.address));
+        }
+        for (kind, (ip, gw)) in [(&device.four, ("ip", "gw")), (&device.six, ("ip6", "gw6"))] {
+            let own = record.slot.further.get(&format!("net{number}/{ip}"));
+            match (kind, own) {
+                (Family::Dhcp, _) => parts.push(format!("{ip}=dhcp")),
+                (Family::Auto, _) => parts.push(format!("{ip}=auto")),
+                (Family::Static { prefix, gateway, .. }, Some(own)) => {
+                    parts.push(format!("{ip}={own}/{prefix}"));
+                    parts.extend(gateway.map(|gateway| format!("{gw}={gateway}")));
+                }
+                (Family::None | Family::Static { .. }, _) => {}
+            }
+        }
+        if !parts.is_empty() {
+            values.push((format!("ipconfig{number}"), parts.join(",")));
+        }
     }
-    if let Some(search) = search {
-        values.push(("searchdomain".to_owned(), search.clone()));
+    if let Addressing::Static { dns, search, .. } = &pool.addressing
+        && record.slot.address.is_some()
+    {
+        if !dns.is_empty() {
+            // Blanks, not commas: with commas Proxmox writes one entry of all of them.
+            let list: Vec<String> = dns.iter().map(ToString::to_string).collect();
+            values.push(("nameserver".to_owned(), list.join(" ")));
+        }
+        if let Some(search) = search {
+            values.push(("searchdomain".to_owned(), search.clone()));
+        }
     }
     values
+}
+
+/// The parts that `addresses` of the pool make of the first device.
+fn first(addressing: &Addressing, address: Option<IpAddr>) -> Vec<String> {
+    match (addressing, address) {
+        (Addressing::Dhcp, _) => vec!["ip=dhcp".to_owned()],
+        (Addressing::Static { .. }, None) => Vec::new(),
+        (Addressing::Static { prefix, gateway, .. }, Some(address)) => {
+            let (ip, gw) = if address.is_ipv6() { ("ip6", "gw6") } else { ("ip", "gw") };
+            let gateway = gateway.map(|gateway| format!("{gw}={gateway}"));
+            [format!("{ip}={address}/{prefix}")].into_iter().chain(gateway).collect()
+        }
+    }
 }

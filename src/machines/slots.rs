@@ -29,7 +29,7 @@ pub fn free(
             .slots()
             .into_iter()
             .filter(|slot| !taken.vmids.contains(&slot.vmid))
-            .filter(|slot| slot.address.is_none_or(|address| !taken.addresses.contains(&address)))
+            .filter(|slot| slot.addresses().all(|address| !taken.addresses.contains(&address)))
             .collect();
         slots.sort_by_key(|slot| (freed(slot), slot.vmid));
         (pool.name.clone(), slots)

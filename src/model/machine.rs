@@ -38,14 +38,32 @@ pub enum Phase {
     Failed,
 }
 
-/// A VMID and the address that goes with it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A VMID and the addresses that go with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
     /// The VMID.
     pub vmid: u32,
     /// The address, `None` with DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// Further addresses by device and family, e.g. `net0/ip6` or `net1/ip`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub further: BTreeMap<String, IpAddr>,
+}
+
+impl Slot {
+    /// All its addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.address.into_iter().chain(self.further.values().copied())
+    }
+
+    /// The addresses of its first device, where more than one address makes it worth saying which are the node's: the kubelet
+    /// takes two families only where it is told both (`--node-ip`).
+    pub fn node_ips(&self) -> Option<String> {
+        let own = self.address.filter(|_| !self.further.is_empty())?;
+        let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
+        Some(format!("{own}{six}"))
+    }
 }
 
 /// A machine of a pool, as a round sees it.
@@ -205,5 +223,28 @@ impl Record {
     /// Ids of all tokens that were minted for it and may live.
     pub fn tokens(&self) -> impl Iterator<Item = &String> {
         self.old_token_ids.iter().chain(&self.token_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubelet_is_told_its_addresses_where_there_is_a_choice() {
+        let slot = |address: Option<&str>, further: &[(&str, &str)]| Slot {
+            vmid: 100,
+            address: address.map(|text| text.parse().unwrap()),
+            further: further.iter().map(|(key, text)| ((*key).to_owned(), text.parse().unwrap())).collect(),
+        };
+        assert_eq!(slot(Some("10.0.0.1"), &[]).node_ips(), None);
+        assert_eq!(slot(None, &[("net0/ip6", "fd00::1")]).node_ips(), None);
+        let both = slot(Some("10.0.0.1"), &[("net0/ip6", "fd00::1"), ("net1/ip", "10.1.0.1")]);
+        assert_eq!(both.node_ips().as_deref(), Some("10.0.0.1,fd00::1"));
+        assert_eq!(
+            slot(Some("10.0.0.1"), &[("net1/ip", "10.1.0.1")]).node_ips().as_deref(),
+            Some("10.0.0.1")
+        );
+        assert_eq!(both.addresses().count(), 3);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Serialises to the format of `plan --output json`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -47,6 +48,9 @@ pub struct NewMachine {
     /// Its address, where free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// Its further addresses by device and family, e.g. `net0/ip6`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub further_addresses: BTreeMap<String, IpAddr>,
     /// The host it goes to.
     pub host: String,
     /// vCPUs.

@@ -1,6 +1,7 @@
 //! The status of a running daemon, as `status --output json` prints it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -114,6 +115,9 @@ pub struct MachineStatus {
     pub memory: i64,
     /// Its address, empty with DHCP.
     pub address: String,
+    /// Its further addresses by device and family, e.g. `net0/ip6`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub further_addresses: BTreeMap<String, IpAddr>,
     /// Where it is in its life.
     pub phase: String,
     /// Since when.

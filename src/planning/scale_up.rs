@@ -158,6 +158,7 @@ impl<'a> Packer<'_, 'a> {
                 name: slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
                 vmid: slot.map(|slot| slot.vmid),
                 address: slot.and_then(|slot| slot.address),
+                further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
                 host: planned.place.host.clone(),
                 cores: pool.cores,
                 memory: quantity::binary(pool.memory),

@@ -84,21 +84,22 @@ impl VmConfig {
         property(self.get("smbios1")?, "uuid").map(str::to_lowercase)
     }
 
-    /// A network device with its MAC kept and its bridge and VLAN changed: a device that is written without its MAC gets
-    /// a new one.
-    pub fn net_with(&self, device: &str, bridge: Option<&str>, vlan: Option<u16>) -> Option<String> {
-        let mut parts: Vec<String> = self.get(device)?.split(',').map(ToOwned::to_owned).collect();
-        let mut set = |name: &str, value: String| {
-            parts.retain(|part| part.split_once('=').is_none_or(|(key, _)| key != name));
+    /// A network device (the first part is its model with its MAC) with its MAC kept, of this model, and with these parts set: a
+    /// device that is written without its MAC gets a new one, as one that is not there yet does.
+    pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
+        let present = self.get(device).unwrap_or("virtio");
+        let mut parts: Vec<String> = present.split(',').map(ToOwned::to_owned).collect();
+        if let (Some(model), Some(first)) = (model, parts.first_mut()) {
+            *first = match first.split_once('=') {
+                Some((_, mac)) => format!("{model}={mac}"),
+                None => model.to_owned(),
+            };
+        }
+        for (name, value) in set {
+            parts.retain(|part| part.split_once('=').is_none_or(|(key, _)| key != *name));
             parts.push(format!("{name}={value}"));
-        };
-        if let Some(bridge) = bridge {
-            set("bridge", bridge.to_owned());
         }
-        if let Some(vlan) = vlan {
-            set("tag", vlan.to_string());
-        }
-        Some(parts.join(","))
+        parts.join(",")
     }
 
     /// The volumes of all drives, e.g. `local-lvm:vm-101-disk-0`.
@@ -177,8 +178,16 @@ mod tests {
         assert_eq!(config.drive_size("scsi0"), Some(8 << 30));
         assert_eq!((config.get("cores"), config.get("memory")), (Some("2"), Some("4096")));
         assert_eq!(
-            config.net_with("net0", Some("vmbr1"), Some(20)).as_deref(),
-            Some("virtio=BC:24:11:00:00:01,firewall=1,bridge=vmbr1,tag=20")
+            config.net_with("net0", None, &[("bridge", "vmbr1".to_owned()), ("tag", "20".to_owned())]),
+            "virtio=BC:24:11:00:00:01,firewall=1,bridge=vmbr1,tag=20"
+        );
+        assert_eq!(
+            config.net_with("net0", Some("e1000"), &[]),
+            "e1000=BC:24:11:00:00:01,bridge=vmbr0,firewall=1"
+        );
+        assert_eq!(
+            config.net_with("net1", Some("virtio"), &[("bridge", "vmbr2".to_owned())]),
+            "virtio,bridge=vmbr2"
         );
         assert_eq!(config.owner(), Description::Foreign);
     }

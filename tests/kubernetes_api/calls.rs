@@ -22,7 +22,7 @@ fn record(id: &str) -> Record {
         id: id.to_owned(),
         pool: "web".to_owned(),
         name: "web-x7k2".to_owned(),
-        slot: Slot { vmid: 9100, address: None },
+        slot: Slot { vmid: 9100, ..Slot::default() },
         host: "pve1".to_owned(),
         template: 9000,
         template_host: "pve1".to_owned(),

@@ -158,7 +158,7 @@ impl World {
             id: format!("m-{vmid}"),
             pool: "workers".to_owned(),
             name: format!("workers-{vmid}"),
-            slot: Slot { vmid, address: None },
+            slot: Slot { vmid, ..Slot::default() },
             host: "pve1".to_owned(),
             template: 9000,
             template_host: "pve1".to_owned(),

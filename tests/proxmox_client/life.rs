@@ -27,7 +27,8 @@ pub async fn a_life(client: &Client, pve: &Pve) {
     ] {
         set.insert(key.to_owned(), value.to_owned());
     }
-    set.insert("net0".to_owned(), config.net_with("net0", Some("vmbr0"), None).unwrap());
+    let net = config.net_with("net0", None, &[("bridge", "vmbr0".to_owned())]);
+    set.insert("net0".to_owned(), net);
     let task = client.set_config("pve1", VMID, &set, &[], config.digest().unwrap(), 20).await.unwrap();
     if let Some(task) = task {
         assert_eq!(done(client, &task).await, Exit::Ok);

@@ -8,6 +8,7 @@
 )]
 
 mod brakes;
+mod devices;
 mod drains;
 mod economy;
 mod leaders;

@@ -95,8 +95,9 @@ pub fn memory() -> impl Strategy<Value = Memory> {
         },
     );
     let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });
-    let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()))
-        .prop_map(|(vmid, address)| Slot { vmid, address });
+    let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
+    let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()), further)
+        .prop_map(|(vmid, address, further)| Slot { vmid, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(

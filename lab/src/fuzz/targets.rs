@@ -162,11 +162,11 @@ fn look_at(config: &pve_autoscaler::proxmox::VmConfig) -> Result<(), String> {
     let _ = (config.owner(), config.digest(), config.lock(), config.is_template(), config.agent_enabled());
     let _ = (config.upgrades_packages(), config.cloudinit_drive(), config.smbios_uuid(), config.volumes());
     let _ = (config.drives_without_backup(), config.drive_size("scsi0"));
-    if let Some(net) = config.net_with("net0", Some("vmbr7"), Some(42)) {
-        let count = |key: &str| net.split(',').filter(|part| part.starts_with(key)).count();
-        if count("bridge=") != 1 || count("tag=") != 1 {
-            return Err(format!("a network device has two bridges or tags, or none: {net}"));
-        }
+    let set = [("bridge", "vmbr7".to_owned()), ("tag", "42".to_owned())];
+    let net = config.net_with("net0", None, &set);
+    let count = |key: &str| net.split(',').filter(|part| part.starts_with(key)).count();
+    if count("bridge=") != 1 || count("tag=") != 1 {
+        return Err(format!("a network device has two bridges or tags, or none: {net}"));
     }
     Ok(())
 }

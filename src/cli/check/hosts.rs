@@ -98,17 +98,12 @@ fn in_range(pool: &Pool, vmid: u32) -> bool {
     pool.vmids.iter().any(|range| range.contains(&vmid))
 }
 
-/// The bridge of the machines' first network device is on every host, and the token may use it with their VLAN.
+/// The bridges of the machines' network devices are on every host, and the token may use them with their VLANs.
 async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
-    let wanted: BTreeSet<String> = match &pool.bridge {
-        Some(bridge) => BTreeSet::from([bridge.clone()]),
-        None => templates.iter().filter_map(|fit| part(fit.vm.get("net0")?, "bridge")).collect(),
-    };
-    let of_template = || templates.iter().find_map(|fit| part(fit.vm.get("net0")?, "tag")?.parse().ok());
-    let tag: Option<u16> = pool.vlan.or_else(of_template);
+    let wanted: BTreeSet<(String, Option<u16>)> = networks(pool, templates);
     let up: Vec<&str> =
         pve.allowed(pool).filter(|host| pve.seen.hosts[*host].online).map(String::as_str).collect();
-    for bridge in wanted {
+    for (bridge, tag) in wanted {
         let what = match tag {
             Some(tag) => format!("network {bridge}, VLAN {tag}"),
             None => format!("network {bridge}"),
@@ -124,6 +119,23 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
         let wrong = wrong.into_iter().map(|line| line.key("bridge").of(&pool.name)).collect();
         answer.say_all(wrong, good, FINDINGS);
     }
+}
+
+/// The bridges and VLANs of the machines' network devices: as the pool says, else as the templates do.
+fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
+    let mut all = BTreeSet::new();
+    for (number, device) in pool.devices.iter().enumerate() {
+        let key = format!("net{number}");
+        let of = |fit: &Fit, name| part(fit.vm.get(&key)?, name);
+        let tag = |fit: Option<&Fit>| device.vlan.or_else(|| of(fit?, "tag")?.parse().ok());
+        match &device.bridge {
+            Some(bridge) => drop(all.insert((bridge.clone(), tag(templates.first())))),
+            None => {
+                all.extend(templates.iter().filter_map(|fit| Some((of(fit, "bridge")?, tag(Some(fit))))));
+            }
+        }
+    }
+    all
 }
 
 /// The hosts without the bridge, and those on which it is down.

@@ -196,7 +196,7 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut 
     let slots = pool.slots();
     let mut words = Vec::new();
     for (address, vmid, name) in configured {
-        let of_pool = slots.iter().find(|slot| slot.address == Some(*address));
+        let of_pool = slots.iter().find(|slot| slot.addresses().any(|own| own == *address));
         if of_pool.is_some_and(|slot| slot.vmid != *vmid) {
             taken.addresses.insert(*address);
             words.push(format!("{address} is set in VM `{name}` ({vmid})"));
@@ -207,7 +207,7 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut 
 
 /// Addresses of the pool that a Node has which is no machine of ours, in words; all of Nodes' are taken.
 fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
-    let own: BTreeSet<IpAddr> = pool.slots().iter().filter_map(|slot| slot.address).collect();
+    let own: BTreeSet<IpAddr> = pool.slots().iter().flat_map(Slot::addresses).collect();
     let mut words = Vec::new();
     for node in nodes {
         for address in node.internal_ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()) {

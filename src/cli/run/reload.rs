@@ -156,8 +156,10 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
         for machine in machines {
             let own: Option<IpAddr> = machine.address.parse().ok();
             let by_vmid = slots.iter().find(|slot| slot.vmid == machine.vmid);
-            let by_address = own.and_then(|own| slots.iter().find(|slot| slot.address == Some(own)));
-            let (name, vmid, address) = (&machine.name, machine.vmid, &machine.address);
+            let all: Vec<IpAddr> =
+                own.into_iter().chain(machine.further_addresses.values().copied()).collect();
+            let by_address = slots.iter().find_map(|slot| slot.addresses().find(|own| all.contains(own)));
+            let (name, vmid) = (&machine.name, machine.vmid);
             if pool.name != machine.pool {
                 if by_vmid.is_some() {
                     found.push(format!(
@@ -165,7 +167,7 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                         pool.name, machine.pool
                     ));
                 }
-                if by_address.is_some() {
+                if let Some(address) = by_address {
                     found.push(format!(
                         "pool `{}`: `addresses` has {address}, which machine `{name}` of pool `{}` has",
                         pool.name, machine.pool
@@ -173,6 +175,16 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
                 }
                 continue;
             }
+            let differs = |(key, own): (&String, &IpAddr)| {
+                let other = *by_vmid?.further.get(key)?;
+                (other != *own).then_some((other, *own))
+            };
+            found.extend(machine.further_addresses.iter().find_map(differs).map(|(other, own)| {
+                format!(
+                    "pool `{}`: VMID {vmid} would go with {other}, but machine `{name}` has it with {own}",
+                    pool.name
+                )
+            }));
             if let (Some(slot), Some(own)) = (by_vmid, own)
                 && let Some(other) = slot.address.filter(|other| *other != own)
             {

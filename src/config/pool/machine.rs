@@ -160,20 +160,6 @@ pub(super) fn storage(pool: &Written, checker: &mut Checker) -> Option<String> {
     storage
 }
 
-pub(super) fn bridge(pool: &Written, checker: &mut Checker) -> Option<String> {
-    let name = pool.name.get_ref();
-    if let Some(vlan) = pool.vlan.as_ref().filter(|vlan| !(1..=4094).contains(vlan.get_ref())) {
-        let title = format!("pool `{name}`: `vlan` is not a VLAN's tag");
-        checker.wrong(title, vlan.span(), "must be from 1 to 4094", "without a VLAN leave it out");
-    }
-    checker.named(
-        pool.bridge.as_ref(),
-        names::is_bridge,
-        |text| format!("pool `{name}`: `{text}` cannot be a bridge"),
-        "at most 15 letters, digits, `-`, `_` and `.`, e.g. \"vmbr0\"",
-    )
-}
-
 pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     checker.named(
         pool.user.as_ref(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Addressing, CloneKind, Pool, Size};
+use super::{Addressing, CloneKind, Device, Family, Pool, Size};
 use crate::model::quantity;
 
 impl Size {
@@ -29,12 +29,14 @@ impl Pool {
         };
         let disk = self.disk.as_ref().map(|disk| format!("{} {}", disk.device, quantity::binary(disk.bytes)));
         let arguments = self.kubelet_args.iter().map(|(key, value)| format!("{key}={value}"));
+        let first = self.devices.first();
         let all = [
             ("clone", clone.to_owned()),
             ("storage", set(self.storage.clone())),
             ("disk", set(disk)),
-            ("bridge", set(self.bridge.clone())),
-            ("vlan", set(self.vlan.map(|vlan| vlan.to_string()))),
+            ("bridge", set(first.and_then(|device| device.bridge.clone()))),
+            ("vlan", set(first.and_then(|device| device.vlan).map(|vlan| vlan.to_string()))),
+            ("devices", devices(&self.devices)),
             ("user", set(self.user.clone())),
             // Keys are long, and a record is small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
@@ -45,6 +47,39 @@ impl Pool {
         ];
         all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// What there is to say of the devices beyond bridge and VLAN of the first; as in the template, if nothing.
+fn devices(devices: &[Device]) -> String {
+    let family = |family: &Family| match family {
+        Family::None => "none".to_owned(),
+        Family::Dhcp => "dhcp".to_owned(),
+        Family::Auto => "auto".to_owned(),
+        Family::Static { prefix, gateway, .. } => match gateway {
+            Some(gateway) => format!("/{prefix} gateway {gateway}"),
+            None => format!("/{prefix}"),
+        },
+    };
+    let plain = |device: &Device| Device { bridge: None, vlan: None, ..device.clone() } == Device::default();
+    if devices.len() < 2 && devices.iter().all(plain) {
+        return "as in the template".to_owned();
+    }
+    let number = |number: Option<u16>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let words = devices.iter().enumerate().map(|(at, device)| {
+        // The first one's bridge and VLAN have names of their own.
+        let (bridge, vlan) = if at == 0 { (None, None) } else { (device.bridge.as_deref(), device.vlan) };
+        format!(
+            "net{at}: {} vlan {} mtu {} {} firewall {} ip {} ip6 {}",
+            bridge.unwrap_or("-"),
+            number(vlan),
+            number(device.mtu),
+            device.model.map_or("-", super::DeviceModel::name),
+            device.firewall.map_or("-", |on| if on { "on" } else { "off" }),
+            family(&device.four),
+            family(&device.six),
+        )
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// What all addresses of the pool have in common.

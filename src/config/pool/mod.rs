@@ -1,6 +1,7 @@
 //! `[[pool]]`: machines of one kind.
 
 mod claims;
+mod devices;
 mod kubelet;
 mod labels;
 mod machine;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use devices::{Device, DeviceModel, Family};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use placement::Placement;
 pub use room::Room;
@@ -74,10 +76,8 @@ pub struct Pool {
     pub addressing: Addressing,
     /// The size that a disk grows to; `None`: as large as the template's.
     pub disk: Option<DiskSize>,
-    /// The bridge of the first network device; `None`: the template's.
-    pub bridge: Option<String>,
-    /// The VLAN of the first network device; `None`: the template's.
-    pub vlan: Option<u16>,
+    /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
+    pub devices: Vec<Device>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
@@ -152,6 +152,14 @@ pub(super) struct Written {
     disk_device: Option<Spanned<String>>,
     bridge: Option<Spanned<String>>,
     vlan: Option<Spanned<u16>>,
+    mtu: Option<Spanned<u16>>,
+    model: Option<DeviceModel>,
+    firewall: Option<bool>,
+    addresses6: Option<Spanned<Listed>>,
+    prefix6: Option<Spanned<u8>>,
+    gateway6: Option<Spanned<String>>,
+    #[serde(default)]
+    network: Vec<devices::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -187,6 +195,9 @@ pub(super) struct Written {
 }
 
 #[cfg(test)]
+pub(super) use devices::KEYS as DEVICE_KEYS;
+
+#[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
     "name",
     "min",
@@ -210,6 +221,12 @@ pub(super) const KEYS: &[&str] = &[
     "disk_device",
     "bridge",
     "vlan",
+    "mtu",
+    "model",
+    "firewall",
+    "addresses6",
+    "prefix6",
+    "gateway6",
     "user",
     "ssh_keys",
     "tags",
@@ -233,17 +250,26 @@ pub(super) const KEYS: &[&str] = &[
 ];
 
 impl Pool {
-    /// Its slots: the n-th VMID with the n-th address, in the order of the file.
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file.
     pub fn slots(&self) -> Vec<Slot> {
         let vmids = self.vmids.iter().flat_map(Clone::clone);
-        match &self.addressing {
-            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, address: None }).collect(),
+        let mut slots: Vec<Slot> = match &self.addressing {
+            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
             Addressing::Static { ranges, .. } => {
                 let numbers = |(first, last): &(IpAddr, IpAddr)| slots::number(*first)..=slots::number(*last);
                 let addresses = ranges.iter().flat_map(numbers).map(slots::back);
-                vmids.zip(addresses).map(|(vmid, address)| Slot { vmid, address: Some(address) }).collect()
+                let slot = |(vmid, address)| Slot { vmid, address: Some(address), ..Slot::default() };
+                vmids.zip(addresses).map(slot).collect()
+            }
+        };
+        for (number, device) in self.devices.iter().enumerate() {
+            for (family, key) in [(&device.four, "ip"), (&device.six, "ip6")] {
+                for (slot, address) in slots.iter_mut().zip(family.addresses()) {
+                    slot.further.insert(format!("net{number}/{key}"), address);
+                }
             }
         }
+        slots
     }
 
     /// The labels of the node that a machine becomes.
@@ -347,8 +373,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
-        bridge: machine::bridge(pool, checker),
-        vlan: pool.vlan.as_ref().map(|vlan| *vlan.get_ref()),
+        devices: reserved.devices.clone(),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),

@@ -1,12 +1,13 @@
 //! The slots of a pool: its VMIDs, and the addresses that go with them.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
 use toml::Spanned;
 
 use super::Written;
+use super::devices::{self, Device};
 use super::ranges::{self, Kind, Piece};
 use crate::config::listed::Listed;
 use crate::config::names;
@@ -40,6 +41,7 @@ pub enum Addressing {
 
 /// The slots as they are written: for comparing with those of other pools.
 pub(super) struct Reserved {
+    pub devices: Vec<Device>,
     pub vmids: Vec<Piece>,
     pub addresses: Vec<Piece>,
 }
@@ -61,7 +63,29 @@ pub(super) fn check(pool: &Written, checker: &mut Checker) -> (Reserved, Address
             checker.clash(title, written.span(), &label, first.at.clone(), help);
         }
     }
-    (Reserved { vmids, addresses }, addressing)
+    let (devices, further) = devices::check(pool, total(&vmids), checker);
+    devices::one_family_each(
+        pool,
+        addresses.first().is_some_and(|piece| back(piece.first).is_ipv6()),
+        checker,
+    );
+    let lists: Vec<Vec<Piece>> = std::iter::once(addresses).chain(further).collect();
+    twice(pool, &lists, checker);
+    let addresses = lists.into_iter().flatten().collect();
+    (Reserved { devices, vmids, addresses }, addressing)
+}
+
+/// No address is given to two devices.
+fn twice(pool: &Written, lists: &[Vec<Piece>], checker: &mut Checker) {
+    for (at, list) in lists.iter().enumerate() {
+        let earlier = || lists[..at].iter().flatten();
+        let pair = list.iter().find_map(|piece| Some((piece, earlier().find(|other| other.meets(piece))?)));
+        if let Some((piece, other)) = pair {
+            let shared = back(piece.first.max(other.first));
+            let title = format!("pool `{}`: {shared} is in two lists", pool.name.get_ref());
+            checker.clash(title, piece.at.clone(), "second", other.at.clone(), "narrow one of them");
+        }
+    }
 }
 
 /// How many numbers the pieces hold, saturating.
@@ -134,7 +158,9 @@ fn addressing(pool: &Written, checker: &mut Checker) -> (Vec<Piece>, Addressing)
         "expected e.g. \"example.org\"",
     );
     let prefix = prefix(pool, &pieces, checker);
-    network(pool, &pieces, prefix, gateway, checker);
+    let at = pool.gateway.as_ref().map(Spanned::span);
+    network(pool.name.get_ref(), &pieces, prefix, gateway.zip(at).as_ref(), checker);
+    others(pool, &pieces, checker);
     let ranges = pieces.iter().map(|piece| (back(piece.first), back(piece.last))).collect();
     (pieces, Addressing::Static { ranges, prefix, gateway, dns, search })
 }
@@ -182,8 +208,13 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
 }
 
 /// All addresses lie in one network with the gateway, and none of them is the network's own or the gateway's.
-fn network(pool: &Written, pieces: &[Piece], prefix: u8, gateway: Option<IpAddr>, checker: &mut Checker) {
-    let name = pool.name.get_ref();
+pub(super) fn network(
+    name: &str,
+    pieces: &[Piece],
+    prefix: u8,
+    gateway: Option<&(IpAddr, Range<usize>)>,
+    checker: &mut Checker,
+) {
     let Some(net) = pieces.first().and_then(|piece| IpNet::new(back(piece.first), prefix).ok()) else {
         return;
     };
@@ -203,15 +234,14 @@ fn network(pool: &Written, pieces: &[Piece], prefix: u8, gateway: Option<IpAddr>
             }
         }
     }
-    if let Some((gateway, written)) = gateway.zip(pool.gateway.as_ref()) {
+    if let Some((gateway, at)) = gateway {
         let link_local =
             matches!((gateway, net), (IpAddr::V6(six), IpNet::V6(_)) if six.is_unicast_link_local());
-        if !net.contains(&gateway) && !link_local {
+        if !net.contains(gateway) && !link_local {
             let title = format!("pool `{name}`: the gateway {gateway} is not in the machines' network");
-            checker.wrong(title, written.span(), &format!("must be in {net}"), &help);
+            checker.wrong(title, at.clone(), &format!("must be in {net}"), &help);
         }
     }
-    others(pool, pieces, checker);
 }
 
 /// The gateway and the name servers keep their addresses.

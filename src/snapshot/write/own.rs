@@ -117,5 +117,10 @@ fn backoff(backoff: &Backoff) -> Fields {
 }
 
 fn slot(slot: &Slot) -> Fields {
-    Fields::default().with("vmid", slot.vmid).some("address", slot.address.map(|address| address.to_string()))
+    let further = slot.further.iter();
+    let further = further.fold(Fields::default(), |all, (key, address)| all.with(key, address.to_string()));
+    Fields::default()
+        .with("vmid", slot.vmid)
+        .some("address", slot.address.map(|address| address.to_string()))
+        .part("further", further)
 }
