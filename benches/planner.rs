@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at what it did not expect")]
 
+use std::cell::LazyCell;
 use std::fmt::Write;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
@@ -61,7 +63,9 @@ fn node(number: usize, cpu: i64, memory: i64, idle: bool) -> Arc<Node> {
     Arc::new(node)
 }
 
-fn snapshot(nodes: Vec<Arc<Node>>, pods: Vec<Arc<Pod>>) -> Snapshot {
+/// With its pods in the order in which the watches keep them.
+fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
+    pods.sort_by_cached_key(|pod| pod.id());
     let controller = Controller {
         api_version: "apps/v1".to_owned(),
         kind: "ReplicaSet".to_owned(),
@@ -244,40 +248,69 @@ fn new_nodes(plan: &Plan) -> usize {
     plan.pods.iter().filter(|pod| pod.verdict == PodOutcome::NewNode).count()
 }
 
+type Group<'c> = BenchmarkGroup<'c, WallTime>;
+
+/// Times whole decisions on a world, which is made only if this workload is asked for. Dropping the plan is not timed.
+///
+/// The first decision, whose answer `check` asserts, leaves behind what the daemon works out when a pod arrives: each pod's
+/// digest.
+fn decisions(group: &mut Group, name: &str, make: impl Fn() -> (Snapshot, Config), check: impl Fn(&Plan)) {
+    let made = LazyCell::new(|| {
+        let (world, settings) = make();
+        check(&plan(&world, &settings));
+        (world, settings)
+    });
+    group.bench_function(name, |b| {
+        let (world, settings) = &*made;
+        b.iter_with_large_drop(|| plan(black_box(world), settings));
+    });
+}
+
 fn social(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("social");
     group.sample_size(10);
-    let settings = sizes();
     for count in [1000, 20_000] {
-        let world = diverse_pods(count);
-        let answer = plan(&world, &settings);
-        let made = machines(&answer);
-        assert_eq!(new_nodes(&answer), count);
-        assert!(made <= count / 5, "{made} machines for {count} pods");
-        group.bench_function(format!("{count} diverse pods, 400 sizes in 3 zones, {made} new nodes"), |b| {
-            b.iter_with_large_drop(|| plan(black_box(&world), &settings));
-        });
+        let name = format!("{count} diverse pods, 400 sizes in 3 zones, {} new nodes", count / 5);
+        decisions(
+            &mut group,
+            &name,
+            || (diverse_pods(count), sizes()),
+            |plan| {
+                assert_eq!(new_nodes(plan), count);
+                assert_eq!(machines(plan), count / 5);
+            },
+        );
     }
-    let (snapshot, waits) = only_the_last_is_free();
-    let world = World::new(&snapshot);
-    let find = |world: &World| {
-        let prepared = world.prepare(&waits);
+    decisions(
+        &mut group,
+        "50 apps of 100 pods with host anti-affinity onto 1000 nodes",
+        || (surge(), config(5000, "10000m", "10000", 110)),
+        |plan| assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode)),
+    );
+    decisions(
+        &mut group,
+        "5000 pods with host anti-affinity onto 5000 new nodes",
+        || (surge_of_one(), config(5000, "10000m", "10000", 110)),
+        |plan| assert_eq!(machines(plan), 5000),
+    );
+    group.finish();
+}
+
+fn one_question(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("question");
+    group.sample_size(10);
+    let made = LazyCell::new(|| {
+        let (snapshot, waits) = only_the_last_is_free();
+        (World::new(&snapshot), waits)
+    });
+    let find = |world: &World, waits: &Arc<Pod>| {
+        let prepared = world.prepare(waits);
         (0..world.nodes().len()).find(|&at| world.takes(&prepared, at))
     };
-    assert_eq!(find(&world), Some(5000));
     group.bench_function("one pod with host anti-affinity, 5001 nodes, the last takes it", |b| {
-        b.iter(|| find(black_box(&world)));
-    });
-    let (world, settings) = (surge(), config(5000, "10000m", "10000", 110));
-    let answer = plan(&world, &settings);
-    assert!(answer.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
-    group.bench_function("50 apps of 100 pods with host anti-affinity onto 1000 nodes", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
-    });
-    let world = surge_of_one();
-    assert_eq!(machines(&plan(&world, &settings)), 5000);
-    group.bench_function("5000 pods with host anti-affinity onto 5000 new nodes", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+        let (world, waits) = &*made;
+        assert_eq!(find(world, waits), Some(5000));
+        b.iter(|| find(black_box(world), waits));
     });
     group.finish();
 }
@@ -285,28 +318,67 @@ fn social(criterion: &mut Criterion) {
 fn plain(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan");
     group.sample_size(10);
-    let (world, settings) = (two_kinds_of_pods(), config(3000, "1000m", "5000Mi", 100));
-    assert_eq!(machines(&plan(&world, &settings)), 2595);
-    group.bench_function("51000 pods of two kinds onto 2595 new nodes", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+    let two_kinds = || (two_kinds_of_pods(), config(3000, "1000m", "5000Mi", 100));
+    decisions(&mut group, "51000 pods of two kinds onto 2595 new nodes", two_kinds, |plan| {
+        assert_eq!(machines(plan), 2595);
     });
-    let (world, settings) = (identical_pods(), config(10_000, "10000m", "10000", 100));
-    assert_eq!(machines(&plan(&world, &settings)), 1000);
-    group.bench_function("50000 identical pods onto 1000 new nodes", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
+    let (world, settings) = two_kinds();
+    group.bench_function("51000 pods of two kinds onto 2595 new nodes, none of them known", |b| {
+        b.iter_batched(|| anew(&world), |world| (plan(&world, &settings), world), BatchSize::PerIteration);
     });
-    let (world, settings) = (nodes_at_two_fifths(2000, 40, 100, true), config(5000, "10000m", "10000", 110));
-    assert_eq!(plan(&world, &settings).scale_down.len(), 1200);
-    group.bench_function("1200 of 2000 nodes with 40 pods each can go", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
-    });
-    let (world, settings) = (nodes_at_two_fifths(1000, 30, 250, false), config(5000, "10000m", "10000", 110));
-    assert!(plan(&world, &settings).scale_down.is_empty());
-    group.bench_function("nothing to do at 1000 nodes and 30000 pods", |b| {
-        b.iter_with_large_drop(|| plan(black_box(&world), &settings));
-    });
+    decisions(
+        &mut group,
+        "50000 identical pods onto 1000 new nodes",
+        || (identical_pods(), config(10_000, "10000m", "10000", 100)),
+        |plan| assert_eq!(machines(plan), 1000),
+    );
+    decisions(
+        &mut group,
+        "1200 of 2000 nodes with 40 pods each can go",
+        || (nodes_at_two_fifths(2000, 40, 100, true), config(5000, "10000m", "10000", 110)),
+        |plan| assert_eq!(plan.scale_down.len(), 1200),
+    );
+    decisions(
+        &mut group,
+        "nothing to do at 1000 nodes and 30000 pods",
+        || (nodes_at_two_fifths(1000, 30, 250, false), config(5000, "10000m", "10000", 110)),
+        |plan| assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty()),
+    );
     group.finish();
 }
 
-criterion_group!(planner, plain, social);
+/// The same cluster with pods that nobody has looked at yet.
+fn anew(world: &Snapshot) -> Snapshot {
+    let pods = world.pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
+    Snapshot { pods, ..world.clone() }
+}
+
+/// 1000 nodes with 30 pods each, and everything that could be done about them weighed: no node is empty enough to go by
+/// itself.
+fn consolidated(cpu: i64) -> (Snapshot, Config) {
+    let text = "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = true\nmax_parallel_drains = 5000\n\
+                [[pool]]\nname = \"w\"\nmax = 5000\ncores = 10\nmemory = \"8GiB\"\n\
+                sizes = [{ cores = 5, memory = \"4GiB\" }]\n";
+    (nodes_at_two_fifths(1000, 30, cpu, true), config::parse("bench", text, Needs::Plan).unwrap())
+}
+
+fn consolidation(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("consolidation");
+    group.sample_size(10);
+    decisions(
+        &mut group,
+        "nothing to replace at 1000 nodes and 30000 pods",
+        || consolidated(330),
+        |plan| assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty()),
+    );
+    decisions(
+        &mut group,
+        "1000 nodes and 30000 pods, 50 nodes weighed",
+        || consolidated(250),
+        |plan| eprintln!("{:?} {:?}", plan.scale_down.len(), plan.scale_up.len()),
+    );
+    group.finish();
+}
+
+criterion_group!(planner, plain, social, one_question, consolidation);
 criterion_main!(planner);

@@ -75,7 +75,7 @@ role() {
     fi
 }
 machines="VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options"
-role AutoscalerMachines "$machines Pool.Audit $guests"
+role AutoscalerMachines "$machines $guests"
 role AutoscalerTemplates "VM.Clone VM.Audit"
 role AutoscalerStorage "Datastore.AllocateSpace Datastore.Audit"
 role AutoscalerNetwork "SDN.Use"

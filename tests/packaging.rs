@@ -101,7 +101,6 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for privilege in [
         "Datastore.AllocateSpace",
         "Datastore.Audit",
-        "Pool.Audit",
         "SDN.Use",
         "Sys.Audit",
         "VM.Allocate",

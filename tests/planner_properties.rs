@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect, and says what it skips")]
 
+mod planner_worlds;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,16 +11,15 @@ use proptest::prelude::*;
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
-use pve_autoscaler::model::pod::{
-    HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
-};
+use pve_autoscaler::model::pod::{HostPort, Pod, PodAffinityTerm, PodPhase, SpreadConstraint};
 use pve_autoscaler::model::selector::{LabelSelector, Labels, Operator, Requirement};
 use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
-use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
+use pve_autoscaler::model::workload::DisruptionBudget;
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
 use pve_autoscaler::planning::plan;
 
-const NOW: &str = "2026-01-15T12:00:00Z";
+use crate::planner_worlds::{NOW, cases, replica_set, resources};
+
 const OFFERED: i64 = 4000;
 
 fn config(min: u32, max: u32) -> Config {
@@ -28,10 +29,6 @@ fn config(min: u32, max: u32) -> Config {
          allocatable = {{ cpu = \"{OFFERED}m\", memory = \"8Gi\", pods = 10 }}\n"
     );
     config::parse("test", &text, Needs::Plan).unwrap()
-}
-
-fn resources(cpu: i64, memory: i64, pods: i64) -> Resources {
-    Resources { cpu_milli: cpu, memory: memory << 20, pods, ..Resources::default() }
 }
 
 fn node(number: usize, idle: bool) -> Node {
@@ -53,25 +50,8 @@ fn node(number: usize, idle: bool) -> Node {
 }
 
 fn pod(number: usize, app: u8, cpu: i64, memory: i64, node: Option<String>) -> Pod {
-    Pod {
-        namespace: "d".to_owned(),
-        name: format!("p{number:03}"),
-        uid: format!("u{number}"),
-        labels: Labels::from([("app".to_owned(), app.to_string())]),
-        owner: Some(Owner {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            name: "rs".to_owned(),
-            uid: "rs".to_owned(),
-        }),
-        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
-        scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unprocessed },
-        node,
-        requests: resources(cpu, memory, 1),
-        restarts_always: true,
-        grace_seconds: 30,
-        ..Pod::default()
-    }
+    let labels = Labels::from([("app".to_owned(), app.to_string())]);
+    Pod { labels, ..planner_worlds::pod(number, cpu, memory, node) }
 }
 
 /// Nodes that run pods which fit them, pending pods, and a disruption budget for each app.
@@ -96,38 +76,22 @@ fn world() -> impl Strategy<Value = Snapshot> {
         for (app, cpu, memory) in pending {
             pods.push(Arc::new(pod(pods.len(), app, cpu, memory, None)));
         }
-        let budgets = allowed.into_iter().enumerate().map(|(app, allowed)| {
+        let budgets = (0..).zip(allowed).map(|(app, allowed)| {
             Arc::new(DisruptionBudget {
                 namespace: "d".to_owned(),
                 name: format!("b{app}"),
-                selector: Some(LabelSelector {
-                    requirements: vec![Requirement {
-                        key: "app".to_owned(),
-                        operator: Operator::In,
-                        values: vec![app.to_string()],
-                    }],
-                }),
+                selector: Some(select(app)),
                 disruptions_allowed: allowed,
                 always_allows_unhealthy: false,
                 healthy: (9, 1),
             })
         });
-        let controller = Controller {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            namespace: "d".to_owned(),
-            name: "rs".to_owned(),
-            uid: "rs".to_owned(),
-            replicas: 100,
-            selector: None,
-            deleted: false,
-        };
         Snapshot {
             time: NOW.parse().unwrap(),
             nodes,
             pods,
             budgets: budgets.collect(),
-            controllers: vec![Arc::new(controller)],
+            controllers: vec![replica_set()],
             ..Snapshot::default()
         }
     })
@@ -147,12 +111,6 @@ fn fits(requests: &BTreeMap<String, Resources>, pods: impl Iterator<Item = Strin
 
 fn removed(plan: &Plan) -> Vec<&str> {
     plan.scale_down.iter().map(|removal| removal.node.as_str()).collect()
-}
-
-/// Cases of each property: as many as `PLANNER_CASES` says, for a long run in release.
-fn cases(usual: u32) -> ProptestConfig {
-    let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }
 }
 
 proptest! {
@@ -247,6 +205,14 @@ proptest! {
         shuffled.nodes.reverse();
         shuffled.budgets.reverse();
         prop_assert_eq!(plan(&snapshot, &config(1, 9)), plan(&shuffled, &config(1, 9)));
+    }
+
+    #[test]
+    fn what_was_worked_out_for_an_earlier_decision_changes_none(snapshot in world()) {
+        let first = plan(&snapshot, &config(1, 9));
+        let strangers = snapshot.pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect();
+        prop_assert_eq!(plan(&snapshot, &config(1, 9)), first.clone());
+        prop_assert_eq!(plan(&Snapshot { pods: strangers, ..snapshot }, &config(1, 9)), first);
     }
 
     #[test]
@@ -417,26 +383,11 @@ fn keeper_and_guest(on_keeper: Vec<Pod>, allowed: i64) -> Snapshot {
         time: NOW.parse().unwrap(),
         nodes: vec![Arc::new(node(0, true)), Arc::new(guest)],
         pods: pods.into_iter().map(Arc::new).collect(),
-        controllers: vec![Arc::new(Controller {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            namespace: "d".to_owned(),
-            name: "rs".to_owned(),
-            uid: "rs".to_owned(),
-            replicas: 100,
-            selector: None,
-            deleted: false,
-        })],
+        controllers: vec![replica_set()],
         budgets: vec![Arc::new(DisruptionBudget {
             namespace: "d".to_owned(),
             name: "b".to_owned(),
-            selector: Some(LabelSelector {
-                requirements: vec![Requirement {
-                    key: "app".to_owned(),
-                    operator: Operator::In,
-                    values: vec!["0".to_owned()],
-                }],
-            }),
+            selector: Some(select(0)),
             disruptions_allowed: allowed,
             always_allows_unhealthy: false,
             healthy: (9, 1),

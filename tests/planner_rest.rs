@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+mod planner_worlds;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,11 +13,12 @@ use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::machine::{Machine, Phase};
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::plan::PodOutcome;
-use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling};
+use pve_autoscaler::model::pod::{Pod, PodPhase, Scheduling};
 use pve_autoscaler::model::snapshot::POOL_LABEL;
-use pve_autoscaler::model::workload::Controller;
 use pve_autoscaler::model::{Plan, Resources, Snapshot};
 use pve_autoscaler::planning::plan;
+
+use crate::planner_worlds::{NOW, cases, replica_set};
 
 const GIB: i64 = 1 << 30;
 /// Cores and GiB of the sizes.
@@ -64,29 +67,7 @@ fn machine(number: usize, (cores, gib): (u32, i64)) -> Machine {
 }
 
 fn pod(number: usize, cpu: i64, mib: i64, node: Option<String>) -> Arc<Pod> {
-    let name = format!("p{number:03}");
-    let (phase, scheduling) = match node {
-        Some(_) => (PodPhase::Running, Scheduling::Scheduled),
-        None => (PodPhase::Pending, Scheduling::Unprocessed),
-    };
-    let owner = Owner {
-        api_version: "apps/v1".to_owned(),
-        kind: "ReplicaSet".to_owned(),
-        name: "rs".to_owned(),
-        uid: "rs".to_owned(),
-    };
-    Arc::new(Pod {
-        namespace: "d".to_owned(),
-        uid: name.clone(),
-        name,
-        owner: Some(owner),
-        phase,
-        scheduling,
-        node,
-        requests: Resources { cpu_milli: cpu, memory: mib << 20, pods: 1, ..Resources::default() },
-        restarts_always: true,
-        ..Pod::default()
-    })
+    Arc::new(planner_worlds::pod(number, cpu, mib, node))
 }
 
 /// Nodes of random sizes with pods that fit them, and pods that wait.
@@ -110,21 +91,11 @@ fn world() -> impl Strategy<Value = Snapshot> {
         for (cpu, mib) in waiting {
             pods.push(pod(pods.len(), cpu, mib, None));
         }
-        let controller = Controller {
-            api_version: "apps/v1".to_owned(),
-            kind: "ReplicaSet".to_owned(),
-            namespace: "d".to_owned(),
-            name: "rs".to_owned(),
-            uid: "rs".to_owned(),
-            replicas: 100,
-            selector: None,
-            deleted: false,
-        };
         let mut snapshot = Snapshot {
-            time: "2026-01-15T12:00:00Z".parse().unwrap(),
+            time: NOW.parse().unwrap(),
             nodes,
             pods,
-            controllers: vec![Arc::new(controller)],
+            controllers: vec![replica_set()],
             ..Snapshot::default()
         };
         snapshot.proxmox.machines = Some(machines);
@@ -186,11 +157,6 @@ fn nothing_is_overfull(snapshot: &Snapshot) -> bool {
         }
         free.cpu_milli >= 0 && free.memory >= 0 && free.pods >= 0
     })
-}
-
-fn cases(usual: u32) -> ProptestConfig {
-    let asked = std::env::var("PLANNER_CASES").ok().and_then(|text| text.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use clap::Args;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{self, Needs};
 use serde_json::json;
-use stage::{Actor, Cast, Wire};
+use stage::{Actor, Cast, ONE_POOL, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use world::clock::WorldClock;
@@ -40,32 +40,6 @@ pub struct Wanted {
     pods: u32,
 }
 
-const SETTINGS: &str = r#"
-cluster = "lab"
-[proxmox]
-endpoints = ["https://127.0.0.1:8006"]
-token_id = "autoscaler@pve!agent"
-token_file = "/unused"
-ca = "system"
-resource_pool = "k8s-workers"
-[kubernetes]
-kubeconfig_file = "/unused"
-[bootstrap]
-method = "kubeadm"
-[[pool]]
-name = "workers"
-max = 5
-cores = 8
-memory = "16GiB"
-template = 9000
-vmids = "9100-9109"
-addresses = "10.10.10.11-10.10.10.20"
-prefix = 24
-gateway = "10.10.10.1"
-dns = ["10.10.10.1"]
-bridge = "vmbr0"
-"#;
-
 /// Blows, and says what came of it.
 ///
 /// # Errors
@@ -84,8 +58,9 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     apply(samples::deployment("busy", wanted.pods, "100m", "64Mi"))?;
     let pods = running(&kube, wanted.pods as usize).await?;
 
+    let settings = ONE_POOL.replace("cores = 2", "cores = 8").replace("4GiB", "16GiB");
     let config =
-        config::parse("storm.toml", SETTINGS, Needs::Run).map_err(|report| anyhow::anyhow!("{report}"))?;
+        config::parse("storm.toml", &settings, Needs::Run).map_err(|report| anyhow::anyhow!("{report}"))?;
     let config = watch::Sender::new(Arc::new(config));
     let cast = Cast {
         pve: pve.clone(),

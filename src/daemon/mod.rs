@@ -54,6 +54,8 @@ use trigger::Trigger;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Between two looks at whether views are fresh again.
 const LOOK: Duration = Duration::from_millis(100);
+/// What the status calls the problem of kinds that the API server refuses to show.
+const UNSEEN: &str = "kinds";
 
 /// What the daemon is given.
 pub struct Deps {
@@ -289,6 +291,7 @@ impl Daemon {
             return false;
         }
         self.board.clear("kubernetes");
+        self.tell_what_is_not_seen();
         let snapshot = self.gather(&config, now);
         let plan = crate::planning::plan(&snapshot, &config);
         self.rounds.keep(&config.record, &snapshot, &plan);
@@ -300,6 +303,19 @@ impl Daemon {
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
         true
+    }
+
+    /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it: that is for an
+    /// operator to know.
+    fn tell_what_is_not_seen(&self) {
+        let unseen = self.watches.unseen();
+        match unseen.first() {
+            Some(first) => {
+                let kinds: Vec<&str> = unseen.iter().map(|one| one.kind).collect();
+                self.board.problem(UNSEEN, &format!("{} cannot be seen: {}", kinds.join(", "), first.what));
+            }
+            None => self.board.clear(UNSEEN),
+        }
     }
 
     fn heard(&mut self, told: &Told) {

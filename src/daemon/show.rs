@@ -1,6 +1,6 @@
 //! A round's result, put on the board.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
@@ -159,12 +159,13 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
     config.pools.iter().map(one).collect()
 }
 
-/// cpu in milli-cores and memory in bytes that the pods of each node request.
-pub(super) fn requested_by_node(snapshot: &Snapshot) -> BTreeMap<&str, (i64, i64)> {
-    let mut sums: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+/// cpu in milli-cores and memory in bytes that the pods of each node of a pool request. Asked for by name only, in every round
+/// for every pod: hence no ordered map.
+pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
+    let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
+    let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();
     for pod in &snapshot.pods {
-        if let Some(node) = &pod.node {
-            let sum = sums.entry(node).or_default();
+        if let Some(sum) = pod.node.as_deref().and_then(|node| sums.get_mut(node)) {
             sum.0 += pod.requests.cpu_milli;
             sum.1 += pod.requests.memory;
         }

@@ -151,6 +151,18 @@ impl Board {
         problems
     }
 
+    /// The kinds whose list or watch was refused last: in lasting cases a right is missing.
+    pub(super) fn unseen(&self) -> Vec<Problem> {
+        let states = self.lock();
+        let refused = states.iter().filter(|(_, state)| state.refusals > 0);
+        refused
+            .filter_map(|(kind, state)| {
+                let (what, essential) = (state.trouble.clone()?, state.essential);
+                Some(Problem { kind, what, essential })
+            })
+            .collect()
+    }
+
     fn settle(&self, states: &BTreeMap<&'static str, State>) {
         if states.values().all(|state| state.settled) {
             self.settled.send_if_modified(|settled| !std::mem::replace(settled, true));

@@ -172,6 +172,11 @@ impl Watches {
         self.board.problems()
     }
 
+    /// Kinds that the API server refuses to show at the moment: what is known of them is old, or nothing.
+    pub fn unseen(&self) -> Vec<Problem> {
+        self.board.unseen()
+    }
+
     /// Whether what is known of the essential kinds is current: synced, and none of their watches is broken.
     pub fn is_current(&self) -> bool {
         self.is_synced() && !self.problems().iter().any(|problem| problem.essential)

@@ -189,8 +189,8 @@ async fn join_facts(
     })
 }
 
-/// The pool's own, which of several addresses are the node's unless the pool says that itself, and the provider's ID, which
-/// only the kubelet's first registration can set.
+/// The pool's own arguments; which of several addresses are the node's, unless the pool says that itself; and the provider's ID,
+/// which only the kubelet's first registration can set.
 fn kubelet_args(record: &crate::model::Record, pool: &Pool) -> BTreeMap<String, String> {
     let mut arguments = pool.kubelet_args.clone();
     if let Some(own) = record.slot.node_ips() {

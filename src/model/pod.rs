@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::digest::Memo;
 use super::node::TaintEffect;
 use super::resources::Resources;
 use super::selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm};
@@ -149,6 +150,13 @@ pub struct Volume {
     pub source: VolumeSource,
 }
 
+impl Volume {
+    /// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
+    pub fn decides_place(&self) -> bool {
+        matches!(self.source, VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. })
+    }
+}
+
 /// A volume's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VolumeSource {
@@ -254,6 +262,9 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// Condition `Ready`.
     pub ready: bool,
+    /// What decisions ask again and again ([`Pod::digest`]).
+    #[serde(skip)]
+    pub memo: Memo,
 }
 
 impl Pod {

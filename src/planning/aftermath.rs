@@ -3,15 +3,12 @@
 //! another order than the search for nodes that can go does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::View;
-use super::pending::will_be_made_again;
 use super::scale_up::{self, Growth};
 use crate::model::Snapshot;
 use crate::model::machine::Phase;
 use crate::model::plan::PodOutcome;
-use crate::model::pod::{Pod, PodPhase, Scheduling};
 use crate::scheduling::NodeIndex;
 
 /// So many nodes are found out to be needed in a round; what comes after them waits for the next.
@@ -95,23 +92,22 @@ fn most(all: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 /// What scaling up would ask for without these nodes, their pods pending.
 fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
-    let (mut snapshot, pods) = world_without(view, gone);
-    let names: BTreeSet<&String> = gone.iter().map(|&at| &view.snapshot.nodes[at].name).collect();
+    let names = names(view, gone);
+    let mut snapshot = world_without(view, &names);
     if let Some(machines) = &mut snapshot.proxmox.machines {
-        machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name)));
+        machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
     }
-    let mut after = View::new(&snapshot, &pods, view.config, view.offers);
+    let mut after = View::without(&snapshot, view.pods, view.config, view.offers, &names);
     Demand::of(&scale_up::decide(&mut after))
 }
 
-/// The cluster without these nodes, their pods pending. Their machines are there and drained: they hold their hosts' room.
-pub(super) fn world_without(view: &View, gone: &BTreeSet<NodeIndex>) -> (Snapshot, Vec<Arc<Pod>>) {
-    let names: BTreeSet<&str> = gone.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
-    let lost = |pod: &Pod| pod.node.as_deref().is_some_and(|node| names.contains(node));
-    let pods = view.pods.iter().filter_map(|pod| {
-        if lost(pod) { will_be_made_again(pod).then(|| Arc::new(made_again(pod))) } else { Some(pod.clone()) }
-    });
-    let pods = pods.collect();
+/// The names of these nodes.
+pub(super) fn names<'v>(view: &View<'v>, nodes: &BTreeSet<NodeIndex>) -> BTreeSet<&'v str> {
+    nodes.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect()
+}
+
+/// The cluster without the nodes of these names. Their machines are there and drained: they hold their hosts' room.
+pub(super) fn world_without(view: &View, names: &BTreeSet<&str>) -> Snapshot {
     let mut snapshot: Snapshot = view.snapshot.clone();
     snapshot.nodes.retain(|node| !names.contains(node.name.as_str()));
     for machine in snapshot.proxmox.machines.iter_mut().flatten() {
@@ -119,19 +115,7 @@ pub(super) fn world_without(view: &View, gone: &BTreeSet<NodeIndex>) -> (Snapsho
             machine.phase = Phase::Draining;
         }
     }
-    (snapshot, pods)
-}
-
-/// The pod that its controller makes in place of this one. It may cause a machine at once.
-fn made_again(pod: &Pod) -> Pod {
-    Pod {
-        node: None,
-        nominated_node: None,
-        phase: PodPhase::Pending,
-        scheduling: Scheduling::Unprocessed,
-        created: None,
-        ..pod.clone()
-    }
+    snapshot
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::model::workload::DisruptionBudget;
 use crate::scheduling::selector::labels_match;
 
 /// What the budgets still allow.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Budgets {
     by_namespace: BTreeMap<String, Vec<(Arc<DisruptionBudget>, i64)>>,
 }
@@ -38,25 +38,29 @@ impl Budgets {
         self.matching(pod).any(|(_, left)| *left < 1).then_some("NotEnoughPdb")
     }
 
-    /// Takes the eviction of all these pods from the budgets, or names the first pod that is one too many.
-    pub(super) fn take(&mut self, pods: &[Arc<Pod>]) -> Result<(), String> {
-        let mut after = self.clone();
+    /// Whether the budgets allow the eviction of all these pods together; else names the first that is one too many.
+    pub(super) fn allow(&self, pods: &[Arc<Pod>]) -> Result<(), String> {
+        let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
-            for (_, left) in after
-                .by_namespace
-                .get_mut(&pod.namespace)
-                .into_iter()
-                .flatten()
-                .filter(|(budget, _)| matches(budget, pod))
-            {
-                *left -= 1;
-                if *left < 0 {
+            for (budget, left) in self.matching(pod) {
+                let used = used.entry(Arc::as_ptr(budget)).or_default();
+                *used += 1;
+                if *used > *left {
                     return Err(pod.id());
                 }
             }
         }
-        *self = after;
         Ok(())
+    }
+
+    /// Takes the eviction of all these pods from the budgets, which allow it.
+    pub(super) fn take(&mut self, pods: &[Arc<Pod>]) {
+        for pod in pods {
+            let of_namespace = self.by_namespace.get_mut(&pod.namespace).into_iter().flatten();
+            for (_, left) in of_namespace.filter(|(budget, _)| matches(budget, pod)) {
+                *left -= 1;
+            }
+        }
     }
 }
 

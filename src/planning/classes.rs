@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::pending::{Priorities, Waiting};
 use super::verdict::Spot;
 use crate::model::Resources;
-use crate::model::pod::{Affinity, HostPort, Pod, SpreadConstraint, Toleration, VolumeSource};
+use crate::model::digest::Fingerprint;
+use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::{Labels, NodeSelector};
-use crate::scheduling::{SimNode, World, volume_matters};
+use crate::scheduling::{SimNode, World};
 
 /// Pods that are equal but for their names.
 #[derive(Clone, Debug)]
@@ -40,23 +41,29 @@ pub(super) struct Demands {
 /// Pods that are equal but for their names share a number.
 #[derive(Default)]
 pub(super) struct Groups<'a> {
-    by_key: BTreeMap<Key<'a>, usize>,
+    numbers: BTreeMap<Fingerprint, usize>,
     samples: Vec<&'a Arc<Pod>>,
-    last: usize,
+    /// By group: whether its pods are expendable.
+    expendable: Vec<bool>,
+    last: Option<(Fingerprint, usize)>,
 }
 
 impl<'a> Groups<'a> {
-    /// The number of the pod's group.
-    pub(super) fn number(&mut self, pod: &'a Arc<Pod>) -> usize {
+    /// The number of the pod's group, and whether its pods are expendable.
+    pub(super) fn number(&mut self, pod: &'a Arc<Pod>, priorities: &Priorities) -> (usize, bool) {
+        let class = pod.digest().class;
         // Pods of one owner mostly come one after the other.
-        if !self.samples.get(self.last).is_some_and(|sample| alike(sample, pod)) {
-            let next = self.samples.len();
-            self.last = *self.by_key.entry(Key(pod)).or_insert(next);
-            if self.last == next {
-                self.samples.push(pod);
-            }
+        if let Some((_, number)) = self.last.filter(|last| last.0 == class) {
+            return (number, self.expendable[number]);
         }
-        self.last
+        let next = self.samples.len();
+        let number = *self.numbers.entry(class).or_insert(next);
+        if number == next {
+            self.samples.push(pod);
+            self.expendable.push(priorities.expendable(pod));
+        }
+        self.last = Some((class, number));
+        (number, self.expendable[number])
     }
 
     /// One pod of each group.
@@ -73,11 +80,17 @@ pub(super) fn of<'a>(
     priorities: &Priorities,
     prototypes: &[SimNode],
 ) -> (Vec<Class<'a>>, Demands) {
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); samples.len()];
-    for (index, (waiting, spot)) in pods.iter().zip(spots).enumerate() {
-        if waiting.settled.is_none() && *spot == Spot::None {
-            members[waiting.group].push(index);
-        }
+    let open = || {
+        let all = pods.iter().zip(spots).enumerate();
+        all.filter(|(_, (waiting, spot))| waiting.settled.is_none() && **spot == Spot::None)
+    };
+    let mut sizes = vec![0; samples.len()];
+    for (_, (waiting, _)) in open() {
+        sizes[waiting.group] += 1;
+    }
+    let mut members: Vec<Vec<usize>> = sizes.into_iter().map(Vec::with_capacity).collect();
+    for (index, (waiting, _)) in open() {
+        members[waiting.group].push(index);
     }
     let mut demands = Demands::default();
     let mut rows: BTreeMap<Demand, usize> = BTreeMap::new();
@@ -111,57 +124,6 @@ where
     move |requests| part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
 }
 
-/// Everything of a pod that scheduling looks at, but for its volumes.
-type Traits<'p> = (
-    (&'p Resources, &'p str, Option<i32>, &'p str, bool),
-    &'p Labels,
-    (&'p Labels, &'p Affinity, &'p [Toleration]),
-    (&'p [SpreadConstraint], &'p [HostPort]),
-);
-
-fn traits(pod: &Pod) -> Traits<'_> {
-    (
-        (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class, pod.resource_claims),
-        &pod.labels,
-        (&pod.node_selector, &pod.affinity, &pod.tolerations),
-        (&pod.spread, &pod.host_ports),
-    )
-}
-
-/// The volumes that scheduling looks at; their names do not count. The volume with a pod's token has a name of its own in
-/// each pod.
-fn volumes(pod: &Pod) -> impl Iterator<Item = &VolumeSource> {
-    pod.volumes.iter().filter(|volume| volume_matters(volume)).map(|volume| &volume.source)
-}
-
-/// Whether nothing but their names sets two pods apart.
-pub(super) fn alike(a: &Pod, b: &Pod) -> bool {
-    traits(a) == traits(b) && volumes(a).eq(volumes(b))
-}
-
-/// A pod that compares by what scheduling looks at.
-struct Key<'p>(&'p Pod);
-
-impl Ord for Key<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        traits(self.0).cmp(&traits(other.0)).then_with(|| volumes(self.0).cmp(volumes(other.0)))
-    }
-}
-
-impl PartialOrd for Key<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Key<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Key<'_> {}
-
 /// What a pod demands of a node's labels and taints.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Demand<'p> {
@@ -179,31 +141,5 @@ impl<'p> Demand<'p> {
             tolerations: &pod.tolerations,
             devices: pod.resource_claims,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::pod::Volume;
-
-    fn with_volume(name: &str, source: VolumeSource) -> Pod {
-        Pod { volumes: vec![Volume { name: name.to_owned(), source }], ..Pod::default() }
-    }
-
-    #[test]
-    fn a_token_volume_with_a_name_of_its_own_sets_no_pod_apart() {
-        let one = with_volume("kube-api-access-x7k2p", VolumeSource::Other);
-        assert!(alike(&one, &with_volume("kube-api-access-9qhzl", VolumeSource::Other)));
-        assert!(alike(&one, &Pod::default()));
-    }
-
-    #[test]
-    fn a_claim_sets_pods_apart() {
-        let claim =
-            |name: &str| VolumeSource::Claim { name: name.to_owned(), ephemeral: false, read_only: false };
-        let one = with_volume("data", claim("data-0"));
-        assert!(!alike(&one, &with_volume("data", claim("data-1"))));
-        assert!(alike(&one, &with_volume("other-name", claim("data-0"))));
     }
 }

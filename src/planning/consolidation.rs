@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::aftermath::{Demand, world_without};
+use super::aftermath::{self, Demand};
 use super::judging::Drainable;
 use super::limits::{self, Shape, Sum};
 use super::scale_up::{self, Growth};
@@ -101,8 +101,9 @@ fn replace(
     gone: Sum,
     count: &impl Fn(&str) -> u32,
 ) -> Option<(i128, Vec<PoolGrowth>)> {
-    let (snapshot, pods) = world_without(view, &set.iter().copied().collect());
-    let mut without = View::new(&snapshot, &pods, view.config, view.offers);
+    let names = aftermath::names(view, &set.iter().copied().collect());
+    let snapshot = aftermath::world_without(view, &names);
+    let mut without = View::without(&snapshot, view.pods, view.config, view.offers, &names);
     let growth = scale_up::decide(&mut without);
     let mut made = Sum::default();
     for machine in growth.pools.iter().flat_map(|pool| &pool.machines) {

@@ -1,16 +1,18 @@
 //! What holds for a node by itself: who manages it, how full it is, what drains it, and since when nobody needs it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::Budgets;
-use super::drain::{Drain, Rules};
+use super::drain::{Blocker, Drain, Rules};
 use super::utilization::{self, rounded};
 use super::{View, being_deleted, pool_of, ready};
 use crate::config::Pool;
 use crate::model::node::Node;
-use crate::model::plan::{NodeOutcome, NodeVerdict};
+use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
+use crate::model::pod::Pod;
 use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
@@ -23,6 +25,21 @@ pub(super) struct Drainable<'a> {
     pub ready: bool,
     /// It is fuller than what makes a node underutilized: only consolidation takes it back.
     pub above: bool,
+}
+
+impl Drainable<'_> {
+    /// Why the node would go.
+    pub(super) fn reason(&self) -> RemovalReason {
+        if !self.ready {
+            RemovalReason::Unready
+        } else if self.drain.moves.is_empty() {
+            RemovalReason::Empty
+        } else if self.above {
+            RemovalReason::Consolidation
+        } else {
+            RemovalReason::Underutilized
+        }
+    }
 }
 
 /// Everything about a node that does not depend on the others.
@@ -53,18 +70,8 @@ pub(super) fn judge<'a>(
     let now = view.snapshot.time;
     let used = utilization::of(node, &view.bound[at], settings.ignore_daemonsets_utilization, now);
     verdict.utilization = used.map(rounded);
-    if being_deleted(node) {
-        verdict.verdict = NodeOutcome::BeingDeleted;
-        return (verdict, None);
-    }
-    if let Some(key) = disabled(node) {
-        verdict.verdict = NodeOutcome::Disabled;
-        verdict.message = Some(format!("annotation {key}"));
-        return (verdict, None);
-    }
-    if !settings.enabled {
-        verdict.verdict = NodeOutcome::Disabled;
-        verdict.message = Some("removals are switched off (`scale_down.enabled`)".to_owned());
+    if let Some((kept, message)) = kept(view, node) {
+        (verdict.verdict, verdict.message) = (kept, message);
         return (verdict, None);
     }
     let Some(used) = used else {
@@ -78,7 +85,7 @@ pub(super) fn judge<'a>(
         verdict.verdict = NodeOutcome::Utilized;
         return (verdict, None);
     }
-    let drain = match rules.drain(&view.bound[at], budgets) {
+    let drain = match drain(&view.bound[at], rules, budgets) {
         Ok(drain) => drain,
         Err(blocker) => {
             verdict.verdict = NodeOutcome::Blocked;
@@ -87,13 +94,6 @@ pub(super) fn judge<'a>(
             return (verdict, None);
         }
     };
-    // A node that overspends a budget by itself stays: others may count on its room.
-    if let Err(pod) = budgets.clone().take(&drain.moves) {
-        verdict.verdict = NodeOutcome::Blocked;
-        verdict.reason = Some("NotEnoughPdb");
-        verdict.pod = Some(pod);
-        return (verdict, None);
-    }
     let ready = ready(node);
     let since = unneeded_since(view, node);
     let wait = if ready { settings.unneeded_time } else { settings.unready_time };
@@ -102,6 +102,26 @@ pub(super) fn judge<'a>(
     verdict.since = Some(since);
     verdict.removable_at = Some(removable_at);
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready, above }))
+}
+
+/// Whether the node is no matter of ours, however full it is.
+fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
+    if being_deleted(node) {
+        return Some((NodeOutcome::BeingDeleted, None));
+    }
+    if let Some(key) = disabled(node) {
+        return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));
+    }
+    let off = "removals are switched off (`scale_down.enabled`)";
+    (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
+}
+
+/// What draining the node means, if the rules and the budgets allow it.
+fn drain(pods: &[&Arc<Pod>], rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
+    let drain = rules.drain(pods, budgets)?;
+    // A node that overspends a budget by itself stays: others may count on its room.
+    budgets.allow(&drain.moves).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
+    Ok(drain)
 }
 
 /// The annotation that keeps the node whatever it is used for, if there is one.

@@ -5,6 +5,7 @@
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
+mod admission;
 mod aftermath;
 mod budgets;
 mod choosing;
@@ -19,9 +20,9 @@ mod headroom;
 mod health;
 mod homeless;
 mod host_room;
-mod ids;
 mod judging;
 mod limits;
+mod named;
 mod names;
 mod packing;
 mod pauses;
@@ -45,11 +46,11 @@ pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use classes::Groups;
-use ids::{Id, Ids};
+use named::Named;
 use pending::Waiting;
 
 use crate::config::{Config, Pool};
@@ -57,7 +58,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, REPLACED, RETIRE};
 use crate::model::{Plan, Snapshot};
-use crate::scheduling::{NodeIndex, World};
+use crate::scheduling::World;
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
@@ -154,7 +155,6 @@ struct View<'a> {
     config: &'a Config,
     /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
-    ids: Ids,
     /// Pods without a node, in order of their names.
     waiting: Vec<Waiting<'a>>,
     groups: Groups<'a>,
@@ -168,59 +168,80 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config, offers: &'a [Pool]) -> Self {
-        let priorities = pending::Priorities::new(snapshot, config);
-        let mut world = World::without_pods(snapshot);
-        for set in &snapshot.daemon_sets {
-            world.announce(&set.pod);
-        }
-        let index: BTreeMap<&str, NodeIndex> =
-            snapshot.nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-        let mut found: Vec<Vec<(Id, &Arc<Pod>)>> = vec![Vec::new(); snapshot.nodes.len()];
-        let (mut waiting, mut groups) = (Vec::new(), Groups::default());
-        // With many pods most of the time goes into fetching them from memory: their names in one go, the rest in one pass.
-        let mut ids = Ids::default();
-        let named: Vec<Id> = pods.iter().map(|pod| ids.add(pod)).collect();
-        for (pod, id) in pods.iter().zip(named) {
-            if pending::waits(pod) {
-                let settled = pending::settled(pod, &priorities, config, snapshot.time);
-                let group = groups.number(pod);
-                waiting.push(Waiting { pod, id, group, settled, listed: true });
-            } else if !priorities.expendable(pod) {
-                // Expendable pods hold no room: whoever needs it may have it.
-                world.announce(pod);
-                if let Some(&at) = pod.node.as_deref().and_then(|name| index.get(name)) {
-                    found[at].push((id, pod));
-                }
-            }
-        }
-        waiting.sort_by(|a, b| ids.compare(a.id, b.id));
-        let mut bound = Vec::with_capacity(found.len());
-        for (at, mut pods) in found.into_iter().enumerate() {
-            pods.sort_by(|a, b| ids.compare(a.0, b.0));
-            for (_, pod) in pods.iter().filter(|(_, pod)| !pod.is_finished()) {
-                world.place(pod, at);
-            }
-            bound.push(pods.into_iter().map(|(_, pod)| pod).collect());
-        }
-        for sample in groups.samples() {
-            world.announce(sample);
-        }
-        for (at, node) in snapshot.nodes.iter().enumerate() {
-            if being_deleted(node) {
-                world.close(at);
-            }
-        }
-        Self {
+        Self::without(snapshot, pods, config, offers, &BTreeSet::new())
+    }
+
+    /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers make in place of
+    /// theirs wait, and may cause a machine at once.
+    fn without(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
+        gone: &BTreeSet<&str>,
+    ) -> Self {
+        let mut view = Self {
             snapshot,
             pods,
             config,
             offers,
-            ids,
-            waiting,
-            groups,
-            world,
+            waiting: Vec::with_capacity(pods.len()),
+            groups: Groups::default(),
+            world: World::without_pods(snapshot),
             existing: snapshot.nodes.len(),
-            bound,
+            bound: vec![Vec::new(); snapshot.nodes.len()],
+        };
+        for set in &snapshot.daemon_sets {
+            view.world.announce(&set.pod);
+        }
+        view.take_in(gone);
+        view.put_in_order();
+        for sample in view.groups.samples() {
+            view.world.announce(sample);
+        }
+        for (at, node) in snapshot.nodes.iter().enumerate() {
+            if being_deleted(node) {
+                view.world.close(at);
+            }
+        }
+        view
+    }
+
+    /// Finds out which pods wait, and which count on which node.
+    fn take_in(&mut self, gone: &BTreeSet<&str>) {
+        let (snapshot, config) = (self.snapshot, self.config);
+        let priorities = pending::Priorities::new(snapshot, config);
+        let named = Named::new(&snapshot.nodes);
+        for pod in self.pods {
+            if pod.digest().waits {
+                let (group, expendable) = self.groups.number(pod, &priorities);
+                let settled = pending::settled(pod, expendable, config, snapshot.time);
+                self.waiting.push(Waiting { pod, group, settled, listed: true });
+            } else if !priorities.expendable(pod) {
+                // Expendable pods hold no room: whoever needs it may have it.
+                let node = pod.node.as_deref();
+                if let Some(at) = node.and_then(|name| named.find(name)) {
+                    self.bound[at].push(pod);
+                } else if node.is_some_and(|name| gone.contains(name)) {
+                    if pending::will_be_made_again(pod) {
+                        let (group, _) = self.groups.number(pod, &priorities);
+                        self.waiting.push(Waiting { pod, group, settled: None, listed: true });
+                    }
+                    continue;
+                }
+                self.world.announce(pod);
+            }
+        }
+    }
+
+    /// Puts pods in the order of their names, and those with a node into the world.
+    fn put_in_order(&mut self) {
+        self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for (at, pods) in self.bound.iter_mut().enumerate() {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place(pod, at);
+            }
         }
     }
 }

@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::View;
 use super::classes::Groups;
-use super::ids::Id;
 use crate::config::Config;
 use crate::model::Snapshot;
+use crate::model::digest::DELAY;
 use crate::model::plan::PodOutcome;
-use crate::model::pod::{Pod, Scheduling};
+use crate::model::pod::Pod;
 use crate::model::workload::PriorityClass;
 
 /// Priorities of pods, by themselves or by their class.
@@ -30,8 +30,8 @@ impl<'a> Priorities<'a> {
     }
 
     fn given(&self, pod: &Pod) -> Option<i32> {
-        let by_class = self.classes.get(pod.priority_class.as_str()).map(|class| class.value);
-        pod.priority.or(by_class).or(self.default)
+        let by_class = || self.classes.get(pod.priority_class.as_str()).map(|class| class.value);
+        pod.priority.or_else(by_class).or(self.default)
     }
 
     /// The pod's priority, 0 where nothing gives it one.
@@ -48,7 +48,6 @@ impl<'a> Priorities<'a> {
 /// A pod that waits.
 pub(super) struct Waiting<'a> {
     pub pod: &'a Arc<Pod>,
-    pub id: Id,
     /// Which pods it is equal to but for its name: its place in [`Groups`].
     pub group: usize,
     /// Decided already, without looking for room.
@@ -58,21 +57,21 @@ pub(super) struct Waiting<'a> {
 }
 
 /// Adds pods that will lose their node to those that wait for one.
-pub(super) fn add_leaving<'a>(view: &mut View<'a>, waiting: &mut Vec<Waiting<'a>>, groups: &mut Groups<'a>) {
+pub(super) fn add_leaving<'a>(
+    view: &View<'a>,
+    priorities: &Priorities,
+    waiting: &mut Vec<Waiting<'a>>,
+    groups: &mut Groups<'a>,
+) {
     for (at, pods) in view.bound.iter().enumerate() {
         if view.world.node(at).open {
             continue;
         }
         for pod in pods.iter().filter(|pod| will_be_made_again(pod)) {
-            let (id, group) = (view.ids.add(pod), groups.number(pod));
-            waiting.push(Waiting { pod, id, group, settled: None, listed: false });
+            let (group, _) = groups.number(pod, priorities);
+            waiting.push(Waiting { pod, group, settled: None, listed: false });
         }
     }
-}
-
-/// Whether the pod waits for a node.
-pub(super) fn waits(pod: &Pod) -> bool {
-    pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished()
 }
 
 /// A pod of a node on its way out needs a place when its controller makes another one.
@@ -80,40 +79,32 @@ pub(super) fn will_be_made_again(pod: &Pod) -> bool {
     pod.owner.is_some() && !pod.is_finished() && pod.deletion.is_none() && !is_daemon(pod) && !is_mirror(pod)
 }
 
-/// What is decided of a pod that waits without looking for room.
-pub(super) fn settled(
-    pod: &Pod,
-    priorities: &Priorities,
-    config: &Config,
-    now: Timestamp,
-) -> Option<PodOutcome> {
-    if pod.scheduling == Scheduling::Gated {
+/// What is decided of a pod that waits without looking for room; `expendable` is what [`Priorities`] says of its group.
+pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timestamp) -> Option<PodOutcome> {
+    let digest = pod.digest();
+    if digest.gated {
         return Some(PodOutcome::Gated);
     }
-    if is_daemon(pod) {
+    if digest.daemon {
         return Some(PodOutcome::DaemonSet);
     }
-    if priorities.expendable(pod) {
+    if expendable {
         return Some(PodOutcome::Expendable);
     }
     let configured = SignedDuration::try_from(config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
-    let own = pod
-        .annotations
-        .get("cluster-autoscaler.kubernetes.io/pod-scale-up-delay")
-        .and_then(|text| text.parse::<SignedDuration>().ok());
+    let own = digest.delayed.then(|| pod.annotations.get(DELAY)).flatten();
+    let own = own.and_then(|text| text.parse::<SignedDuration>().ok());
     let delay = own.map_or(configured, |own| own.max(configured));
-    let young = pod.created.is_some_and(|created| now.duration_since(created) < delay);
+    let young = delay.is_positive() && pod.created.is_some_and(|created| now.duration_since(created) < delay);
     young.then_some(PodOutcome::TooYoung)
 }
 
 /// A pod of a DaemonSet, or one that says it should be treated like one.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
-    let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
-    pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
-        || marked.is_some_and(|value| value == "true")
+    pod.digest().daemon
 }
 
 /// A static pod's mirror in the API.
 pub(super) fn is_mirror(pod: &Pod) -> bool {
-    pod.annotations.contains_key("kubernetes.io/config.mirror")
+    pod.digest().mirror
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::model::digest::Fingerprint;
 use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::Labels;
 use crate::scheduling::{NodeIndex, World};
@@ -150,7 +151,35 @@ fn try_in_order(
 type Kind = (i64, i64, Vec<Toleration>, Labels);
 
 /// For equal plain pods: how far the destinations are known to be full.
-type Hints = BTreeMap<Kind, usize>;
+#[derive(Default)]
+struct Hints {
+    kinds: BTreeMap<Kind, usize>,
+    /// The kinds' numbers; none where more than a kind distinguishes the pods.
+    by_class: BTreeMap<Fingerprint, Option<usize>>,
+    /// By kind.
+    full: Vec<usize>,
+}
+
+impl Hints {
+    /// The number of the pod's kind, if nothing else distinguishes it.
+    fn kind(&mut self, pod: &Pod) -> Option<usize> {
+        *self.by_class.entry(pod.digest().class).or_insert_with(|| {
+            let next = self.kinds.len();
+            kind(pod).map(|kind| *self.kinds.entry(kind).or_insert(next))
+        })
+    }
+
+    fn full(&self, kind: usize) -> usize {
+        self.full.get(kind).copied().unwrap_or(0)
+    }
+
+    fn fill(&mut self, kind: usize, up_to: usize) {
+        if self.full.len() <= kind {
+            self.full.resize(kind + 1, 0);
+        }
+        self.full[kind] = up_to;
+    }
+}
 
 /// Moves pods of a node elsewhere and closes it, or leaves the world as it was.
 fn replace(
@@ -164,27 +193,27 @@ fn replace(
     for pod in pods {
         world.remove(pod, node);
     }
-    let mut known = hints.clone();
+    let known = hints.full.clone();
     let mut moves = Vec::with_capacity(pods.len());
     let mut sorted: Vec<&Arc<Pod>> = pods.iter().collect();
     sorted.sort_by_key(|pod| std::cmp::Reverse((pod.requests.cpu_milli, pod.requests.memory)));
     for pod in sorted {
         let prepared = world.prepare(pod);
-        let kind = prepared.is_plain().then(|| kind(pod)).flatten();
-        let from = kind.as_ref().and_then(|kind| known.get(kind)).copied().unwrap_or(0);
+        let kind = prepared.is_plain().then(|| hints.kind(pod)).flatten();
+        let from = kind.map_or(0, |kind| hints.full(kind));
         let fits = |at: &NodeIndex| world.node(*at).open && world.check(&prepared, *at).is_ok();
         let Some(found) = order[from..].iter().position(fits) else {
             undo(world, node, pods, &moves);
+            hints.full = known;
             return None;
         };
         let to = order[from + found];
         if let Some(kind) = kind {
-            known.insert(kind, from + found);
+            hints.fill(kind, from + found);
         }
         world.place(pod, to);
         moves.push((pod.clone(), to));
     }
-    *hints = known;
     Some(moves)
 }
 
@@ -211,17 +240,14 @@ fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod
 
 /// A pod that moved to a node which went later moved on with it: only its last place counts.
 fn settle(found: &mut Together) {
-    let mut last: BTreeMap<(String, String), NodeIndex> = BTreeMap::new();
-    for (_, moves) in &found.nodes {
-        for (pod, to) in moves {
-            last.insert((pod.namespace.clone(), pod.name.clone()), *to);
-        }
+    // A pod is one and the same in all of its moves.
+    let mut last: BTreeMap<*const Pod, NodeIndex> = BTreeMap::new();
+    for (pod, to) in found.nodes.iter().flat_map(|(_, moves)| moves) {
+        last.insert(Arc::as_ptr(pod), *to);
     }
-    for (_, moves) in &mut found.nodes {
-        for (pod, to) in moves.iter_mut() {
-            if let Some(&place) = last.get(&(pod.namespace.clone(), pod.name.clone())) {
-                *to = place;
-            }
+    for (pod, to) in found.nodes.iter_mut().flat_map(|(_, moves)| moves) {
+        if let Some(&place) = last.get(&Arc::as_ptr(pod)) {
+            *to = place;
         }
     }
 }

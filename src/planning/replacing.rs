@@ -48,7 +48,9 @@ pub(super) fn removals(
         }
         *drains += usize::from(!moves.is_empty());
         // Evictions that a budget has no room for yet are repeated by the drain.
-        let _ = budgets.take(&drain.moves);
+        if budgets.allow(&drain.moves).is_ok() {
+            budgets.take(&drain.moves);
+        }
         verdict.verdict = NodeOutcome::Remove;
         verdict.message = None;
         found.push(Removal { node: node.name.clone(), reason, utilization, moves });

@@ -3,23 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
+use super::admission::{NotNow, Round};
 use super::budgets::Budgets;
-use super::disruptions::Allowed;
 use super::drain::Rules;
 use super::headroom::Headroom;
 use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{
-    Depth, View, aftermath, being_deleted, consolidation, health, pauses, pool_of, ready, replacement,
-    replacing,
-};
+use super::{Depth, View, aftermath, consolidation, ready, replacing};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
-use crate::scheduling::NodeIndex;
+use crate::scheduling::{NodeIndex, SimNode};
 
 /// What scaling down decided.
 pub(super) struct Shrinkage {
@@ -34,26 +29,66 @@ pub(super) struct Shrinkage {
 /// So many nodes above the threshold are weighed by consolidation.
 const FULL: usize = 50;
 
+/// Nodes that could be drained, by their place in the snapshot.
+type Drainables<'a> = BTreeMap<NodeIndex, Drainable<'a>>;
+
 pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
-    let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
-    let mut drainable: BTreeMap<NodeIndex, Drainable> = BTreeMap::new();
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
     let mut budgets = Budgets::new(view.snapshot);
+    let (mut verdicts, drainable) = judge_all(view, &rules, &budgets);
+    let mut round = Round::new(view, growth);
+    let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
+    let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
+    // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
+    let (kept, drainable): (Drainables, Drainables) =
+        drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
+    let together = simulate(view, &drainable, growth, &round);
+    let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
+    let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
+    let after = aftermath::judge(view, growth, &nodes);
+    let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
+    say_why_they_stay(&drainable, &together, &round, &mut verdicts);
+    for (at, node) in &kept {
+        if node.above {
+            needed(&mut verdicts[*at], NodeOutcome::Utilized);
+        } else {
+            round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);
+        }
+    }
+    let mut replacements = Vec::new();
+    let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
+    if consolidates && after.needed.is_empty() && at_rest(growth, &verdicts) {
+        replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
+    }
+    Shrinkage { removals, verdicts, replacements, rehoused }
+}
+
+/// What holds for each node by itself, and which could be drained.
+fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<NodeVerdict>, Drainables<'a>) {
+    let mut verdicts: Vec<NodeVerdict> = Vec::with_capacity(view.existing);
+    let mut drainable = Drainables::new();
     for at in 0..view.existing {
-        let (verdict, found) = judge(view, at, &rules, &budgets);
+        let (verdict, found) = judge(view, at, rules, budgets);
         verdicts.push(verdict);
         if let Some(found) = found {
             drainable.insert(at, found);
         }
     }
     leave_out_full(&mut drainable, &mut verdicts);
-    let mut round = Round::new(view, growth);
-    let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
-    let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
-    // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
-    let (kept, drainable): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
-    let together = simulate(view, &drainable, growth, &round);
+    (verdicts, drainable)
+}
+
+/// A node that may go now, with where its pods go.
+type Admitted<'d, 'a> = (NodeIndex, &'d Drainable<'a>, &'d Moves);
+
+/// The nodes that the round's limits let go; the others' verdicts say what they wait for.
+fn admit<'d, 'a>(
+    view: &View<'a>,
+    growth: &Growth<'a>,
+    (drainable, together): (&'d Drainables<'a>, &'d Together),
+    (round, budgets): (&mut Round, &mut Budgets),
+    verdicts: &mut [NodeVerdict],
+) -> Vec<Admitted<'d, 'a>> {
     let mut headroom = Headroom::new(view, growth);
     let mut admitted = Vec::new();
     for (at, moves) in &together.nodes {
@@ -63,14 +98,23 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
             NotNow::waits(Some(message)).apply(&mut verdicts[*at]);
             continue;
         }
-        match round.admit(view, *at, node, &mut budgets, (&mut headroom, moves)) {
+        match round.admit(view, *at, node, budgets, (&mut headroom, moves)) {
             Err(outcome) => outcome.apply(&mut verdicts[*at]),
             Ok(()) => admitted.push((*at, node, moves)),
         }
     }
-    let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
-    let after = aftermath::judge(view, growth, &nodes);
-    let (mut removals, mut rehoused) = (replaced, BTreeMap::new());
+    admitted
+}
+
+/// The removals, those of nodes that are replaced included, by node; and where waiting pods fit that would have fitted them.
+fn remove(
+    view: &View,
+    mut replaced: Vec<Removal>,
+    admitted: Vec<Admitted>,
+    after: &aftermath::Verdicts,
+    verdicts: &mut [NodeVerdict],
+) -> (Vec<Removal>, BTreeMap<String, String>) {
+    let (mut removals, mut rehoused) = (Vec::new(), BTreeMap::new());
     for (at, node, moves) in admitted {
         if after.go.contains(&at) {
             verdicts[at].verdict = NodeOutcome::Remove;
@@ -78,12 +122,26 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
             rehoused.extend(
                 moves.iter().filter(|one| one.0.node.is_none()).map(|(pod, to)| (pod.id(), name(*to))),
             );
-            passed_on(&mut removals, moves.iter().map(|(pod, to)| (pod.id(), name(*to))).collect());
+            if !replaced.is_empty() {
+                passed_on(&mut replaced, moves.iter().map(|(pod, to)| (pod.id(), name(*to))).collect());
+            }
             removals.push(removal(view, at, node, moves));
         } else {
             NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
         }
     }
+    removals.append(&mut replaced);
+    removals.sort_by(|a, b| a.node.cmp(&b.node));
+    (removals, rehoused)
+}
+
+/// Verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
+fn say_why_they_stay(
+    drainable: &Drainables,
+    together: &Together,
+    round: &Round,
+    verdicts: &mut [NodeVerdict],
+) {
     let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();
     for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
         let verdict = &mut verdicts[*at];
@@ -101,20 +159,6 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
         };
         needed(verdict, stays);
     }
-    for (at, node) in &kept {
-        if node.above {
-            needed(&mut verdicts[*at], NodeOutcome::Utilized);
-        } else {
-            round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);
-        }
-    }
-    removals.sort_by(|a, b| a.node.cmp(&b.node));
-    let mut replacements = Vec::new();
-    let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
-    if consolidates && after.needed.is_empty() && at_rest(growth, &verdicts) {
-        replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
-    }
-    Shrinkage { removals, verdicts, replacements, rehoused }
 }
 
 /// A pod of a node that is replaced was to go to one that goes as well: it goes where that one's pods go.
@@ -196,15 +240,18 @@ fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut
 }
 
 /// Finds the nodes whose pods fit elsewhere, all together.
-fn simulate(
-    view: &View,
-    drainable: &BTreeMap<NodeIndex, Drainable>,
-    growth: &Growth,
-    round: &Round,
-) -> Together {
+fn simulate(view: &View, drainable: &Drainables, growth: &Growth, round: &Round) -> Together {
     if drainable.is_empty() {
         return Together::default();
     }
+    let candidates = candidates(view, drainable, growth, round);
+    let stay = destinations(view, drainable, growth);
+    let spare: Vec<u32> =
+        view.config.pools.iter().map(|pool| round.size(&pool.name).saturating_sub(pool.min)).collect();
+    removal::choose(&view.world, &candidates, &spare, &stay, view.config.scale_down.consolidation)
+}
+
+fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Round) -> Vec<Candidate> {
     let mut waiting: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     for (pod, at) in &growth.placed {
         waiting.entry(*at).or_default().push((*pod).clone());
@@ -215,213 +262,43 @@ fn simulate(
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no exact bytes")]
     let part = |amount: i64, most: i64| amount as f64 / most as f64;
     let now = view.snapshot.time;
-    let candidates: Vec<Candidate> = drainable
-        .iter()
-        .map(|(&at, node)| {
-            let mut pods = node.drain.moves.clone();
-            pods.extend(waiting.get(&at).into_iter().flatten().cloned());
-            Candidate {
-                node: at,
-                empty: pods.is_empty(),
-                pods,
-                pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
-                due: node.removable_at <= now
-                    && node.drain.awaited.is_none()
-                    && round.allowed.shut(reason(node), &node.pool.name).is_none()
-                    && round.closed(&node.pool.name).is_none(),
-                ripe: view.config.scale_down.consolidation && node.removable_at <= now,
-                ready: node.ready,
-                size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
-                utilization: node.utilization,
-            }
-        })
-        .collect();
-    let mut stay: Vec<NodeIndex> = (0..view.existing).filter(|at| !drainable.contains_key(at)).collect();
+    let candidate = |(&at, node): (&NodeIndex, &Drainable)| {
+        let mut pods = node.drain.moves.clone();
+        pods.extend(waiting.get(&at).into_iter().flatten().cloned());
+        Candidate {
+            node: at,
+            empty: pods.is_empty(),
+            pods,
+            pool: view.config.pools.iter().position(|pool| pool.name == node.pool.name).unwrap_or(0),
+            due: node.removable_at <= now
+                && node.drain.awaited.is_none()
+                && round.allowed.shut(node.reason(), &node.pool.name).is_none()
+                && round.closed(&node.pool.name).is_none(),
+            ripe: view.config.scale_down.consolidation && node.removable_at <= now,
+            ready: node.ready,
+            size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
+            utilization: node.utilization,
+        }
+    };
+    drainable.iter().map(candidate).collect()
+}
+
+/// Nodes that stay whatever is decided and can take pods.
+fn destinations(view: &View, drainable: &Drainables, growth: &Growth) -> Vec<NodeIndex> {
     // Nothing moves to a node that is not ready.
-    stay.retain(|&at| view.world.node(at).open && ready(&view.snapshot.nodes[at]));
+    let takes = |at: NodeIndex| view.world.node(at).open && ready(&view.snapshot.nodes[at]);
+    let mut stay: Vec<NodeIndex> =
+        (0..view.existing).filter(|at| !drainable.contains_key(at) && takes(*at)).collect();
     if view.config.scale_down.consolidation {
         stay.extend(growth.upcoming.keys().filter(|at| view.world.node(**at).open));
     }
     // The fullest first, so that the emptiest stay empty.
     stay.sort_by_key(|&at| {
-        let used = &view.world.node(at).used;
-        let free = (offered(at).cpu_milli - used.cpu_milli, offered(at).memory - used.memory);
+        let SimNode { node, used, .. } = view.world.node(at);
+        let free = (node.allocatable.cpu_milli - used.cpu_milli, node.allocatable.memory - used.memory);
         (free, at)
     });
-    let spare: Vec<u32> =
-        view.config.pools.iter().map(|pool| round.size(&pool.name).saturating_sub(pool.min)).collect();
-    removal::choose(&view.world, &candidates, &spare, &stay, view.config.scale_down.consolidation)
-}
-
-/// Why a node that could go does not go now.
-struct NotNow {
-    verdict: Option<NodeOutcome>,
-    reason: Option<&'static str>,
-    pod: Option<String>,
-    message: Option<String>,
-}
-
-impl NotNow {
-    fn apply(self, to: &mut NodeVerdict) {
-        if let Some(verdict) = self.verdict {
-            to.verdict = verdict;
-        }
-        to.reason = self.reason;
-        to.pod = self.pod;
-        to.message = self.message;
-    }
-
-    fn because(verdict: NodeOutcome, message: String) -> Self {
-        Self { verdict: Some(verdict), reason: None, pod: None, message: Some(message) }
-    }
-
-    fn at_minimum(min: u32) -> Self {
-        Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
-    }
-
-    /// Scaling up was run without the node.
-    fn after(needed: bool) -> Self {
-        if needed {
-            let message = "without it, a new machine would be asked for".to_owned();
-            return Self::because(NodeOutcome::NoPlaceToMovePods, message);
-        }
-        Self::waits(Some("waits until it is known whether other nodes can go".to_owned()))
-    }
-
-    fn waits(message: Option<String>) -> Self {
-        Self { verdict: None, reason: None, pod: None, message }
-    }
-}
-
-/// The limits of one round, counted down.
-struct Round<'a> {
-    allowed: Allowed<'a>,
-    sizes: BTreeMap<String, u32>,
-    unhealthy: BTreeSet<String>,
-    cooling: BTreeMap<String, String>,
-    drains: usize,
-}
-
-impl<'a> Round<'a> {
-    fn new(view: &View<'a>, growth: &Growth) -> Self {
-        let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
-        let mut drains = 0;
-        for (at, node) in view.snapshot.nodes.iter().enumerate() {
-            let Some(pool) = pool_of(node) else { continue };
-            if replacement::reason(node).is_some() {
-                continue;
-            }
-            if being_deleted(node) {
-                let busy = view.bound[at]
-                    .iter()
-                    .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
-                drains += usize::from(busy);
-            } else {
-                *sizes.entry(pool.to_owned()).or_default() += 1;
-            }
-        }
-        let cooling = view.config.pools.iter().filter_map(|pool| {
-            let grows = growth.pools.iter().any(|one| one.pool == pool.name);
-            Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
-        });
-        Self {
-            allowed: Allowed::new(view.snapshot, view.config),
-            sizes,
-            unhealthy: health::unhealthy(view.snapshot, view.config),
-            cooling: cooling.collect(),
-            drains,
-        }
-    }
-
-    fn size(&self, pool: &str) -> u32 {
-        self.sizes.get(pool).copied().unwrap_or(0)
-    }
-
-    /// Why the pool loses no node now, if so.
-    fn closed(&self, pool: &str) -> Option<NotNow> {
-        if self.unhealthy.contains(pool) {
-            let message = "too many nodes of the pool are not ready".to_owned();
-            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
-        }
-        let why = self.cooling.get(pool)?;
-        Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
-    }
-
-    /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
-    fn why_kept(&self, node: &Drainable, now: Timestamp) -> NotNow {
-        let (pool, min) = (node.pool, node.pool.min);
-        if node.ready || node.removable_at > now {
-            return NotNow::at_minimum(min);
-        }
-        let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
-        let message = format!("pool at its minimum of {min}: {next} a node in its place");
-        NotNow::because(NodeOutcome::AtMinimum, message)
-    }
-
-    /// Lets a node go now, or says why not.
-    fn admit(
-        &mut self,
-        view: &View,
-        at: NodeIndex,
-        node: &Drainable,
-        budgets: &mut Budgets,
-        (headroom, moves): (&mut Headroom, &Moves),
-    ) -> Result<(), NotNow> {
-        let pool = &node.pool.name;
-        if self.size(pool) <= node.pool.min {
-            return Err(NotNow::at_minimum(node.pool.min));
-        }
-        if let Some(pod) = &node.drain.awaited {
-            return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
-        }
-        if node.removable_at > view.snapshot.time {
-            return Err(NotNow::waits(None));
-        }
-        if let Some(why) = self.closed(pool) {
-            return Err(why);
-        }
-        if let Some(why) = self.allowed.refuses(reason(node), pool) {
-            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
-        }
-        let drains = !node.drain.moves.is_empty();
-        let most = view.config.scale_down.max_parallel_drains;
-        if drains && self.drains >= most {
-            return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
-        }
-        debug_assert!(at < view.existing, "only existing nodes are removed");
-        let mut allowed = budgets.clone();
-        if let Err(pod) = allowed.take(&node.drain.moves) {
-            return Err(NotNow {
-                verdict: Some(NodeOutcome::Blocked),
-                reason: Some("NotEnoughPdb"),
-                pod: Some(pod),
-                message: None,
-            });
-        }
-        if let Err(why) = headroom.admit(view, at, moves) {
-            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
-        }
-        *budgets = allowed;
-        self.allowed.take(pool);
-        self.drains += usize::from(drains);
-        if let Some(size) = self.sizes.get_mut(pool) {
-            *size -= 1;
-        }
-        Ok(())
-    }
-}
-
-/// Why a node would go.
-fn reason(node: &Drainable) -> RemovalReason {
-    if !node.ready {
-        RemovalReason::Unready
-    } else if node.drain.moves.is_empty() {
-        RemovalReason::Empty
-    } else if node.above {
-        RemovalReason::Consolidation
-    } else {
-        RemovalReason::Underutilized
-    }
+    stay
 }
 
 fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, NodeIndex)]) -> Removal {
@@ -433,7 +310,7 @@ fn removal(view: &View, at: NodeIndex, node: &Drainable, moves: &[(Arc<Pod>, Nod
     moves.sort_by(|a, b| a.pod.cmp(&b.pod));
     Removal {
         node: view.snapshot.nodes[at].name.clone(),
-        reason: reason(node),
+        reason: node.reason(),
         utilization: rounded(node.utilization),
         moves,
     }

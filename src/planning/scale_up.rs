@@ -65,8 +65,8 @@ pub(super) struct Packer<'v, 'a> {
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
-    add_leaving(view, &mut pods, &mut groups);
     let priorities = Priorities::new(view.snapshot, view.config);
+    add_leaving(view, &priorities, &mut pods, &mut groups);
     let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
     let mut packer = Packer {
@@ -89,8 +89,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.reach_minimum();
     packer.pack(&mut classes);
     packer.fit_sizes();
-    let verdicts = verdict::pods(&packer);
-    packer.into_growth(verdicts)
+    let (verdicts, on) = verdict::pods(&packer);
+    packer.into_growth(verdicts, on)
 }
 
 impl<'a> Packer<'_, 'a> {
@@ -99,7 +99,7 @@ impl<'a> Packer<'_, 'a> {
         self.view.offers
     }
 
-    fn into_growth(self, verdicts: Vec<PodVerdict>) -> Growth<'a> {
+    fn into_growth(self, verdicts: Vec<PodVerdict>, on: Vec<Vec<Arc<str>>>) -> Growth<'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
@@ -117,7 +117,7 @@ impl<'a> Packer<'_, 'a> {
                 Spot::None => None,
             })
             .collect();
-        Growth { pools: self.growth(&verdicts), verdicts, placed, upcoming: self.upcoming }
+        Growth { pools: self.growth(on), verdicts, placed, upcoming: self.upcoming }
     }
 
     /// The new machine that a node of the world stands for.
@@ -126,23 +126,8 @@ impl<'a> Packer<'_, 'a> {
         node.checked_sub(first).filter(|number| *number < self.planned.len())
     }
 
-    fn growth(&self, verdicts: &[PodVerdict]) -> Vec<PoolGrowth> {
-        let machine_of = |spot: &Spot| match spot {
-            Spot::Node(node) => self.machine_at(*node),
-            Spot::None => None,
-        };
-        // Listed pods come first, and have a verdict each.
-        let listed = &self.spots[..verdicts.len()];
-        let mut counts = vec![0; self.planned.len()];
-        for machine in listed.iter().filter_map(machine_of) {
-            counts[machine] += 1;
-        }
-        let mut on: Vec<Vec<Arc<str>>> = counts.into_iter().map(Vec::with_capacity).collect();
-        for (verdict, spot) in verdicts.iter().zip(listed) {
-            if let Some(machine) = machine_of(spot) {
-                on[machine].push(verdict.pod.clone());
-            }
-        }
+    /// The new machines by pool; `on` is what goes on each.
+    fn growth(&self, on: Vec<Vec<Arc<str>>>) -> Vec<PoolGrowth> {
         let seed = self.view.snapshot.memory.name_seed;
         let config = self.view.config;
         let mut pools: Vec<PoolGrowth> = config
@@ -242,7 +227,10 @@ impl<'a> Packer<'_, 'a> {
     fn place_nominated(&mut self) {
         for index in 0..self.pods.len() {
             let waiting = &self.pods[index];
-            let nominated = waiting.pod.nominated_node.as_deref().filter(|_| waiting.settled.is_none());
+            // One that has lost its node had its nomination there.
+            let looks =
+                waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
+            let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
             let at = nominated.and_then(|name| {
                 let world = &self.view.world;
                 (0..self.view.existing).find(|&at| world.node(at).open && world.node(at).node.name == name)

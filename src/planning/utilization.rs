@@ -6,26 +6,26 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::pending::is_daemon;
 use crate::model::node::Node;
-use crate::model::pod::{Pod, PodPhase};
+use crate::model::pod::Pod;
 
 /// A node's utilization; `None` where it says nothing of what it offers.
 pub(super) fn of(node: &Node, pods: &[&Arc<Pod>], ignore_daemons: bool, now: Timestamp) -> Option<f64> {
-    let counted = || {
-        pods.iter()
-            .filter(|pod| !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed) && !overdue(pod, now))
-    };
-    let part = |offered: i64, of: fn(&Pod) -> i64| {
-        if offered <= 0 {
-            return None;
+    let offered = &node.allocatable;
+    if offered.cpu_milli <= 0 || offered.memory <= 0 {
+        return None;
+    }
+    let (mut cpu, mut memory) = ((0, offered.cpu_milli), (0, offered.memory));
+    for pod in pods.iter().filter(|pod| !pod.is_finished() && !overdue(pod, now)) {
+        let (used_cpu, used_memory) = (pod.requests.cpu_milli, pod.requests.memory);
+        if ignore_daemons && is_daemon(pod) {
+            cpu.1 -= used_cpu;
+            memory.1 -= used_memory;
+        } else {
+            cpu.0 += used_cpu;
+            memory.0 += used_memory;
         }
-        let daemons: i64 =
-            if ignore_daemons { counted().filter(|pod| is_daemon(pod)).map(|pod| of(pod)).sum() } else { 0 };
-        let used: i64 = counted().map(|pod| of(pod)).sum::<i64>() - daemons;
-        Some(ratio(used, offered - daemons))
-    };
-    let cpu = part(node.allocatable.cpu_milli, |pod| pod.requests.cpu_milli)?;
-    let memory = part(node.allocatable.memory, |pod| pod.requests.memory)?;
-    Some(cpu.max(memory))
+    }
+    Some(ratio(cpu.0, cpu.1).max(ratio(memory.0, memory.1)))
 }
 
 /// Nothing requested of nothing is empty; something of nothing is full.

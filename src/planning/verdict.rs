@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::pending::Waiting;
 use super::rooms::Full;
 use super::scale_up::Packer;
 use crate::model::plan::{PodOutcome, PodVerdict, PoolReason};
@@ -18,14 +19,16 @@ pub(super) enum Spot {
     Node(NodeIndex),
 }
 
-pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
+/// The verdicts, and what goes on each new machine.
+pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     // Equal pods have equal reasons.
     let mut known: BTreeMap<usize, (PodOutcome, Vec<PoolReason>)> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(packer.pods.len());
+    let mut on = empty_lists(packer);
     let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
-    for (waiting, spot) in packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed) {
+    for (waiting, spot) in listed(packer) {
         let mut verdict = PodVerdict {
-            pod: Arc::from(packer.view.ids.get(waiting.id)),
+            pod: waiting.pod.digest().id.clone(),
             verdict: PodOutcome::NoPoolFits,
             pool: None,
             node: None,
@@ -34,7 +37,14 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
         };
         match (waiting.settled, *spot) {
             (Some(settled), _) => verdict.verdict = settled,
-            (None, Spot::Node(node)) => place(packer, node, &names, &mut verdict),
+            (None, Spot::Node(node)) => match packer.machine_at(node) {
+                Some(machine) => {
+                    verdict.verdict = PodOutcome::NewNode;
+                    verdict.pool = Some(names[packer.planned[machine].pool].clone());
+                    on[machine].push(verdict.pod.clone());
+                }
+                None => place(packer, node, &mut verdict),
+            },
             (None, Spot::None) => {
                 let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting.pod));
                 verdict.verdict = why.0;
@@ -43,20 +53,35 @@ pub(super) fn pods(packer: &Packer) -> Vec<PodVerdict> {
         }
         verdicts.push(verdict);
     }
-    verdicts
+    (verdicts, on)
 }
 
-fn place(packer: &Packer, node: NodeIndex, names: &[Arc<str>], verdict: &mut PodVerdict) {
+/// The pods that get a verdict, with where they are.
+fn listed<'p, 'a>(packer: &'p Packer<'_, 'a>) -> impl Iterator<Item = (&'p Waiting<'a>, &'p Spot)> {
+    packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed)
+}
+
+/// A list for each new machine, as long as it will be.
+fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
+    let mut counts = vec![0; packer.planned.len()];
+    for (_, spot) in listed(packer) {
+        if let Spot::Node(node) = spot
+            && let Some(machine) = packer.machine_at(*node)
+        {
+            counts[machine] += 1;
+        }
+    }
+    counts.into_iter().map(Vec::with_capacity).collect()
+}
+
+/// On a node that exists, or that is on its way.
+fn place(packer: &Packer, node: NodeIndex, verdict: &mut PodVerdict) {
     if let Some(machine) = packer.upcoming.get(&node) {
         verdict.verdict = PodOutcome::UpcomingNode;
         verdict.machine = Some(Arc::from(machine.as_str()));
-    } else if node < packer.view.existing {
+    } else {
         verdict.verdict = PodOutcome::ExistingNode;
         verdict.node = Some(Arc::from(packer.view.world.node(node).node.name.as_str()));
-    } else {
-        verdict.verdict = PodOutcome::NewNode;
-        let pool = packer.machine_at(node).map(|machine| packer.planned[machine].pool);
-        verdict.pool = pool.map(|pool| names[pool].clone());
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! What the pods of a whole cluster mean for one pod is then a question to each kind, not to each pod.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::inter_pod_affinity;
 use super::world::{NodeIndex, SimNode, World};
+use crate::model::digest::Fingerprint;
 use crate::model::pod::Pod;
 
 /// Pods of one namespace with equal labels and anti-affinity, all being deleted or none.
@@ -23,14 +23,10 @@ pub(super) struct Kind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crowd {
     kinds: Vec<Kind>,
-    numbers: BTreeMap<ByTraits, usize>,
+    numbers: BTreeMap<Fingerprint, usize>,
     /// Those with required anti-affinity.
     repellers: Vec<usize>,
 }
-
-/// A pod that compares by what other pods see of it.
-#[derive(Clone, Debug)]
-struct ByTraits(Arc<Pod>);
 
 impl Crowd {
     pub(super) fn new(nodes: &[SimNode]) -> Self {
@@ -49,7 +45,7 @@ impl Crowd {
     /// Counts pods in (or out, with a negative number).
     pub(super) fn add(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
         let next = self.kinds.len();
-        let number = *self.numbers.entry(ByTraits(pod.clone())).or_insert(next);
+        let number = *self.numbers.entry(pod.digest().seen_as).or_insert(next);
         if number == next {
             self.kinds.push(Kind { pod: pod.clone(), at: BTreeMap::new() });
             if !pod.affinity.anti.is_empty() {
@@ -78,30 +74,3 @@ impl Crowd {
         self.kinds.iter().filter(|kind| !kind.at.is_empty())
     }
 }
-
-impl Ord for ByTraits {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (a, b) = (&self.0, &other.0);
-        if Arc::ptr_eq(a, b) {
-            return Ordering::Equal;
-        }
-        (a.labels.cmp(&b.labels))
-            .then_with(|| a.namespace.cmp(&b.namespace))
-            .then_with(|| a.affinity.anti.cmp(&b.affinity.anti))
-            .then_with(|| a.deletion.is_some().cmp(&b.deletion.is_some()))
-    }
-}
-
-impl PartialOrd for ByTraits {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for ByTraits {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for ByTraits {}

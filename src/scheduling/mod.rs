@@ -25,4 +25,4 @@ mod world;
 pub use explain::{Explanation, NodeAnswer, explain};
 pub use refusal::Refusal;
 pub use taint_toleration::tolerates_all;
-pub use world::{NodeIndex, Prepared, SimNode, World, volume_matters};
+pub use world::{NodeIndex, Prepared, SimNode, World};

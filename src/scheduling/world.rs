@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::Snapshot;
 use crate::model::node::Node;
-use crate::model::pod::{HostPort, Pod, PodPhase, Volume, VolumeSource};
+use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
 use crate::model::workload::{CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim};
@@ -181,7 +181,7 @@ impl World {
             && pod.affinity.anti.is_empty()
             && pod.host_ports.is_empty()
             && pod.spread.iter().all(|one| !one.hard)
-            && !pod.volumes.iter().any(volume_matters)
+            && !pod.volumes.iter().any(Volume::decides_place)
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self))
     }
 
@@ -272,7 +272,7 @@ impl World {
             social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
             spread,
             affinity,
-            volumes_matter: pod.volumes.iter().any(volume_matters),
+            volumes_matter: pod.volumes.iter().any(Volume::decides_place),
             binding: volume_binding::prepare(pod, &self.volumes),
             volumes_refused: volume_restrictions::prepare(pod, self),
         }
@@ -387,11 +387,6 @@ impl World {
             prepared.volumes_refused = volume_restrictions::prepare(pod, self);
         }
     }
-}
-
-/// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
-pub fn volume_matters(volume: &Volume) -> bool {
-    matches!(volume.source, VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. })
 }
 
 impl Free {

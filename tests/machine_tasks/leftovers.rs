@@ -1,10 +1,10 @@
-//! Disks that a destroyed VM has left behind.
+//! What is left behind: disks of a destroyed VM, a VM of a clone that did not end well.
 
 use std::time::Duration;
 
 use pve_autoscaler::machines::Ending;
-use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::{Pve, TaskFault};
 
 use crate::lab;
 use crate::support::{self, VMID};
@@ -114,4 +114,39 @@ async fn a_destruction_that_was_never_recorded_is_found_by_its_task() {
     let why = stuck(world.go_on().await);
     assert!(why.contains("vm-9101-disk-0"), "{why}");
     assert_eq!(world.store.names(), ["machine-workers-9101"]);
+}
+
+/// A daemon waited for the clone, its time for that ended, and another one goes on with what its record says.
+async fn left_by_a_clone(fault: TaskFault) -> (World, Ending) {
+    let mut world = World::new(support::pve(), |_| {}).await;
+    world.pve.inject_task("qmclone", fault);
+    let upid = world.begin_clone().await;
+    world.failed_with(VMID, Some(&upid)).await;
+    let ending = world.go_on().await;
+    (world, ending)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_dead_clone_left_keeps_its_record_though_nobody_may_see_it() {
+    let (mut world, ending) = left_by_a_clone(TaskFault::Dies(Duration::from_millis(100))).await;
+    let vm = world.pve.vm(VMID).unwrap();
+    assert_eq!((vm.config.get("lock").map(String::as_str), vm.pool), (Some("clone"), None));
+    let why = stuck(ending);
+    assert!(why.contains("qm destroy 9101"), "{why}");
+    assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+
+    world.pve.delete_by_hand(VMID);
+    for disk in world.pve.volumes_of(VMID) {
+        world.pve.free_by_hand(&disk);
+    }
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_failed_before_it_began_leaves_nothing_to_doubt() {
+    let error = "can't lock file '/var/lock/qemu-server/lock-9000.conf' - got timeout";
+    let (world, ending) = left_by_a_clone(TaskFault::Fails(error.to_owned())).await;
+    assert_eq!(ending, Ending::Discarded);
+    assert!(world.store.names().is_empty());
 }

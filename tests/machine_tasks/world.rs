@@ -11,7 +11,7 @@ use pve_autoscaler::machines::{self, Context, Ending, NoProbe, Pace, Registry, T
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::{Record, Slot};
 use pve_autoscaler::proxmox::marker::Marker;
-use pve_autoscaler::proxmox::{Client, CloneRequest, Settings};
+use pve_autoscaler::proxmox::{Client, CloneRequest, Settings, Upid};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -181,8 +181,13 @@ impl World {
 
     /// A stored record of a machine whose creation failed.
     pub async fn failed(&self, vmid: u32) -> Versioned<Record> {
+        self.failed_with(vmid, None).await
+    }
+
+    /// The same, with the task that it waited for.
+    pub async fn failed_with(&self, vmid: u32, task: Option<&Upid>) -> Versioned<Record> {
         let intent = Intent::Discard { reason: "a test".to_owned(), since: self.context.clock.now() };
-        let record = Record { intent, ..self.record(vmid) };
+        let record = Record { intent, task: task.map(ToString::to_string), ..self.record(vmid) };
         self.context.kubernetes.create_record(&record).await.unwrap()
     }
 
@@ -193,11 +198,16 @@ impl World {
 
     /// Makes the VM of the machine with [`support::VMID`].
     pub async fn ours(&self) {
+        let upid = self.begin_clone().await;
+        assert!(support::done(&self.context.proxmox, &upid).await.is_success());
+    }
+
+    /// Begins to make that VM.
+    pub async fn begin_clone(&self) -> Upid {
         let machine = self.record(support::VMID).id;
         let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine };
         let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
-        let upid = self.context.proxmox.clone_vm(&request).await.unwrap();
-        assert!(support::done(&self.context.proxmox, &upid).await.is_success());
+        self.context.proxmox.clone_vm(&request).await.unwrap()
     }
 
     /// Goes on with the only machine, as after a start of the daemon, and says how that ended.

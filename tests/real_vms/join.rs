@@ -56,7 +56,7 @@ impl Scene {
         let programs = Programs::get().await.unwrap().unwrap();
         let folder = stage.folder.path().join("plane");
         std::fs::create_dir(&folder).unwrap();
-        let options = Options { address: GATEWAY.parse().unwrap(), node_monitor_grace: GRACE };
+        let options = Options { address: GATEWAY.parse().unwrap(), node_monitor_grace: GRACE, calls: None };
         let plane = ControlPlane::start(programs, &folder, &options).await.unwrap();
         let admin = plane.admin().unwrap();
         admin.apply(include_str!("../../packaging/rbac.yaml")).await.unwrap();

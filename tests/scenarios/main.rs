@@ -11,6 +11,7 @@ mod brakes;
 mod devices;
 mod drains;
 mod economy;
+mod first_boots;
 mod leaders;
 mod metrics;
 #[path = "../lab/openmetrics.rs"]
@@ -21,6 +22,7 @@ mod places;
 mod record;
 mod replacements;
 mod restarts;
+mod rights;
 mod scale_down;
 mod scale_up;
 mod sizes;

@@ -21,6 +21,7 @@ use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
 
 use log::Log;
+pub use stage::ONE_POOL;
 
 #[path = "log.rs"]
 pub mod log;
@@ -33,33 +34,6 @@ const FIRST: &str = "pve1";
 const LOOK: Duration = Duration::from_millis(100);
 /// The same, for what takes minutes: a drain must not pass unseen.
 const COARSE: Duration = Duration::from_secs(1);
-
-/// One pool of small nodes that scales from zero.
-pub const ONE_POOL: &str = r#"
-cluster = "lab"
-[proxmox]
-endpoints = ["https://127.0.0.1:8006"]
-token_id = "autoscaler@pve!agent"
-token_file = "/unused"
-ca = "system"
-resource_pool = "k8s-workers"
-[kubernetes]
-kubeconfig_file = "/unused"
-[bootstrap]
-method = "kubeadm"
-[[pool]]
-name = "workers"
-max = 5
-cores = 2
-memory = "4GiB"
-template = 9000
-vmids = "9100-9109"
-addresses = "10.10.10.11-10.10.10.20"
-prefix = 24
-gateway = "10.10.10.1"
-dns = ["10.10.10.1"]
-bridge = "vmbr0"
-"#;
 
 /// Everything that a scenario plays on.
 pub struct Stage {

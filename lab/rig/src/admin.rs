@@ -12,6 +12,8 @@ use crate::programs::Programs;
 
 /// How long a look may take.
 const LIMIT: Duration = Duration::from_secs(20);
+/// How long a watch may last.
+const WATCH: Duration = Duration::from_hours(1);
 
 /// An administrator's access to a cluster.
 #[derive(Clone, Debug)]
@@ -74,6 +76,26 @@ impl Admin {
             Value::Array(items) => Ok(items),
             _ => bail!("{path} is no list"),
         }
+    }
+
+    /// Hands over each event of a watch as it comes, until that is no longer wanted.
+    ///
+    /// # Errors
+    /// The watch ends by itself, or cannot be read.
+    pub async fn watch(&self, path: &str, mut wanted: impl FnMut(Value) -> bool) -> anyhow::Result<()> {
+        let request = self.http.get(format!("{}{path}", self.server)).timeout(WATCH);
+        let mut response = request.send().await?.error_for_status()?;
+        let mut line = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            for byte in chunk {
+                if byte != b'\n' {
+                    line.push(byte);
+                } else if !wanted(serde_json::from_slice(&std::mem::take(&mut line))?) {
+                    return Ok(());
+                }
+            }
+        }
+        bail!("the watch of {path} has ended")
     }
 
     /// Runs kubectl with this on its standard input; its standard output.

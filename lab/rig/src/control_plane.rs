@@ -29,12 +29,14 @@ pub struct Options {
     pub address: IpAddr,
     /// How long a Node may say nothing until it counts as dead.
     pub node_monitor_grace: Duration,
+    /// Calls a second of the controllers and of the scheduler (20 and 50 by default): a large cluster is filled with more.
+    pub calls: Option<u32>,
 }
 
 impl Default for Options {
     /// On loopback, else as kubeadm sets it up.
     fn default() -> Self {
-        Self { address: Ipv4Addr::LOCALHOST.into(), node_monitor_grace: Duration::from_secs(50) }
+        Self { address: Ipv4Addr::LOCALHOST.into(), node_monitor_grace: Duration::from_secs(50), calls: None }
     }
 }
 
@@ -77,7 +79,7 @@ impl ControlPlane {
         plane.api_server = plane.api_server_flags(options, api, &etcd_url);
         plane.start_api_server().await?;
         plane.launch("kube-controller-manager", plane.manager_flags(options, manager))?;
-        plane.launch("kube-scheduler", plane.scheduler_flags(scheduler))?;
+        plane.launch("kube-scheduler", plane.scheduler_flags(options, scheduler))?;
         let admin = plane.at("super-admin.conf");
         for phase in [&["upload-config", "all"][..], &["bootstrap-token", "--skip-token-print"]] {
             plane.kubeadm("cluster.yaml", &[phase, &["--kubeconfig", &admin]].concat()).await?;
@@ -262,7 +264,7 @@ impl ControlPlane {
     fn manager_flags(&self, options: &Options, port: u16) -> Vec<String> {
         let pki = |name: &str| self.at(&format!("pki/{name}"));
         let kubeconfig = self.at("controller-manager.conf");
-        flags(&[
+        let manager = flags(&[
             ("authentication-kubeconfig", kubeconfig.clone()),
             ("authorization-kubeconfig", kubeconfig.clone()),
             ("bind-address", "127.0.0.1".to_owned()),
@@ -278,20 +280,28 @@ impl ControlPlane {
             ("secure-port", port.to_string()),
             ("service-account-private-key-file", pki("sa.key")),
             ("use-service-account-credentials", "true".to_owned()),
-        ])
+        ]);
+        [manager, rates(options)].concat()
     }
 
-    fn scheduler_flags(&self, port: u16) -> Vec<String> {
+    fn scheduler_flags(&self, options: &Options, port: u16) -> Vec<String> {
         let kubeconfig = self.at("scheduler.conf");
-        flags(&[
+        let scheduler = flags(&[
             ("authentication-kubeconfig", kubeconfig.clone()),
             ("authorization-kubeconfig", kubeconfig.clone()),
             ("bind-address", "127.0.0.1".to_owned()),
             ("kubeconfig", kubeconfig),
             ("leader-elect", "false".to_owned()),
             ("secure-port", port.to_string()),
-        ])
+        ]);
+        [scheduler, rates(options)].concat()
     }
+}
+
+/// How often a component may call the API server.
+fn rates(options: &Options) -> Vec<String> {
+    let Some(calls) = options.calls else { return Vec::new() };
+    flags(&[("kube-api-qps", calls.to_string()), ("kube-api-burst", (calls * 2).to_string())])
 }
 
 const API_SERVER: &str = "kube-apiserver";

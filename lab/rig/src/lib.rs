@@ -12,10 +12,12 @@
 mod admin;
 mod control_plane;
 mod guests;
+mod hollow;
 mod process;
 mod programs;
 
 pub use admin::Admin;
 pub use control_plane::{ControlPlane, Options};
 pub use guests::Guests;
+pub use hollow::Hollow;
 pub use programs::{Missing, Programs};

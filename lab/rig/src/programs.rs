@@ -1,7 +1,7 @@
 //! The programs of the control plane: built by `tests/rig/build`, which keeps them by version.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
@@ -27,10 +27,7 @@ impl Programs {
     /// # Errors
     /// They cannot be built.
     pub async fn get() -> anyhow::Result<Result<Self, Missing>> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/rig/build");
-        let mut build = Command::new(&script);
-        let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true).output().await;
-        let output = built.with_context(|| format!("cannot run `{}`", script.display()))?;
+        let output = run_build(&[]).await?;
         if output.status.code() == Some(NO_GO) {
             let missing = Missing("no Go to build a Kubernetes control plane with".to_owned());
             if std::env::var("CI").is_ok_and(|value| value == "true") {
@@ -39,10 +36,22 @@ impl Programs {
             return Ok(Err(missing));
         }
         if !output.status.success() {
-            bail!("`{}` ended with {}", script.display(), output.status);
+            bail!("`{BUILD}` ended with {}", output.status);
         }
         let said = String::from_utf8(output.stdout).context("the build says no path")?;
         Ok(Ok(Self(PathBuf::from(said.trim_end()))))
+    }
+
+    /// Builds one that the others do not need.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub async fn build(&self, name: &str) -> anyhow::Result<()> {
+        let output = run_build(&[name]).await?;
+        if !output.status.success() {
+            bail!("`{BUILD} {name}` ended with {}", output.status);
+        }
+        Ok(())
     }
 
     /// The path of a program.
@@ -72,5 +81,13 @@ impl Programs {
     }
 }
 
+/// Runs the script that builds them.
+async fn run_build(names: &[&str]) -> anyhow::Result<Output> {
+    let mut build = Command::new(BUILD);
+    build.args(names).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    build.output().await.with_context(|| format!("cannot run `{BUILD}`"))
+}
+
+const BUILD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/rig/build");
 /// How the script ends where Go is missing.
 const NO_GO: i32 = 3;

@@ -15,6 +15,9 @@ use super::world::World;
 /// How long a command of a report waits for somebody who reads it.
 const READS: std::ops::Range<u64> = 30..200;
 
+/// Between two tries to evict what is left on a node that is drained by hand.
+const EVICTS: Duration = Duration::from_secs(5);
+
 /// The administrator of one run.
 pub struct Admin {
     world: World,
@@ -24,19 +27,22 @@ pub struct Admin {
     /// Locks and cordons that are taken away again.
     held: Vec<(Instant, Held)>,
     to_do: Vec<(Instant, String)>,
+    /// When pods of nodes that are drained are next asked to go.
+    evicts: Instant,
 }
 
 #[derive(Clone, Debug)]
 enum Held {
     Lock(u32),
     Cordon(String),
+    Drain(String),
 }
 
 impl Admin {
     /// Has done nothing yet.
     pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
-        Self { world, log, checker, random, held: Vec::new(), to_do: Vec::new() }
+        Self { world, log, checker, random, held: Vec::new(), to_do: Vec::new(), evicts: Instant::now() }
     }
 
     fn say(&self, what: &str) {
@@ -46,7 +52,7 @@ impl Admin {
     /// Does something by hand.
     pub fn step(&mut self) {
         let pve = self.world.pve.clone();
-        let act = self.random.u8(..13);
+        let act = self.random.u8(..14);
         if act <= 1 {
             return self.make_foreigner();
         }
@@ -110,7 +116,14 @@ impl Admin {
                     self.held.push((until, Held::Cordon(node)));
                 }
             }
-            12 if !locked => {
+            12 => {
+                if let Some(node) = self.checker.node_of(vmid) {
+                    self.say(&format!("drains Node {node}"));
+                    self.cordon(&node, true);
+                    self.held.push((until, Held::Drain(node)));
+                }
+            }
+            13 if !locked => {
                 self.say(&format!("starts VM {vmid} or finds it running"));
                 pve.start_by_hand(vmid);
             }
@@ -140,6 +153,20 @@ impl Admin {
         }
     }
 
+    /// Goes on with drains as `kubectl drain --ignore-daemonsets` does: what a budget forbids is asked for again.
+    fn evict(&mut self, now: Instant) {
+        if now < self.evicts {
+            return;
+        }
+        self.evicts = now + EVICTS;
+        for (_, held) in &self.held {
+            let Held::Drain(node) = held else { continue };
+            for pod in self.checker.serving(node) {
+                self.world.kube.evict_by_hand("default", &pod);
+            }
+        }
+    }
+
     fn cordon(&self, node: &str, closed: bool) {
         let value = if closed { json!(true) } else { json!(null) };
         self.world.kube.patch_by_hand("Node", "", node, &json!({ "spec": { "unschedulable": value } }));
@@ -154,6 +181,7 @@ impl Admin {
                 self.to_do.push((later, command));
             }
         }
+        self.evict(now);
         let (over, held) =
             std::mem::take(&mut self.held).into_iter().partition(|(until, _)| everything || *until <= now);
         self.held = held;
@@ -171,7 +199,7 @@ impl Admin {
                         self.world.pve.set_config_by_hand(vmid, "lock", None);
                     }
                 }
-                Held::Cordon(node) => {
+                Held::Cordon(node) | Held::Drain(node) => {
                     self.say(&format!("opens Node {node}"));
                     self.cordon(&node, false);
                 }

@@ -37,6 +37,7 @@ pub(super) struct Inner {
     foreign: BTreeMap<u32, VmView>,
     violations: Vec<String>,
     secrets: BTreeSet<String>,
+    looked_at: LookedAt,
     no_quorum_since: Option<Instant>,
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
@@ -46,6 +47,15 @@ pub(super) struct Inner {
     unsure: BTreeMap<u32, String>,
     /// Clones asked for, VMs destroyed, pods evicted.
     pub figures: Figures,
+}
+
+/// As of when what takes long to look at was looked at: as long as nothing of it changes, there is nothing new to see.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct LookedAt {
+    nodes: u64,
+    addresses: u64,
+    secrets: (u64, usize),
+    tokens: (u64, u64, Vec<u32>),
 }
 
 /// What was done in a run.
@@ -334,34 +344,51 @@ impl Checker {
 
     /// Tokens serve one join: none outlives it, whatever its time to live.
     fn tokens(&self) {
-        for vmid in self.ours() {
-            let Some(record) = self.record(vmid) else { continue };
+        let ours = self.ours();
+        let kube = &self.world.kube;
+        let now = (kube.latest_change("Secret"), kube.latest_change("ConfigMap"), ours);
+        if self.inner().looked_at.tokens == now {
+            return;
+        }
+        for vmid in &now.2 {
+            let Some(record) = self.record(*vmid) else { continue };
             let machine = record["name"].as_str().unwrap_or_default();
             if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
                 self.violated(&format!("{machine} is a node and its token is still there"));
             }
         }
+        self.inner().looked_at.tokens = now;
     }
 
     /// Looks at everything.
     pub fn tick(&self) {
         self.look_at_turns();
-        self.quorum_and_readiness();
+        self.quorum();
+        self.readiness();
         self.foreigners_are_as_they_were();
         self.numbers();
+        self.addresses_of_nodes();
         self.tokens();
         self.note_secrets();
     }
 
-    fn quorum_and_readiness(&self) {
+    fn quorum(&self) {
         let quorate = self.world.pve.is_quorate();
-        let nodes = self.world.kube.list("Node");
         let mut inner = self.inner();
         match (quorate, inner.no_quorum_since) {
             (true, _) => inner.no_quorum_since = None,
             (false, None) => inner.no_quorum_since = Some(Instant::now()),
             (false, Some(_)) => {}
         }
+    }
+
+    fn readiness(&self) {
+        let now = self.world.kube.latest_change("Node");
+        if std::mem::replace(&mut self.inner().looked_at.nodes, now) == now {
+            return;
+        }
+        let nodes = self.world.kube.list("Node");
+        let mut inner = self.inner();
         let unready: BTreeSet<&str> =
             nodes.iter().filter(|node| !is_ready(node)).map(|node| name(node)).collect();
         inner.unready_since.retain(|node, _| unready.contains(node.as_str()));
@@ -371,16 +398,15 @@ impl Checker {
     }
 
     fn foreigners_are_as_they_were(&self) {
-        let foreign = self.inner().foreign.clone();
-        for (vmid, wanted) in foreign {
+        let changed: Vec<(u32, VmView)> = {
+            let inner = self.inner();
+            let changed = inner.foreign.iter().filter(|(vmid, then)| !self.world.pve.is_as(**vmid, then));
+            changed.map(|(vmid, then)| (*vmid, then.clone())).collect()
+        };
+        for (vmid, wanted) in changed {
             let now = self.world.pve.vm(vmid);
-            let same = now.as_ref().is_some_and(|now| {
-                (&now.node, &now.config, &now.pool) == (&wanted.node, &wanted.config, &wanted.pool)
-            });
-            if !same {
-                self.violated(&format!("the foreign VM {vmid} was {wanted:?} and is {now:?}"));
-                self.inner().foreign.remove(&vmid);
-            }
+            self.violated(&format!("the foreign VM {vmid} was {wanted:?} and is {now:?}"));
+            self.inner().foreign.remove(&vmid);
         }
     }
 
@@ -394,17 +420,23 @@ impl Checker {
         }
         let mut addresses: BTreeMap<String, u32> = BTreeMap::new();
         for vmid in ours {
-            let Some(vm) = self.world.pve.vm(vmid) else { continue };
-            let config = vm.config.get("ipconfig0").cloned().unwrap_or_default();
+            let config = self.world.pve.config_of(vmid, "ipconfig0").unwrap_or_default();
             let Some(address) = config.split(',').find_map(|part| part.strip_prefix("ip=")) else { continue };
             if let Some(other) = addresses.insert(address.to_owned(), vmid) {
                 self.violated(&format!("VMs {other} and {vmid} both have {address}"));
             }
         }
+    }
+
+    fn addresses_of_nodes(&self) {
+        let now = self.world.kube.latest_change("Node");
+        if std::mem::replace(&mut self.inner().looked_at.addresses, now) == now {
+            return;
+        }
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for node in self.world.kube.list("Node") {
-            let all = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-            let internal = all.iter().find(|one| one["type"] == "InternalIP");
+            let all = node["status"]["addresses"].as_array().into_iter().flatten();
+            let internal = all.into_iter().find(|one| one["type"] == "InternalIP");
             let Some(address) = internal.and_then(|one| one["address"].as_str()) else { continue };
             if let Some(other) = nodes.insert(address.to_owned(), name(&node).to_owned()) {
                 self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
@@ -413,17 +445,20 @@ impl Checker {
     }
 
     fn note_secrets(&self) {
+        let now = (self.world.kube.latest_change("Secret"), self.log.suspicious());
+        if std::mem::replace(&mut self.inner().looked_at.secrets, now) == now {
+            return;
+        }
         let secrets = self.world.kube.list("Secret").into_iter().filter_map(|secret| {
             let encoded = secret["data"]["token-secret"].as_str()?;
             String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
         });
-        let secrets: Vec<String> = secrets.collect();
-        let all = {
+        let leaks = {
             let mut inner = self.inner();
             inner.secrets.extend(secrets);
-            inner.secrets.clone()
+            self.log.leaks(&inner.secrets)
         };
-        if let Some(line) = self.log.leaks(&all).first() {
+        if let Some(line) = leaks.first() {
             self.violated(&format!("a secret is in the log line `{line}`"));
         }
     }

@@ -63,6 +63,12 @@ impl Log {
         std::mem::take(&mut self.inner().commands)
     }
 
+    /// How much there is in which a secret may be: it only grows.
+    pub fn suspicious(&self) -> usize {
+        let inner = self.inner();
+        inner.suspects.len() + inner.leaks.len()
+    }
+
     /// Lines of the daemon that hold one of these secrets, or one that is always secret.
     pub fn leaks(&self, secrets: &BTreeSet<String>) -> Vec<String> {
         let inner = self.inner();

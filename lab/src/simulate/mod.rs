@@ -23,9 +23,11 @@ mod world;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use clap::Args;
+use tokio::time::Instant;
 
 pub use play::{Outcome, play};
 
@@ -41,6 +43,9 @@ pub struct Wanted {
     /// How many seeds, one after the other from the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
+    /// Begin no seed any more after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Seeds at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -63,12 +68,15 @@ pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
     ensure!(wanted.seeds > 0 && wanted.jobs > 0, "at least one seed, and one at a time");
     let next = AtomicU64::new(0);
     let failed = Mutex::new(Vec::new());
+    let begun = Instant::now();
+    let late = || wanted.seconds.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         for _ in 0..wanted.jobs.min(usize::try_from(wanted.seeds).unwrap_or(usize::MAX)) {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     let over = number >= wanted.seeds
+                        || late()
                         || (!wanted.keep_going && failed.lock().is_ok_and(|failed| !failed.is_empty()));
                     if over {
                         return;

@@ -153,7 +153,7 @@ fn repeats(call: &Call<'_>) -> bool {
 fn leaves_doubt(effect: &proxmox::Effect) -> bool {
     match effect {
         proxmox::Effect::Answer { status, .. } => (596..=599).contains(status),
-        proxmox::Effect::Delay(_) => false,
+        proxmox::Effect::Delay(_) | proxmox::Effect::WorkThenDelay(_) => false,
         _ => true,
     }
 }
@@ -171,7 +171,8 @@ fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
     let vmid = call.path.split('/').nth(4).unwrap_or("0");
     let writes = call.method != "GET";
     match random.u8(..14) {
-        0..=2 => Effect::Delay(Duration::from_millis(random.u64(50..20_000))),
+        0 | 1 => Effect::Delay(Duration::from_millis(random.u64(50..20_000))),
+        2 => Effect::WorkThenDelay(Duration::from_millis(random.u64(50..20_000))),
         3 => Effect::Lose,
         4 => Effect::WorkThenLose,
         5 | 6 => Effect::WorkThenTimeOut,
@@ -199,7 +200,8 @@ fn at_kubernetes(call: &Call<'_>, random: &mut Rng) -> kubernetes::Effect {
         }),
     };
     match random.u8(..13) {
-        0..=2 => Effect::Delay(Duration::from_millis(random.u64(50..10_000))),
+        0 | 1 => Effect::Delay(Duration::from_millis(random.u64(50..10_000))),
+        2 => Effect::WorkThenDelay(Duration::from_millis(random.u64(50..10_000))),
         3 => Effect::Lose,
         4 | 5 => Effect::WorkThenLose,
         6 => refusal(403, "Forbidden", "the authorizer is not ready"),

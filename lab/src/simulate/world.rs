@@ -142,19 +142,10 @@ fn pools(random: &mut Rng) -> Vec<PoolShape> {
 fn settings(random: &mut Rng, pools: &[PoolShape]) -> String {
     let pick =
         |random: &mut Rng, of: &[&str]| of.get(random.usize(..of.len())).map_or("1m", |one| one).to_owned();
-    let mut text = format!(
+    let mut text = stage::without_pools().to_owned();
+    let _ = write!(
+        text,
         r#"
-cluster = "lab"
-[proxmox]
-endpoints = ["https://127.0.0.1:8006"]
-token_id = "autoscaler@pve!agent"
-token_file = "/unused"
-ca = "system"
-resource_pool = "k8s-workers"
-[kubernetes]
-kubeconfig_file = "/unused"
-[bootstrap]
-method = "kubeadm"
 [scale_down]
 unneeded_time = "{}"
 unready_time = "{}"

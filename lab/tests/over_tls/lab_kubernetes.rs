@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use lab::clusters::{Clusters, Proxmox};
-use serde_json::Value;
+use serde_json::{Value, json};
 use world::guest::GuestFaults;
 use world::kubernetes::Kube;
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::proxmox::spec::ClusterSpec;
 use world::serve::Serving;
 
-use crate::shared::bench::{self, Kubernetes, cluster};
+use crate::shared::bench::{self, Kubernetes, LONG_AGO, cluster};
 
 /// A bench with the embedded Kubernetes.
 pub type Bench = bench::Bench<Lab>;
@@ -64,6 +64,12 @@ impl Kubernetes for Lab {
 
     async fn set_away(&self, away: bool) {
         self.kube.set_away(away);
+    }
+
+    async fn expire(&self, secret: &str) {
+        let patch = json!({ "data": { "expiration": LONG_AGO } });
+        // It may be gone already: its machine has joined, or is given up.
+        self.kube.patch_by_hand("Secret", "kube-system", secret, &patch);
     }
 
     fn list(&self, kind: &str) -> Vec<Value> {

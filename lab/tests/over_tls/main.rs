@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 
 mod commands;
-mod failover;
 mod faults;
 mod kills;
 mod lab_kubernetes;

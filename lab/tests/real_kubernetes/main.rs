@@ -10,6 +10,8 @@
     reason = "a test may stop at what it did not expect, and says what it skips"
 )]
 
+mod joins;
+mod playbooks;
 mod real;
 mod rights;
 mod setup;

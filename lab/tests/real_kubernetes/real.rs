@@ -16,7 +16,7 @@ use world::clock::WorldClock;
 use world::guest::control_plane::{ControlPlane as _, JoinRequest};
 use world::proxmox::spec::ClusterSpec;
 
-use crate::shared::bench::Kubernetes;
+use crate::shared::bench::{Kubernetes, LONG_AGO};
 
 /// The rights that the daemon's package brings.
 pub const RBAC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/rbac.yaml");
@@ -30,6 +30,7 @@ const KINDS: &[(&str, &str)] = &[
     ("Pod", "/api/v1/namespaces/default/pods"),
     ("ConfigMap", "/api/v1/namespaces/pve-autoscaler/configmaps"),
     ("Secret", "/api/v1/namespaces/kube-system/secrets"),
+    ("Lease", "/apis/coordination.k8s.io/v1/namespaces/pve-autoscaler/leases"),
 ];
 
 type Seen = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
@@ -53,7 +54,8 @@ pub struct Real {
     token: String,
     seen: Seen,
     looking: JoinHandle<()>,
-    _guests: Arc<Guests>,
+    /// The guests' side of the control plane.
+    pub guests: Arc<Guests>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -160,7 +162,7 @@ impl Real {
         let seen = Seen::default();
         look(&admin, &seen).await.unwrap();
         let looking = tokio::spawn(keep_looking(admin.clone(), seen.clone()));
-        Some((proxmox, Self { admin, plane, token, seen, looking, _guests: guests, _turn: turn }))
+        Some((proxmox, Self { admin, plane, token, seen, looking, guests, _turn: turn }))
     }
 }
 
@@ -203,6 +205,14 @@ impl Kubernetes for Real {
         } else {
             self.plane.start_api_server().await.unwrap();
         }
+    }
+
+    async fn expire(&self, secret: &str) {
+        let patch = format!("{{\"data\":{{\"expiration\":\"{LONG_AGO}\"}}}}");
+        self.admin
+            .kubectl(&["-n", "kube-system", "patch", "secret", secret, "-p", &patch], "")
+            .await
+            .unwrap();
     }
 
     fn list(&self, kind: &str) -> Vec<Value> {

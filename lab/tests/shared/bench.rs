@@ -64,6 +64,9 @@ pub fn cluster() -> ClusterSpec {
     ClusterSpec { timings, ..ClusterSpec::demo() }
 }
 
+/// `2020-01-01T00:00:00Z` as it is in a Secret.
+pub const LONG_AGO: &str = "MjAyMC0wMS0wMVQwMDowMDowMFo=";
+
 /// The Kubernetes of a bench.
 pub trait Kubernetes: Sized + Send + Sync {
     /// Far more than anything here takes with it.
@@ -82,8 +85,11 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Takes the API server away, or brings it back.
     async fn set_away(&self, away: bool);
 
-    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps of the daemon's own, all Secrets of `kube-system`. It
-    /// may be a moment old.
+    /// Lets a bootstrap token run out that is a Secret of this name.
+    async fn expire(&self, secret: &str);
+
+    /// All Nodes, all Pods of the namespace `default`, all ConfigMaps and Leases of the daemon's own, all Secrets of
+    /// `kube-system`. It may be a moment old.
     fn list(&self, kind: &str) -> Vec<Value>;
 
     /// Names of Nodes that are none of the pools'.

@@ -2,6 +2,7 @@
 //! both, so that what holds for the embedded Kubernetes is seen to hold for the real one.
 
 pub mod bench;
+pub mod failover;
 pub mod stories;
 
 /// Makes a test of each story, played on this Kubernetes.
@@ -20,6 +21,11 @@ macro_rules! play_on {
             a_guest_that_boots_again_goes_on_under_its_name,
             a_host_goes_offline_and_its_pods_get_a_node_elsewhere,
             kubernetes_is_away_for_a_while,
+            a_token_that_has_run_out_costs_that_machine_only,
+        }
+        #[tokio::test(flavor = "multi_thread")]
+        async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends() {
+            crate::shared::failover::another_daemon_goes_on_when_the_one_that_leads_dies_or_ends::<$kubernetes>().await;
         }
     };
     ($kubernetes:ty: $($story:ident),* $(,)?) => {

@@ -146,6 +146,26 @@ pub async fn a_join_without_an_answer_is_given_up<K: Kubernetes>() {
     bench.stop().await;
 }
 
+/// A bootstrap token runs out while its machine boots: kubeadm finds no signature of it until the time for the join is over, the
+/// machine goes, and the next one makes it.
+pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
+    let pool = POOL.replace("[limits]\nagent = \"4s\"", "[limits]\nagent = \"30s\"\njoin = \"6s\"");
+    let mut cluster = cluster();
+    cluster.timings.boot_to_agent = Duration::from_secs(3);
+    let Some(mut bench) = Bench::<K>::new(cluster, &pool).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    let token = |bench: &Bench<K>| bench.leftovers().into_iter().find(|name| name.starts_with("bootstrap-"));
+    bench.until("its token is there", |bench| token(bench).is_some()).await;
+    let first = token(&bench).unwrap();
+    bench.kube.expire(&first).await;
+    bench.until("it is given up", |bench| bench.log().contains("a machine could not be made")).await;
+    bench.until("the pod runs on another", |bench| bench.running() == 1).await;
+    bench
+        .until("one record is left over", |bench| bench.leftovers().len() == 1 && bench.vms().len() == 1)
+        .await;
+    bench.stop().await;
+}
+
 /// A guest that boots again goes on under its name, and nobody minds.
 pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };

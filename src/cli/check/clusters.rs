@@ -156,7 +156,7 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
                         "`pvesh create /pools --poolid {name}`, or mend `proxmox.resource_pool`"
                     )),
                     Kind::Forbidden => Line::wrong(what, "the token may not see it")
-                        .help(format!("give it Pool.Audit on /pool/{name}; also check the name")),
+                        .help(format!("give it VM.Audit on /pool/{name}; also check the name")),
                     _ => Line::wrong(what, chain(&error)),
                 };
                 return answer.say(line.key("proxmox.resource_pool"), FINDINGS);

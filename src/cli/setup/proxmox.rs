@@ -16,7 +16,7 @@ use crate::proxmox::{self, Client, Error, Granted, Settings};
 
 const COMMENT: &str = "pve-autoscaler";
 const MACHINES: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
-                        VM.Config.Options Pool.Audit";
+                        VM.Config.Options";
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: Duration = Duration::from_secs(35);

@@ -8,17 +8,20 @@ use super::node::effect;
 use super::requests::pod_requests;
 use super::selector::{label_selector, node_selector, node_term};
 use super::{ConvertError, known_annotations, labels, text, time};
+use crate::model::digest::Memo;
 use crate::model::node::TaintEffect;
 use crate::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
 };
 
-/// A Pod.
+/// A Pod, its digest made: it is here to stay, and decisions ask for that in every round.
 pub fn pod(object: &core::Pod) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
-    from_parts(&object.metadata, spec, object.status.as_ref())
+    let pod = from_parts(&object.metadata, spec, object.status.as_ref())?;
+    pod.digest();
+    Ok(pod)
 }
 
 /// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that the
@@ -103,6 +106,7 @@ fn from_parts(
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
         ready: conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
         node,
+        memo: Memo::default(),
     })
 }
 

@@ -386,3 +386,30 @@ fn slow() -> Histogram {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observability::Board;
+
+    #[test]
+    fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
+        let board = Board::default();
+        board.ready();
+        let mut seen = Seen::default();
+        seen.put(names::NODES, &["workers", "Ready"], 3.0);
+        board.metrics().show(seen, &["workers".to_owned()]);
+        let page = || board.metrics().encode_for_kproximate(&board.status()).unwrap();
+        let nodes = "pve_autoscaler_nodes{pool=\"workers\",state=\"Ready\"} 3.0\n";
+        let led = page();
+        assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");
+        assert!(led.contains("\nkpnodes_running 3.0\n"), "{led}");
+        // Without a leader it may be the next one itself.
+        board.stand_by("", Timestamp::UNIX_EPOCH);
+        assert!(page().contains(nodes) && page().contains("\npve_autoscaler_leader 0.0\n"));
+        board.stand_by("pve2", Timestamp::UNIX_EPOCH);
+        let stands_by = page();
+        assert!(!stands_by.contains("pve_autoscaler_nodes{"), "{stands_by}");
+        assert!(stands_by.contains("\nkpnodes_running 0.0\n"), "{stands_by}");
+    }
+}

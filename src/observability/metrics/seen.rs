@@ -32,14 +32,14 @@ impl Seen {
 
     /// The sum of a metric's values over all labels; 0 where there is none.
     pub(super) fn sum(&self, metric: &'static Metric) -> f64 {
-        self.0.get(metric.name).map_or(0.0, |(_, samples)| samples.values().sum())
+        self.0.get(metric.name).map_or(0.0, |(_, samples)| total(samples.values()))
     }
 
     /// The sum of those of its values whose labels have this value among them.
     pub(super) fn sum_with(&self, metric: &'static Metric, label: &str) -> f64 {
         let samples = self.0.get(metric.name).map(|(_, samples)| samples);
         let of_it = samples.into_iter().flatten().filter(|(labels, _)| labels.iter().any(|one| one == label));
-        of_it.map(|(_, value)| value).sum()
+        total(of_it.map(|(_, value)| value))
     }
 
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -59,6 +59,11 @@ impl Seen {
         }
         Ok(())
     }
+}
+
+/// The sum; that of nothing is 0, where `sum` has -0.
+fn total<'v>(values: impl Iterator<Item = &'v f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
 }
 
 /// A count or an amount as metrics have it.

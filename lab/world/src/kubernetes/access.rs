@@ -114,7 +114,6 @@ impl State {
             let of_home = format!("system:serviceaccounts:{home}");
             let groups: Vec<String> = groups(&["system:serviceaccounts", &of_home]);
             let mut rules = account.rules.clone();
-            rules.push(cluster_info());
             rules.extend(self.granted(&account.name, &groups));
             return Ok(Identity { name: account.name.clone(), groups, rights: Rights::Rules(rules) });
         }
@@ -122,8 +121,7 @@ impl State {
             let home = name.split(':').nth(2).unwrap_or_default();
             let of_home = format!("system:serviceaccounts:{home}");
             let groups: Vec<String> = groups(&["system:serviceaccounts", &of_home]);
-            let mut rules = self.granted(&name, &groups);
-            rules.push(cluster_info());
+            let rules = self.granted(&name, &groups);
             return Ok(Identity { name, groups, rights: Rights::Rules(rules) });
         }
         self.bootstrap_identity(token)
@@ -198,7 +196,7 @@ pub(super) fn secret_field(secret: &Value, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What everybody may read.
+/// What kubeadm's role `kubeadm:bootstrap-signer-clusterinfo` lets `system:anonymous` read, and nobody else.
 fn cluster_info() -> Rule {
     let mut rule = Rule::new("get", "", "configmaps", Some("kube-public"));
     rule.names = vec!["cluster-info".into()];

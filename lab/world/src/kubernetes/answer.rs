@@ -41,6 +41,11 @@ pub(super) async fn handle(kube: &Kube, request: Request<Bytes>) -> Result<Respo
             tokio::time::sleep(time).await;
             Ok(respond(kube, &parts, &body))
         }
+        Some(Effect::WorkThenDelay(time)) => {
+            let response = respond(kube, &parts, &body);
+            tokio::time::sleep(time).await;
+            Ok(response)
+        }
         Some(Effect::Answer { status, body }) => Ok(json_response(status, &body)),
         Some(Effect::WorkThenLose) => {
             respond(kube, &parts, &body);

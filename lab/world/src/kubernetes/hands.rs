@@ -10,6 +10,7 @@ use super::{
     kinds::{self, Kind},
     object::{self, Key},
     patch,
+    path::{self, Query, Target},
     removal::Options,
     state::{State, Work},
 };
@@ -33,8 +34,10 @@ pub struct CallRecord {
 /// What a fault does to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// The answer comes later.
+    /// The call is carried out later.
     Delay(Duration),
+    /// The call is carried out, and its answer is so long on its way: what was read may be out of date by then.
+    WorkThenDelay(Duration),
     /// Nothing is done, and this is the answer.
     Answer {
         /// Status code.
@@ -103,11 +106,25 @@ impl Kube {
         kinds::by_kind(kind).map(|kind| state.store.all(kind).cloned().collect()).unwrap_or_default()
     }
 
+    /// The version of the latest change of a kind, 0 before the first: whoever looks all the time sees whether there is
+    /// anything new.
+    pub fn latest_change(&self, kind: &str) -> u64 {
+        kinds::by_kind(kind).map_or(0, |kind| self.state().store.collection(kind).latest_change())
+    }
+
     /// Deletes an object as `kubectl delete` does.
     pub fn remove(&self, kind: &str, namespace: &str, name: &str) {
         if let Some(kind) = kinds::by_kind(kind) {
             self.state().remove(kind, &(namespace.into(), name.into()), &Options::default());
         }
+    }
+
+    /// Evicts a pod as `kubectl drain` does; says whether it was allowed.
+    pub fn evict_by_hand(&self, namespace: &str, name: &str) -> bool {
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+        let Ok(Target::Object(route)) = path::target(&path) else { return false };
+        let eviction = json!({ "metadata": { "name": name, "namespace": namespace } }).to_string();
+        self.state().evict(&route, &Query::parse(None), eviction.as_bytes()).is_ok()
     }
 
     /// Changes an object by a merge patch; says whether it is there.

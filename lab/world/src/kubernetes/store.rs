@@ -86,6 +86,11 @@ impl Collection {
         Some(objects)
     }
 
+    /// The version of the latest change, 0 before the first.
+    pub fn latest_change(&self) -> u64 {
+        self.history.back().map_or(0, |change| change.revision)
+    }
+
     fn note(&mut self, change: Change) {
         if self.history.len() >= HISTORY
             && let Some(first) = self.history.pop_front()

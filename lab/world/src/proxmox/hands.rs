@@ -49,8 +49,10 @@ pub enum Effect {
     WorkThenLose,
     /// Nothing is done, the connection ends without an answer.
     Lose,
-    /// The answer comes so much later.
+    /// The call is carried out so much later.
     Delay(Duration),
+    /// The call is carried out, and its answer is so long on its way: what was read may be out of date by then.
+    WorkThenDelay(Duration),
 }
 
 /// A fault for the next calls that match; its path is the one below `/api2/json`.
@@ -345,6 +347,19 @@ impl Pve {
             pool: state.pool_of(vmid).map(String::from),
             joined: vm.machine.as_ref().and_then(Machine::simulated).is_some_and(Guest::joined),
         })
+    }
+
+    /// Whether a VM is where it was, in the same pool, with the same config.
+    pub fn is_as(&self, vmid: u32, then: &VmView) -> bool {
+        let state = self.state();
+        let now = state.vms.get(&vmid);
+        now.is_some_and(|now| now.node == then.node && now.config == then.config)
+            && state.pool_of(vmid) == then.pool.as_deref()
+    }
+
+    /// One value of a VM's config.
+    pub fn config_of(&self, vmid: u32, key: &str) -> Option<String> {
+        self.state().vms.get(&vmid)?.config.get(key).cloned()
     }
 
     /// The ids of all VMs.

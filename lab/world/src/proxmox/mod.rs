@@ -238,6 +238,11 @@ impl Pve {
                 tokio::time::sleep(time).await;
                 Ok(respond(answering.await))
             }
+            Some(Effect::WorkThenDelay(time)) => {
+                let answer = respond(answering.await);
+                tokio::time::sleep(time).await;
+                Ok(answer)
+            }
             Some(Effect::Answer { status, reason, body }) => Ok(answer::bare(status, &reason, &body)),
             Some(Effect::WorkThenTimeOut) => {
                 let _ = answering.await;

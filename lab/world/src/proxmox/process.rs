@@ -19,6 +19,10 @@ pub(super) const CLEAN_UP: Duration = Duration::from_millis(700);
 /// Seconds for which the clean-up waits for the end of a QEMU that runs again.
 const CLEAN_UP_TRIES: usize = 30;
 
+/// How much longer cloud-init keeps a system `starting` that is to upgrade its packages, Proxmox VE's default, and reaches no
+/// mirror.
+const PACKAGE_UPGRADE: Duration = Duration::from_secs(216);
+
 impl Pve {
     /// Starts a VM's machine and its guest, with pending changes applied. A real one is under way when this returns.
     pub(super) fn power_on(&self, vmid: u32) {
@@ -112,7 +116,10 @@ impl Pve {
                 Self(inner).announce(Event::GuestJoined { vmid });
             }
         });
-        let (disk, faults) = (vm.disk.clone(), vm.faults.clone());
+        let (disk, mut faults) = (vm.disk.clone(), vm.faults.clone());
+        if vm.get("ciupgrade") != Some("0") {
+            faults.starting_for += PACKAGE_UPGRADE;
+        }
         let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
         vm.machine = Some(Machine { pid, started: Instant::now(), inside: Inside::Simulated(guest) });
         drop(state);

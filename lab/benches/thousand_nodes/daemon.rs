@@ -1,0 +1,92 @@
+//! The daemon as a process, and what it uses as the kernel tells it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// Far more than the daemon takes to know both clusters.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// The daemon.
+pub struct Daemon {
+    child: Child,
+    folder: PathBuf,
+    since: Instant,
+}
+
+/// What a process has used.
+pub struct Usage {
+    /// Of all its threads.
+    pub cpu: Duration,
+    /// Megabytes that are in memory.
+    pub resident: u64,
+    /// Megabytes of these that are not from its file.
+    pub own: u64,
+    /// Megabytes that were in memory at most.
+    pub peak: u64,
+}
+
+impl Daemon {
+    /// Starts it with the configuration in this folder.
+    pub fn start(folder: &Path) -> Self {
+        let mut command = match std::env::var_os("DAEMON") {
+            Some(program) => Command::new(program),
+            None => {
+                let mut own = Command::new(env!("CARGO_BIN_EXE_lab"));
+                own.args(["daemon", "--"]);
+                own
+            }
+        };
+        let at = |name: &str| folder.join(name);
+        command.arg("run").arg("--config").arg(at("config.toml")).arg("--socket").arg(at("control.sock"));
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
+        let log = File::create(at("daemon.log")).unwrap();
+        let child = command.stderr(log).kill_on_drop(true).spawn().unwrap();
+        Self { child, folder: folder.to_owned(), since: Instant::now() }
+    }
+
+    /// Waits until its rounds run; since its start.
+    pub async fn ready(&mut self) -> Duration {
+        loop {
+            let status = pve_autoscaler::observability::ask(&self.folder.join("control.sock")).await;
+            if status.is_ok_and(|status| status.ready) {
+                return self.since.elapsed();
+            }
+            let ended = self.child.try_wait().unwrap();
+            if ended.is_some() || self.since.elapsed() > LIMIT {
+                let said = fs::read_to_string(self.folder.join("daemon.log")).unwrap_or_default();
+                panic!("the daemon is not ready ({ended:?}):\n{said}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What it has used so far.
+    pub fn usage(&self) -> Usage {
+        let folder = format!("/proc/{}", self.child.id().unwrap());
+        let stat = fs::read_to_string(format!("{folder}/stat")).unwrap();
+        // The name in parentheses may hold anything; utime and stime are the 14th and 15th field, in hundredths of a second.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        let status = fs::read_to_string(format!("{folder}/status")).unwrap();
+        let megabytes = |name: &str| -> u64 {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024 / 1_000_000
+        };
+        Usage {
+            cpu: Duration::from_millis(ticks * 10),
+            resident: megabytes("VmRSS:"),
+            own: megabytes("RssAnon:"),
+            peak: megabytes("VmHWM:"),
+        }
+    }
+
+    /// Ends it as systemd does.
+    pub async fn stop(self) {
+        lab::daemon::stop(self.child).await.unwrap();
+    }
+}

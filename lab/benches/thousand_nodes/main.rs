@@ -1,0 +1,66 @@
+//! The daemon at the size of a large cluster: a **real** API server, controller manager, scheduler and etcd with 1000 nodes that
+//! renew their leases and 30,000 running pods of Deployments, the embedded Proxmox VE, and the daemon as a
+//! process with the rights of `packaging/rbac.yaml`.
+//!
+//! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go into filling the
+//! cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`; `NODES`, `PODS` and `SAMPLES` change the size.
+//! What is real and what is not is in `docs/testing.md`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench prints its figures, and may stop at what it did not expect"
+)]
+
+mod cluster;
+mod daemon;
+mod reaction;
+
+use std::time::Duration;
+
+use cluster::Cluster;
+use daemon::Daemon;
+use tempfile::TempDir;
+
+/// How long the daemon is watched while nothing is to be done.
+const STEADY: Duration = Duration::from_secs(60);
+
+#[tokio::main]
+async fn main() {
+    let (nodes, pods, samples) = (number("NODES", 1000), number("PODS", 30_000), number("SAMPLES", 60));
+    // Sockets and keys of the control plane; its path has to be short.
+    let folder = TempDir::with_prefix_in("rig-", "/tmp").unwrap();
+    let Some(cluster) = Cluster::filled(folder.path(), nodes, pods).await else { return };
+    let proxmox = cluster.proxmox(samples).await;
+    let mut daemon = Daemon::start(folder.path());
+    let took = daemon.ready().await;
+    println!("from its start until both clusters are known and a round is done: {took:.2?}");
+    // The first minute is that of the allocator and of the first lists.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let before = daemon.usage();
+    tokio::time::sleep(STEADY).await;
+    let after = daemon.usage();
+    let share = (after.cpu - before.cpu).as_secs_f64() / STEADY.as_secs_f64() * 100.0;
+    println!("nothing to do, {STEADY:?} of it: {share:.1} % of a core");
+    println!(
+        "memory: {} MB resident, {} MB of it its own; at most {} MB",
+        after.resident, after.own, after.peak
+    );
+
+    let waits = reaction::measured(&cluster, &proxmox, samples).await;
+    let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
+    println!("from \"pod unschedulable\" to the clone request, {} single pods at random times:", waits.len());
+    println!("  median {:.0?}, p90 {:.0?}, p99 {:.0?}, most {:.0?}", at(50), at(90), at(99), at(100));
+    let end = daemon.usage();
+    println!(
+        "memory after that: {} MB resident, {} MB of it its own; at most {} MB",
+        end.resident, end.own, end.peak
+    );
+    daemon.stop().await;
+}
+
+/// A number from the environment.
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
+}

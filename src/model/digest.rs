@@ -1,0 +1,228 @@
+//! What every decision asks of every pod, worked out once for each pod and not in each round.
+//!
+//! A pod that is shared does not change any more: its digest is made when it arrives (or when it is first asked for) and
+//! stays with it. A clone begins without one, because clones are made to be changed.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use sha2::{Digest as _, Sha256};
+
+use super::pod::{Pod, Scheduling};
+
+/// Stands for what it was made of: who could make two different pods with one fingerprint could break SHA-256.
+///
+/// Its order means nothing and holds for this run of the program alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fingerprint([u64; 2]);
+
+/// What decisions ask of a pod again and again, close together in memory.
+#[derive(Clone, Debug)]
+pub struct Digest {
+    /// `namespace/name`.
+    pub id: Arc<str>,
+    /// Equal for pods that no filter of kube-scheduler tells apart but by their names and by where they are.
+    pub class: Fingerprint,
+    /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
+    pub seen_as: Fingerprint,
+    /// Where the `/` is.
+    slash: u32,
+    /// It has no node and is neither finished nor on its way out.
+    pub waits: bool,
+    /// It says itself for how long it is too young to cause a machine.
+    pub delayed: bool,
+    /// A scheduling gate holds it back.
+    pub gated: bool,
+    /// Preemption makes room for it on a node.
+    pub nominated: bool,
+    /// A DaemonSet's pod, or one that says it should be treated like one.
+    pub daemon: bool,
+    /// A static pod's mirror in the API.
+    pub mirror: bool,
+}
+
+/// A pod says with it for how long it is too young to cause a machine.
+pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
+
+/// Where a pod keeps its digest. Two pods are equal whether they have theirs or not.
+#[derive(Default)]
+pub struct Memo(OnceLock<Digest>);
+
+impl Clone for Memo {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Pod {
+    /// The pod's digest. From the first call on the pod must not be changed: change a clone.
+    pub fn digest(&self) -> &Digest {
+        self.memo.0.get_or_init(|| Digest::of(self))
+    }
+}
+
+impl Digest {
+    fn of(pod: &Pod) -> Self {
+        let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
+        Self {
+            id: Arc::from(pod.id()),
+            slash: u32::try_from(pod.namespace.len()).unwrap_or(0),
+            waits: pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished(),
+            gated: pod.scheduling == Scheduling::Gated,
+            nominated: pod.nominated_node.is_some(),
+            delayed: pod.annotations.contains_key(DELAY),
+            class: class(pod),
+            seen_as: Fingerprint::of(&(
+                &pod.namespace,
+                &pod.labels,
+                &pod.affinity.anti,
+                pod.deletion.is_some(),
+            )),
+            daemon: pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
+                || marked.is_some_and(|value| value == "true"),
+            mirror: pod.annotations.contains_key("kubernetes.io/config.mirror"),
+        }
+    }
+
+    /// Compares by namespace, then by name.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
+        // Where the namespaces are of one length, the texts compare as their parts do.
+        if self.slash == other.slash { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.id.split_at(self.slash as usize)
+    }
+}
+
+/// Everything of a pod that scheduling looks at. Volumes count without their names: the volume with a pod's token has a name
+/// of its own in each pod.
+fn class(pod: &Pod) -> Fingerprint {
+    let volumes: Vec<_> =
+        pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
+    Fingerprint::of(&(
+        (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class, pod.resource_claims),
+        &pod.labels,
+        (&pod.node_selector, &pod.affinity, &pod.tolerations),
+        (&pod.spread, &pod.host_ports),
+        volumes,
+    ))
+}
+
+impl Fingerprint {
+    fn of(what: &impl Hash) -> Self {
+        let mut text = Text(Vec::with_capacity(512));
+        what.hash(&mut text);
+        let digest = Sha256::digest(&text.0);
+        let (halves, _) = digest[..16].as_chunks::<8>();
+        let mut numbers = [0; 2];
+        for (number, half) in numbers.iter_mut().zip(halves) {
+            *number = u64::from_le_bytes(*half);
+        }
+        Self(numbers)
+    }
+}
+
+/// Takes down what is hashed, every length and end with it.
+struct Text(Vec<u8>);
+
+impl Hasher for Text {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod::{Volume, VolumeSource};
+
+    fn alike(a: &Pod, b: &Pod) -> bool {
+        a.digest().class == b.digest().class
+    }
+
+    fn with_volume(name: &str, source: VolumeSource) -> Pod {
+        Pod { volumes: vec![Volume { name: name.to_owned(), source }], ..Pod::default() }
+    }
+
+    #[test]
+    fn a_token_volume_with_a_name_of_its_own_sets_no_pod_apart() {
+        let one = with_volume("kube-api-access-x7k2p", VolumeSource::Other);
+        assert!(alike(&one, &with_volume("kube-api-access-9qhzl", VolumeSource::Other)));
+        assert!(alike(&one, &Pod::default()));
+    }
+
+    #[test]
+    fn a_claim_sets_pods_apart() {
+        let claim =
+            |name: &str| VolumeSource::Claim { name: name.to_owned(), ephemeral: false, read_only: false };
+        let one = with_volume("data", claim("data-0"));
+        assert!(!alike(&one, &with_volume("data", claim("data-1"))));
+        assert!(alike(&one, &with_volume("other-name", claim("data-0"))));
+    }
+
+    #[test]
+    fn what_moves_from_one_field_to_the_next_sets_pods_apart() {
+        let named = |namespace: &str, class: &str| Pod {
+            namespace: namespace.to_owned(),
+            priority_class: class.to_owned(),
+            ..Pod::default()
+        };
+        assert!(!alike(&named("ab", "c"), &named("a", "bc")));
+        let labelled = |key: &str, value: &str| {
+            let mut pod = Pod::default();
+            pod.labels.insert(key.to_owned(), value.to_owned());
+            pod
+        };
+        assert!(!alike(&labelled("ab", "c"), &labelled("a", "bc")));
+        assert!(!alike(
+            &labelled("a", "b"),
+            &Pod { node_selector: labelled("a", "b").labels, ..Pod::default() }
+        ));
+    }
+
+    #[test]
+    fn a_changed_clone_has_a_digest_of_its_own() {
+        let pod = Pod { name: "a".to_owned(), ..Pod::default() };
+        assert_eq!(&*pod.digest().id, "/a");
+        let other = Pod { name: "b".to_owned(), ..pod.clone() };
+        assert_eq!(&*other.digest().id, "/b");
+        let placed = Pod { node: Some("n".to_owned()), ..pod.clone() };
+        assert!(pod.digest().waits && !placed.digest().waits);
+        assert_eq!((placed.digest().class, &placed), (pod.digest().class, &placed.clone()));
+    }
+
+    #[test]
+    fn namespaces_are_compared_before_names() {
+        let pod = |namespace: &str, name: &str| Pod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..Pod::default()
+        };
+        let ordered = [pod("a", "z"), pod("a", "zz"), pod("a-b", "a"), pod("b-b", "a")];
+        for (number, one) in ordered.iter().enumerate() {
+            for (other_number, other) in ordered.iter().enumerate() {
+                assert_eq!(one.digest().compare(other.digest()), number.cmp(&other_number));
+            }
+        }
+    }
+}

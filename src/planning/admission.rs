@@ -1,0 +1,177 @@
+//! Which of the nodes that could go do go now: the limits of a round, counted down, and what a node waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::budgets::Budgets;
+use super::disruptions::Allowed;
+use super::headroom::Headroom;
+use super::judging::Drainable;
+use super::removal::Moves;
+use super::scale_up::Growth;
+use super::{View, being_deleted, health, pauses, pool_of, replacement};
+use crate::model::plan::{NodeOutcome, NodeVerdict};
+use crate::scheduling::NodeIndex;
+
+/// Why a node that could go does not go now.
+pub(super) struct NotNow {
+    verdict: Option<NodeOutcome>,
+    reason: Option<&'static str>,
+    pod: Option<String>,
+    message: Option<String>,
+}
+
+impl NotNow {
+    /// Writes it into the node's verdict.
+    pub(super) fn apply(self, to: &mut NodeVerdict) {
+        if let Some(verdict) = self.verdict {
+            to.verdict = verdict;
+        }
+        to.reason = self.reason;
+        to.pod = self.pod;
+        to.message = self.message;
+    }
+
+    fn because(verdict: NodeOutcome, message: String) -> Self {
+        Self { verdict: Some(verdict), reason: None, pod: None, message: Some(message) }
+    }
+
+    fn at_minimum(min: u32) -> Self {
+        Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
+    }
+
+    /// Scaling up was run without the node.
+    pub(super) fn after(needed: bool) -> Self {
+        if needed {
+            let message = "without it, a new machine would be asked for".to_owned();
+            return Self::because(NodeOutcome::NoPlaceToMovePods, message);
+        }
+        Self::waits(Some("waits until it is known whether other nodes can go".to_owned()))
+    }
+
+    /// It goes later; what its verdict is does not change.
+    pub(super) fn waits(message: Option<String>) -> Self {
+        Self { verdict: None, reason: None, pod: None, message }
+    }
+}
+
+/// The limits of one round, counted down.
+pub(super) struct Round<'a> {
+    /// What `[[disruption]]` allows.
+    pub(super) allowed: Allowed<'a>,
+    sizes: BTreeMap<String, u32>,
+    unhealthy: BTreeSet<String>,
+    cooling: BTreeMap<String, String>,
+    /// Drains under way, those that begin in this round included.
+    pub(super) drains: usize,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
+        let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
+        let mut drains = 0;
+        for (at, node) in view.snapshot.nodes.iter().enumerate() {
+            let Some(pool) = pool_of(node) else { continue };
+            if replacement::reason(node).is_some() {
+                continue;
+            }
+            if being_deleted(node) {
+                let busy = view.bound[at]
+                    .iter()
+                    .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
+                drains += usize::from(busy);
+            } else {
+                *sizes.entry(pool.to_owned()).or_default() += 1;
+            }
+        }
+        let cooling = view.config.pools.iter().filter_map(|pool| {
+            let grows = growth.pools.iter().any(|one| one.pool == pool.name);
+            Some((pool.name.clone(), pauses::removal(view, &pool.name, grows)?))
+        });
+        Self {
+            allowed: Allowed::new(view.snapshot, view.config),
+            sizes,
+            unhealthy: health::unhealthy(view.snapshot, view.config),
+            cooling: cooling.collect(),
+            drains,
+        }
+    }
+
+    /// How many nodes of the pool stay, as far as is decided.
+    pub(super) fn size(&self, pool: &str) -> u32 {
+        self.sizes.get(pool).copied().unwrap_or(0)
+    }
+
+    /// Why the pool loses no node now, if so.
+    pub(super) fn closed(&self, pool: &str) -> Option<NotNow> {
+        if self.unhealthy.contains(pool) {
+            let message = "too many nodes of the pool are not ready".to_owned();
+            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+        }
+        let why = self.cooling.get(pool)?;
+        Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))
+    }
+
+    /// Why a node stays whose pool is at its minimum. One that is lost goes once another has taken its place.
+    pub(super) fn why_kept(&self, node: &Drainable, now: Timestamp) -> NotNow {
+        let (pool, min) = (node.pool, node.pool.min);
+        if node.ready || node.removable_at > now {
+            return NotNow::at_minimum(min);
+        }
+        let next = if self.size(&pool.name) >= pool.max { "`max` leaves no room for" } else { "goes after" };
+        let message = format!("pool at its minimum of {min}: {next} a node in its place");
+        NotNow::because(NodeOutcome::AtMinimum, message)
+    }
+
+    /// Lets a node go now, or says why not.
+    pub(super) fn admit(
+        &mut self,
+        view: &View,
+        at: NodeIndex,
+        node: &Drainable,
+        budgets: &mut Budgets,
+        (headroom, moves): (&mut Headroom, &Moves),
+    ) -> Result<(), NotNow> {
+        let pool = &node.pool.name;
+        if self.size(pool) <= node.pool.min {
+            return Err(NotNow::at_minimum(node.pool.min));
+        }
+        if let Some(pod) = &node.drain.awaited {
+            return Err(NotNow::waits(Some(format!("waits for {pod} to end"))));
+        }
+        if node.removable_at > view.snapshot.time {
+            return Err(NotNow::waits(None));
+        }
+        if let Some(why) = self.closed(pool) {
+            return Err(why);
+        }
+        if let Some(why) = self.allowed.refuses(node.reason(), pool) {
+            return Err(NotNow::because(NodeOutcome::CoolingDown, why));
+        }
+        let drains = !node.drain.moves.is_empty();
+        let most = view.config.scale_down.max_parallel_drains;
+        if drains && self.drains >= most {
+            return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
+        }
+        debug_assert!(at < view.existing, "only existing nodes are removed");
+        if let Err(pod) = budgets.allow(&node.drain.moves) {
+            return Err(NotNow {
+                verdict: Some(NodeOutcome::Blocked),
+                reason: Some("NotEnoughPdb"),
+                pod: Some(pod),
+                message: None,
+            });
+        }
+        if let Err(why) = headroom.admit(view, at, moves) {
+            return Err(NotNow::because(NodeOutcome::AtMinimum, why));
+        }
+        budgets.take(&node.drain.moves);
+        self.allowed.take(pool);
+        self.drains += usize::from(drains);
+        if let Some(size) = self.sizes.get_mut(pool) {
+            *size -= 1;
+        }
+        Ok(())
+    }
+}
