@@ -316,6 +316,14 @@ fn what_kubelets_are_told_is_checked() {
         ("kubelet_args = { \"--v\" = 2 }", &["`--v` is not an argument", "without the dashes: `v`"]),
         ("kubelet_args = { v = \"a\\nb\" }", &["not one line of text"]),
         ("max_pods = 0", &["pool `a`: `max_pods` is zero", "at least 1"]),
+        ("provider_id = \"{{ vmid }}\"", &["is not a provider's ID"]),
+        ("provider_id = \"proxmox://home\"", &["all nodes would have the same `provider_id`"]),
+        (
+            "provider_id = \"proxmox://{{ vm }}\"",
+            &["nothing that is known of a machine", "did you mean `{{ vmid }}`?"],
+        ),
+        ("annotations = { \"pve-autoscaler/retire\" = \"x\" }", &["is the autoscaler's own"]),
+        ("annotations = { \"a b\" = \"x\" }", &["is not an annotation's key"]),
         (
             "allocatable = { pods = -1, cpu = 1, memory = 1 }",
             &["`allocatable.pods` is negative", "c.toml:6:24"],
