@@ -41,7 +41,6 @@ pub(super) async fn run(
         BootstrapMethod::Kubeadm(kubeadm) => {
             // The guest boots meanwhile.
             let ticket = ticket(ctx, machine, kubeadm).await?;
-            machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
             let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
             Order { act: Act::Kubeadm, input: Some(bootstrap::configuration(&facts)) }
         }

@@ -98,3 +98,39 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     // Together they would be asked for within milliseconds.
     assert!(first.duration_since(last).as_millis() >= 300, "{asked:?}");
 }
+
+/// A volume on each node of the pool, as its driver's attacher says it.
+fn attach_volumes(stage: &Stage) {
+    for node in stage.kube.list("Node") {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        let attachment = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": format!("csi-{name}") },
+            "spec": { "attacher": "csi.example.com", "nodeName": name, "source": { "persistentVolumeName": "data" } },
+            "status": { "attached": true },
+        });
+        stage.kube.apply(&attachment).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_runs_on_until_its_volumes_are_detached() {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    attach_volumes(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    stage
+        .throughout("its VM runs on", SOON, |stage| closed(stage) && stage.vms(9100..=9109).len() == 2)
+        .await;
+    for attachment in stage.kube.list("VolumeAttachment") {
+        stage.kube.remove("VolumeAttachment", "", attachment["metadata"]["name"].as_str().unwrap());
+    }
+    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_stays_attached_ends_the_removal_and_the_node_serves_again() {
+    let stage = two_nodes_too_many_by_one(&format!("{}[limits]\ndetach = \"1m\"\n", quick(""))).await;
+    attach_volumes(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
+    assert_eq!(stage.vms(9100..=9109).len(), 2);
+}
