@@ -135,81 +135,108 @@ struct Daemon {
     customary: Customary,
 }
 
-/// Acts until the term is over, and until everything that acted in it has ended.
+/// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is stored then.
 async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
     let tasks = TaskTracker::new();
-    tokio::select! {
+    let (reports, mut told) = mpsc::unbounded_channel();
+    let mut daemon = Daemon::new(deps, warm, &eyes, term, &tasks, reports);
+    let looked = tokio::select! {
         biased;
-        () = term.over.cancelled() => {}
-        () = rounds(deps, warm, &eyes, term, &tasks) => {}
+        () = term.over.cancelled() => false,
+        () = daemon.first_look() => true,
+    };
+    if looked {
+        tokio::select! {
+            biased;
+            () = term.over.cancelled() => {}
+            () = daemon.rounds(&mut told) => {}
+        }
     }
     tasks.close();
     tasks.wait().await;
-}
-
-async fn rounds(deps: &Deps, warm: &Warm, eyes: &Eyes, term: &Term, tasks: &TaskTracker) {
-    let (reports, mut told) = mpsc::unbounded_channel();
-    let config = deps.config.borrow().clone();
-    let kubernetes = deps.kubernetes.fenced(&term.fence);
-    let mut daemon = Daemon {
-        registry: Registry::default(),
-        recorder: Recorder::new(kubernetes.clone(), &deps.instance),
-        creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
-        facts: Arc::default(),
-        memory: Remembered::start(&kubernetes, &term.over, tasks),
-        customary: Customary::start(&kubernetes, &term.over, tasks),
-        random: warm.random(),
-        pace: warm.pace.clone(),
-        config: deps.config.clone(),
-        proxmox: deps.proxmox.fenced(&term.fence),
-        kubernetes,
-        clock: deps.clock.clone(),
-        probe: deps.probe.clone(),
-        board: deps.board.clone(),
-        tasks: tasks.clone(),
-        cancel: term.over.clone(),
-        mend: mend::State::default(),
-        overlay: gather::Overlay::default(),
-        said: speak::Said::default(),
-        rounds: Rounds::default(),
-        waiting: measure::Waiting::default(),
-        switch: switch::Seen::new(&deps.board),
-        watches: warm.watches.clone(),
-        templates: eyes.templates.clone(),
-        inventory: eyes.inventory.clone(),
-        reports,
-    };
-    daemon.first_look().await;
-    let mut trigger =
-        Trigger::new(&daemon.watches, &daemon.registry, &daemon.inventory, &daemon.config, &daemon.board);
-    loop {
-        let began = Instant::now();
-        let decided = daemon.round().await;
-        daemon.board.metrics().round(decided, began.elapsed());
-        let interval = daemon.config.borrow().scan_interval;
-        let wait = daemon.next_timer().map_or(interval, |timer| timer.min(interval));
-        // Reports are taken in while the daemon waits, and are worth a round themselves.
-        tokio::select! {
-            biased;
-            first = told.recv() => {
-                if let Some(first) = first {
-                    daemon.heard(&first);
-                }
-            }
-            () = trigger.fire(wait) => {}
-        }
-        let (window, most) = {
-            let config = daemon.config.borrow();
-            (config.batch_window, config.batch_max)
-        };
-        trigger.settle(window, most).await;
-        while let Ok(more) = told.try_recv() {
-            daemon.heard(&more);
-        }
+    if looked {
+        daemon.take_in(&mut told);
+        daemon.memory.decided(daemon.board.latest_decisions(), daemon.clock.now());
+        daemon.memory.finish().await;
     }
 }
 
 impl Daemon {
+    fn new(
+        deps: &Deps,
+        warm: &Warm,
+        eyes: &Eyes,
+        term: &Term,
+        tasks: &TaskTracker,
+        reports: Reports,
+    ) -> Self {
+        let config = deps.config.borrow().clone();
+        let kubernetes = deps.kubernetes.fenced(&term.fence);
+        Self {
+            registry: Registry::default(),
+            recorder: Recorder::new(kubernetes.clone(), &deps.instance),
+            creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
+            facts: Arc::default(),
+            memory: Remembered::start(&kubernetes, &term.over, tasks),
+            customary: Customary::start(&kubernetes, &term.over, tasks),
+            random: warm.random(),
+            pace: warm.pace.clone(),
+            config: deps.config.clone(),
+            proxmox: deps.proxmox.fenced(&term.fence),
+            kubernetes,
+            clock: deps.clock.clone(),
+            probe: deps.probe.clone(),
+            board: deps.board.clone(),
+            tasks: tasks.clone(),
+            cancel: term.over.clone(),
+            mend: mend::State::default(),
+            overlay: gather::Overlay::default(),
+            said: speak::Said::default(),
+            rounds: Rounds::default(),
+            waiting: measure::Waiting::default(),
+            switch: switch::Seen::new(&deps.board),
+            watches: warm.watches.clone(),
+            templates: eyes.templates.clone(),
+            inventory: eyes.inventory.clone(),
+            reports,
+        }
+    }
+
+    /// One round after the other.
+    async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+        let mut trigger =
+            Trigger::new(&self.watches, &self.registry, &self.inventory, &self.config, &self.board);
+        loop {
+            let began = Instant::now();
+            let decided = self.round().await;
+            self.board.metrics().round(decided, began.elapsed());
+            let interval = self.config.borrow().scan_interval;
+            let wait = self.next_timer().map_or(interval, |timer| timer.min(interval));
+            // Reports are taken in while the daemon waits, and are worth a round themselves.
+            tokio::select! {
+                biased;
+                first = told.recv() => {
+                    if let Some(first) = first {
+                        self.heard(&first);
+                    }
+                }
+                () = trigger.fire(wait) => {}
+            }
+            let (window, most) = {
+                let config = self.config.borrow();
+                (config.batch_window, config.batch_max)
+            };
+            trigger.settle(window, most).await;
+            self.take_in(told);
+        }
+    }
+
+    fn take_in(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
+        while let Ok(more) = told.try_recv() {
+            self.heard(&more);
+        }
+    }
+
     /// What a machine's task works with.
     fn context(&self) -> Context {
         Context {

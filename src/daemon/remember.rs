@@ -20,6 +20,8 @@ use crate::planning;
 const STORE_SOON: Duration = Duration::from_secs(1);
 /// The time of the last round is stored this often where nothing else changes.
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
+/// At the end it is stored within this time, or stays as it was stored before.
+const STORE_LAST: Duration = Duration::from_secs(2);
 /// A pool whose creation failed through nobody's fault is left alone for this long: the cause may pass.
 const NOBODY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -30,16 +32,17 @@ pub(super) struct Remembered {
     paused: bool,
     /// Something was learnt and is not stored yet.
     learnt: bool,
-    version: Arc<tokio::sync::Mutex<Option<MemoryVersion>>>,
+    kubernetes: Cluster,
+    store: Shared,
     to_store: watch::Sender<Option<Memory>>,
 }
 
 impl Remembered {
     /// Starts the task that stores what is to be remembered.
     pub fn start(kubernetes: &Cluster, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
-        let version = Arc::<tokio::sync::Mutex<Option<MemoryVersion>>>::default();
+        let store = Shared::default();
         let (to_store, receiver) = watch::channel(None);
-        let (keeper, cancel) = (keep(kubernetes.clone(), version.clone(), receiver), cancel.clone());
+        let (keeper, cancel) = (keep(kubernetes.clone(), store.clone(), receiver), cancel.clone());
         tasks.spawn(async move {
             tokio::select! {
                 biased;
@@ -52,7 +55,8 @@ impl Remembered {
             stored_round: None,
             paused: false,
             learnt: false,
-            version,
+            kubernetes: kubernetes.clone(),
+            store,
             to_store,
         }
     }
@@ -64,7 +68,7 @@ impl Remembered {
             match kubernetes.load_memory().await {
                 Ok((memory, version)) => {
                     self.memory = memory;
-                    *self.version.lock().await = version;
+                    self.store.lock().await.version = version;
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Unusable => {
@@ -150,6 +154,22 @@ impl Remembered {
         self.store(now);
     }
 
+    /// Stores what is not stored yet; the task that otherwise does so has ended. A try that meets another version is repeated
+    /// once; where the API cannot be reached, or somebody else leads, nothing is stored.
+    pub async fn finish(&self) {
+        let Some(memory) = self.to_store.borrow().clone() else { return };
+        if self.store.lock().await.memory.as_ref() == Some(&memory) {
+            return;
+        }
+        let tries = async {
+            stored(&self.kubernetes, &self.store, &memory).await
+                || stored(&self.kubernetes, &self.store, &memory).await
+        };
+        if !matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true)) {
+            tracing::warn!("what was learnt in the last moments could not be stored");
+        }
+    }
+
     fn back_off(&mut self, told: &Told, blame: &Blame, reason: &str, config: &Config, now: Timestamp) {
         let place = match blame {
             Blame::Host => &mut self.memory.hosts.entry(told.record.host.clone()).or_default().backoff,
@@ -196,41 +216,53 @@ fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timesta
     Backoff { until, reason: reason.to_owned(), seconds }
 }
 
-async fn keep(
-    kubernetes: Cluster,
-    version: Arc<tokio::sync::Mutex<Option<MemoryVersion>>>,
-    mut wanted: watch::Receiver<Option<Memory>>,
-) {
+/// What is stored, as far as is known.
+#[derive(Default)]
+struct Stored {
+    version: Option<MemoryVersion>,
+    memory: Option<Memory>,
+}
+
+type Shared = Arc<tokio::sync::Mutex<Stored>>;
+
+async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Option<Memory>>) {
     let mut pause = STORE_SOON;
     while wanted.changed().await.is_ok() {
         tokio::time::sleep(STORE_SOON).await;
         loop {
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
-            let mut version = version.lock().await;
-            match kubernetes.store_memory(&memory, version.as_ref()).await {
-                Ok(new) => {
-                    *version = Some(new);
-                    pause = STORE_SOON;
-                    break;
-                }
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound
-                    ) =>
-                {
-                    // Ours is the newer one; its answer was lost, or somebody removed the object.
-                    if let Ok(stored) = kubernetes.memory_version().await {
-                        *version = stored;
-                    }
-                }
-                Err(error) => tracing::debug!(%error, "what is to be remembered cannot be stored yet"),
+            if stored(&kubernetes, &store, &memory).await {
+                pause = STORE_SOON;
+                break;
             }
-            drop(version);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(30));
         }
     }
+}
+
+/// Tries it once. Where the stored one has changed, the next try overwrites it: ours is the newer one, and the answer to an
+/// earlier try was lost, or somebody removed the object.
+async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
+    let mut store = store.lock().await;
+    match kubernetes.store_memory(memory, store.version.as_ref()).await {
+        Ok(new) => {
+            *store = Stored { version: Some(new), memory: Some(memory.clone()) };
+            return true;
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Conflict | ErrorKind::AlreadyExists | ErrorKind::NotFound
+            ) =>
+        {
+            if let Ok(stored) = kubernetes.memory_version().await {
+                store.version = stored;
+            }
+        }
+        Err(error) => tracing::debug!(%error, "what is to be remembered cannot be stored yet"),
+    }
+    false
 }
 
 #[cfg(test)]

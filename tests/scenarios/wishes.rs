@@ -178,3 +178,30 @@ async fn what_was_decided_is_known_after_a_restart_and_at_another_instance() {
         })
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_orderly_end_forgets_nothing_of_the_last_second() {
+    for wait in [0, 20, 100, 400, 900] {
+        let mut stage = Stage::running(&quick(""));
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("it is said", SOON, |stage| decided(stage, "is ready")).await;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let before = stage.status().decisions;
+        stage.stop().await;
+        stage.start();
+        stage.until("it is up again", SOON, |stage| stage.status().ready).await;
+        let after = stage.status().decisions;
+        assert!(before.iter().all(|one| after.contains(one)), "after {wait} ms: {before:#?}\n{after:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orderly_end_does_not_wait_for_an_api_that_is_away() {
+    let mut stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("it is said", SOON, |stage| decided(stage, "is ready")).await;
+    stage.wire("pve1").cut();
+    let began = tokio::time::Instant::now();
+    stage.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
