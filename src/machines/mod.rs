@@ -37,10 +37,11 @@ mod tracked;
 mod trouble;
 
 pub use context::{ClusterFacts, Context};
+pub(crate) use node::is_bare;
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, restore, retire};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

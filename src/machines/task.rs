@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use super::Context;
 use super::create as creation;
 use super::destroy;
+use super::node;
 use super::retire as retirement;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
@@ -125,6 +126,20 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
                 Ok(()) => discarding(&ctx, machine, reason, &reports).await,
                 Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
             }
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
+/// Puts back on a ready machine's Node what it has lost: one that was deleted registers anew without it.
+pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    match node::restore(&ctx, &mut machine).await {
+        Ok(()) => {
+            let why = "its Node has its labels".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
         }
         Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
     }

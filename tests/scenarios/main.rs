@@ -7,6 +7,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod bare_nodes;
 mod bootstraps;
 mod brakes;
 mod devices;
