@@ -30,4 +30,5 @@ mod scale_down;
 mod scale_up;
 mod sizes;
 mod stage;
+mod storms;
 mod wishes;
