@@ -253,7 +253,8 @@ impl Checker {
             ("DELETE", []) => {
                 self.inner().figures.destructions += 1;
                 let lost = self.inner().no_quorum_since.is_some_and(|since| since.elapsed() > JUST_LOOKED);
-                if lost {
+                // It may have come back since everything was last looked at.
+                if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
                 if vm.running && self.world.pve.is_online(host) {
