@@ -6,7 +6,7 @@
 //! then asks for a machine where one is needed, and [`super::replacing`] lets the node go once its pods have a place on nodes
 //! that are ready: the new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::budgets::Budgets;
 use super::disruptions::{Allowed, leaving};
 use super::drain::{Drain, Rules};
 use super::judging::{after, disabled};
+use super::pending::{is_daemon, is_mirror};
 use super::{being_deleted, health, pool_of, ready};
 use crate::config::{Config, Pool, Size};
 use crate::model::Snapshot;
@@ -53,6 +54,7 @@ pub(super) fn mark(snapshot: &mut Snapshot, pods: &[Arc<Pod>], config: &Config) 
         return BTreeMap::new();
     }
     let mut turns = Turns::new(snapshot, config);
+    turns.spare = spare(snapshot, pods, &due);
     let drains = drains(snapshot, pods, config, &due);
     // Nodes that serve worst go first, then the oldest.
     due.sort_by_key(|(at, one)| {
@@ -210,16 +212,33 @@ fn drains(
     on.into_iter().map(|(at, pods)| (at, drain(pods))).collect()
 }
 
+/// Pools with a machine that is being made, or a node on which nothing runs that has to move: what was made in the place of
+/// one that is to go must not be in its way.
+fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeSet<String> {
+    let moves = |pod: &&Arc<Pod>| !is_daemon(pod) && !is_mirror(pod);
+    let busy: BTreeSet<&str> = pods.iter().filter(moves).filter_map(|pod| pod.node.as_deref()).collect();
+    let old: BTreeSet<usize> = due.iter().map(|(at, _)| *at).collect();
+    let nodes = snapshot.nodes.iter().enumerate().filter(|(at, node)| {
+        !old.contains(at) && ready(node) && !being_deleted(node) && !busy.contains(node.name.as_str())
+    });
+    let empty = nodes.filter_map(|(_, node)| pool_of(node).map(ToOwned::to_owned));
+    let machines = snapshot.proxmox.machines.iter().flatten();
+    let made = machines.filter(|machine| machine.phase < Phase::Ready).map(|machine| machine.pool.clone());
+    empty.chain(made).collect()
+}
+
 /// What a round allows, counted down.
 struct Turns<'a> {
     allowed: Allowed<'a>,
-    unhealthy: std::collections::BTreeSet<String>,
+    unhealthy: BTreeSet<String>,
     /// Nodes of each pool that leave.
     leaving: BTreeMap<String, usize>,
     /// Machines of each pool, those on their way and those that leave included.
     machines: BTreeMap<String, usize>,
     /// Ready nodes of each pool that stay.
     serving: BTreeMap<String, usize>,
+    /// Pools that have a node in the place of another already, or have one made.
+    spare: BTreeSet<String>,
 }
 
 impl<'a> Turns<'a> {
@@ -230,6 +249,7 @@ impl<'a> Turns<'a> {
             leaving: leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect(),
             machines: BTreeMap::new(),
             serving: BTreeMap::new(),
+            spare: BTreeSet::new(),
         };
         for node in &snapshot.nodes {
             let Some(pool) = pool_of(node) else { continue };
@@ -299,7 +319,8 @@ impl<'a> Turns<'a> {
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
         // One that leaves makes room for the next.
-        (full && !can_do_without && count(&self.leaving) == 0)
+        let in_its_place = count(&self.leaving) > 0 || self.spare.contains(&pool.name);
+        (full && !can_do_without && !in_its_place)
             .then(|| format!("`max` of {} leaves no room for a node in its place", pool.max))
     }
 

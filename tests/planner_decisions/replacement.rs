@@ -64,6 +64,16 @@ fn a_node_that_has_drifted_goes_once_another_has_room_for_its_pods() {
     assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]));
     assert_eq!(plan.scale_down[0].reason, RemovalReason::Drifted);
     assert_eq!(plan.scale_down[0].moves[0].to, "w1");
+
+    // A pool that is full with the node in its place.
+    let mut full = of_pool("", ON);
+    full.pools[0].max = 2;
+    let words = "goes once a node that takes d/p-w0 is ready";
+    assert!(said(&second.plan(&full), "w0").ends_with(words), "{}", said(&second.plan(&full), "w0"));
+    let there = machine("w0", OLD) + &machine("w1", "");
+    let both = Cluster::new().with(&inventory(&there).replace("32Gi", "128Gi"));
+    let plan = both.idle("w0", "w").pod("p-w0", "3", "w0").idle("w1", "w").plan(&full);
+    assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]));
 }
 
 #[test]
