@@ -146,6 +146,9 @@ impl Remembered {
                     host.backoff = None;
                 }
             }
+            // No node of the pool came or went.
+            Ending::Warm => return,
+            Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
             Ending::GivenUp(_) => self.memory.pools.entry(pool).or_default().last_removal_failure = Some(now),
