@@ -138,7 +138,7 @@ impl Daemon {
         // Shown before its task begins, so that the next round waits for it.
         let mut shown = view.clone();
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
-        shown.note = "it is asked to join".to_owned();
+        "it is asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
         let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));

@@ -96,9 +96,10 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
         return Ok(Boot::up(machine.record()));
     }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
-    Ok(match is_suspended(&config) {
-        true => Boot::up(machine.record()).with_old_clock(),
-        false => Boot::new(machine.record(), Instant::now()),
+    Ok(if is_suspended(&config) {
+        Boot::up(machine.record()).with_old_clock()
+    } else {
+        Boot::new(machine.record(), Instant::now())
     })
 }
 
