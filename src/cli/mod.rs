@@ -8,6 +8,7 @@ mod explain;
 mod history;
 mod input;
 mod live;
+mod migrate;
 mod nodes;
 mod pause;
 mod plan;
@@ -35,6 +36,8 @@ pub struct Arguments {
 enum Command {
     /// Make what the daemon needs on both sides, and a first configuration
     Setup(Box<setup::Arguments>),
+    /// Write a configuration of another autoscaler's settings
+    Migrate(migrate::Arguments),
     /// Run the daemon
     Run(run::Arguments),
     /// Show what the running daemon sees, does and has decided
@@ -76,6 +79,7 @@ impl Arguments {
     pub fn execute(self) -> ExitCode {
         let result = match self.command {
             Command::Setup(arguments) => setup::run(&arguments),
+            Command::Migrate(arguments) => migrate::run(&arguments),
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
