@@ -2,6 +2,7 @@
 //!
 //! Standard output is for data, everything else goes to standard error.
 
+mod adopt;
 mod check;
 pub mod exit;
 mod explain;
@@ -54,6 +55,8 @@ enum Command {
     Pin(nodes::Node),
     /// Treat a node that was pinned as any other again
     Unpin(nodes::Node),
+    /// Make a worker that others made a machine of a pool
+    Adopt(adopt::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -88,6 +91,7 @@ impl Arguments {
             Command::Retire(arguments) => nodes::retire(&arguments),
             Command::Pin(arguments) => nodes::pin(&arguments),
             Command::Unpin(arguments) => nodes::unpin(&arguments),
+            Command::Adopt(arguments) => adopt::run(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

@@ -8,7 +8,7 @@ use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, destroy, join, node, shape};
+use super::{Context, destroy, join, node, security, shape};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -53,6 +53,8 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         drop(turn);
         machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
         within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+            .await?;
+        within(ctx.config.limits.configure, "the firewall's settings", security::apply(ctx, machine, &pool))
             .await?;
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;

@@ -11,6 +11,7 @@ mod placement;
 mod ranges;
 mod room;
 mod schedule;
+mod security;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -32,6 +33,9 @@ pub use room::Room;
 #[cfg(test)]
 pub(super) use schedule::KEYS as SCHEDULE_KEYS;
 pub use schedule::Schedule;
+#[cfg(test)]
+pub(super) use security::KEYS as SECURITY_KEYS;
+pub use security::{Policy, Security};
 pub use sizes::Size;
 pub use slots::Addressing;
 
@@ -130,6 +134,8 @@ pub struct Pool {
     pub max_node_age: Option<Duration>,
     /// Larger minima at certain times.
     pub schedule: Vec<Schedule>,
+    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    pub security: Option<Security>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -205,6 +211,7 @@ pub(super) struct Written {
     max_node_age: Option<Spanned<String>>,
     #[serde(default)]
     schedule: Vec<schedule::Written>,
+    security: Option<Spanned<security::Written>>,
 }
 
 #[cfg(test)]
@@ -363,6 +370,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
     let template = machine::template(pool, checker);
     let memory = machine::memory(pool, checker);
     let (reserved, addressing) = slots::check(pool, checker);
+    let mut devices = reserved.devices.clone();
+    let security = security::check(pool, &addressing, &mut devices, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
@@ -402,7 +411,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
-        devices: reserved.devices.clone(),
+        devices,
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -428,6 +437,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
         max_node_age: pool.oldest(checker),
         schedule: schedule::check(pool, checker),
+        security,
     };
     (pool, reserved)
 }

@@ -39,9 +39,16 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     further.extend(kubelet(ours, table, &mut tree));
     tree.was(&["resourcePool"]);
     let place = tree.place(&["securityGroups"]);
+    let mut names = Vec::new();
     for group in &groups {
         let group = text_at(group, &["name"]).unwrap_or("?");
-        table.note(format!("{place}: {group} goes into the template's firewall rules, which clones get"));
+        names.push(group.to_owned());
+    }
+    if !names.is_empty() {
+        let mut security = Table::of_pool("[pool.security]", ours);
+        security.set("groups", parts::list(names), format!("{place}; on all devices"));
+        security.set("policy_in", "drop", "as there");
+        further.push(security);
     }
     objects.left.insert(tree.what().to_owned(), tree);
     template(ours, table, reference.as_ref(), older, objects, &mut further);

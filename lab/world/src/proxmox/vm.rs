@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::answer::Refusal;
+use super::{answer::Refusal, firewall::Firewall};
 use crate::{
     guest::{Disk, Guest, GuestFaults},
     qemu::Running,
@@ -40,6 +40,8 @@ pub struct Vm {
     pub faults: GuestFaults,
     /// What HA is to do with it, where it is an HA resource.
     pub ha: Option<HaRequest>,
+    /// Its firewall file.
+    pub firewall: Firewall,
 }
 
 /// The state that HA keeps a VM in.
@@ -117,7 +119,8 @@ impl Vm {
     /// A VM with this config and a fresh disk.
     pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
         let (node, disk) = (node.to_owned(), Arc::default());
-        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: None }
+        let (pending, firewall) = (BTreeMap::new(), Firewall::default());
+        Self { vmid, node, config, pending, machine: None, disk, faults, ha: None, firewall }
     }
 
     /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.
