@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
 #[path = "lab/bench.rs"]
-#[expect(dead_code, reason = "other tests change its configuration")]
 mod bench;
 mod lab;
 

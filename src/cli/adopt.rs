@@ -20,12 +20,12 @@ What it needs
   the VM has a slot in the pool: its VMID is one of `vmids`, the Node's address the one that goes with it (or `addresses = \"dhcp\"`)
   it is in the resource pool of the machines, runs, and is not locked, protected, managed by HA, or of another autoscaler of this kind
   no snapshot and no disk that would be destroyed with it, unless the pool names that in `extra_disks`
-  it is no node of the control plane, and the pool has room below `max`
+  it is ready, no node of the control plane, and the pool has room below `max`
 
 What it does
-  it writes the machine's record, and our mark and tag into the VM's notes and tags; nothing else of the VM is changed
-  the daemon puts the pool's labels and taints on the Node, and from then on treats it as any machine of its own:
-  a node that nobody needs is drained, and ITS VM IS DESTROYED
+  it writes the machine's record, our mark and tag into the VM's notes and tags, and the pool's labels, taints and annotations onto
+  the Node; nothing else is changed
+  from then on the daemon treats it as any machine of its own: a node that nobody needs is drained, and ITS VM IS DESTROYED
 
 Without `--yes` nothing is written: it says what would be, or everything that speaks against it. It may be repeated.";
 
@@ -122,6 +122,9 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
             if key == "description" { format!("{first}, before what is there") } else { first.to_owned() };
         lines.push(format!("would set `{key}` of VM {vmid}: {what}"));
     }
+    let labels = adoption.labels.iter().map(|(key, value)| format!("would label the node: {key}={value}"));
+    let taints = adoption.taints.iter().map(|taint| format!("would taint the node: {}", taint.key));
+    lines.extend(labels.chain(taints));
     lines.extend(adoption.remarks.iter().map(|remark| format!("note: {remark}")));
     lines.push("once nobody needs it, it is drained and ITS VM IS DESTROYED; `--yes` does it".to_owned());
     lines
@@ -151,7 +154,7 @@ fn failed(error: AdoptionError) -> Failure {
         AdoptionError::Kubernetes(error) => Failure::Unreachable("Kubernetes".to_owned(), error.into()),
         AdoptionError::Proxmox(error) => Failure::Unreachable("Proxmox VE".to_owned(), error.into()),
         AdoptionError::NoNode(_) => Failure::NotFound(error.to_string()),
-        AdoptionError::Record(_) | AdoptionError::Unmarked { .. } => {
+        AdoptionError::Record(_) | AdoptionError::Unmarked { .. } | AdoptionError::Unlabelled { .. } => {
             Failure::Unreachable("it was not finished".to_owned(), error.into())
         }
     }

@@ -2,18 +2,22 @@
 //!
 //! What is taken over is drained and destroyed as any other machine once nobody needs it. So everything is looked at first, and all that
 //! speaks against it is said at once ([`judge`]). Then the record is written, which claims the slot and names the VM by its SMBIOS
-//! uuid, and last our mark into the VM's notes. Torn off in between it is only repeated: the record says what is left to do. Nothing
-//! else of the VM is changed; labels and taints of the pool are put on the Node by whoever leads.
+//! uuid, then our mark into the VM's notes, and last the pool's labels, taints and annotations onto the Node. Torn off in between it
+//! is repeated, and does what is left. Nothing else of the VM is changed.
+//!
+//! The record says that its Node has registered: the machine is never taken for one whose creation is too late, and so failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use thiserror::Error;
 
+use super::node;
 use crate::config::{Config, DiskSize, Pool, TemplateRef};
 use crate::kubernetes::{self, Cluster, RecordError};
 use crate::model::machine::{Intent, Phase};
-use crate::model::node::Node;
+use crate::model::node::{Node, Taint};
+use crate::model::selector::Labels;
 use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
 use crate::model::{Record, Slot};
 use crate::proxmox::marker::{Description, Marker};
@@ -63,6 +67,12 @@ pub struct Adoption {
     pub change: BTreeMap<String, String>,
     /// The state of the configuration that this was decided on.
     pub digest: String,
+    /// Labels that the Node gets.
+    pub labels: Labels,
+    /// Taints that the Node gets.
+    pub taints: Vec<Taint>,
+    /// Annotations that the Node gets.
+    pub annotations: Labels,
     /// What is worth knowing before.
     pub remarks: Vec<String>,
 }
@@ -101,6 +111,15 @@ pub enum AdoptionError {
         /// What Proxmox VE said.
         #[source]
         source: Option<proxmox::Error>,
+    },
+    /// Record and mark are there, the Node lacks something of the pool's.
+    #[error("node `{name}` did not get all of its pool's labels and taints: repeat the command")]
+    Unlabelled {
+        /// The Node.
+        name: String,
+        /// What Kubernetes said.
+        #[source]
+        source: kubernetes::Error,
     },
 }
 
@@ -166,9 +185,6 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }
     let marked = matches!(vm.config.owner(), Description::Ours(marker)
         if known.is_some_and(|record| marker.machine == record.id) && marker.cluster == config.cluster);
-    if let Some(record) = known.filter(|_| marked) {
-        return Judgement::Already(record.name.clone());
-    }
     against.extend(of_vm(config, vm, known));
     against.extend(of_disks(pool, &vm.config));
     if !found.quorate {
@@ -180,11 +196,22 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }
     let Some(slot) = slot.filter(|_| against.is_empty()) else { return Judgement::Not(against) };
     let record = known.cloned().unwrap_or_else(|| record(pool, &found.node, vm, slot, id, now));
+    let node = &found.node;
+    let labels = node::missing_labels(&node::wanted_labels(&record, pool), node);
+    let lacks =
+        |taint: &&Taint| !node.taints.iter().any(|own| (&own.key, own.effect) == (&taint.key, taint.effect));
+    let taints: Vec<Taint> = pool.taints.iter().filter(lacks).cloned().collect();
+    if marked && labels.is_empty() && taints.is_empty() {
+        return Judgement::Already(record.name);
+    }
     Judgement::May(Box::new(Adoption {
-        change: marked_as(config, &record, &vm.config),
+        change: if marked { BTreeMap::new() } else { marked_as(config, &record, &vm.config) },
         digest: vm.config.digest().unwrap_or_default().to_owned(),
+        annotations: pool.annotations_for(&record.host, &record.name, record.slot.vmid),
         remarks: remarks(pool, &record, found),
         stored: known.is_some(),
+        labels,
+        taints,
         record,
     }))
 }
@@ -205,17 +232,35 @@ pub async fn carry_out(
     }
     let (host, vmid) = (&record.host, record.slot.vmid);
     let unmarked = |source| AdoptionError::Unmarked { vmid, source };
-    let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
-    if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
-        let task_poll = config.limits.task_poll;
-        // What came of it is read back.
-        let _ = client.wait_task(&upid, config.limits.configure, task_poll).await;
+    if !adoption.change.is_empty() {
+        let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
+        if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
+            // What came of it is read back.
+            let _ = client.wait_task(&upid, config.limits.configure, config.limits.task_poll).await;
+        }
     }
     let read = client.config(host, vmid).await.map_err(|error| unmarked(Some(error)))?;
-    match read.owner() {
-        Description::Ours(marker) if marker.machine == record.id => Ok(()),
-        _ => Err(unmarked(None)),
+    if !matches!(read.owner(), Description::Ours(marker) if marker.machine == record.id) {
+        return Err(unmarked(None));
     }
+    label(cluster, adoption)
+        .await
+        .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
+}
+
+/// What the pool puts on its nodes; its label last, which is what makes it one.
+async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
+    let name = &adoption.record.name;
+    for taint in &adoption.taints {
+        cluster.add_taint(name, taint).await?;
+    }
+    for (key, value) in &adoption.annotations {
+        cluster.annotate_node(name, key, Some(value)).await?;
+    }
+    if adoption.labels.is_empty() {
+        return Ok(());
+    }
+    cluster.set_labels(name, &adoption.labels).await
 }
 
 /// What speaks against the Node.
@@ -230,6 +275,9 @@ fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
     }
     if node.deleted.is_some() || node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT) {
         against.push("it is being deleted".to_owned());
+    }
+    if !node::is_ready(node) {
+        against.push("it is not ready".to_owned());
     }
     if node.system_uuid.is_empty() {
         against.push("its kubelet reports no systemUUID, by which its VM is found".to_owned());
@@ -411,11 +459,10 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         smbios_uuid: Some(node.system_uuid.clone()),
         token_id: None,
         old_token_ids: Vec::new(),
-        // Whoever leads puts the pool's labels on the Node, and writes it down then.
-        node_uid: None,
+        node_uid: Some(node.uid.clone()),
         cordoned: false,
         clone_in_doubt: false,
-        entered: BTreeMap::from([(Phase::Requested, created), (Phase::Registered, now)]),
+        entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
         pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.
         made_of: BTreeMap::new(),
@@ -456,7 +503,7 @@ fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
             .map(|own| format!("its label {key}={own} becomes {value}"))
     };
     remarks.extend(labels.iter().filter_map(other));
-    let new = |taint: &&crate::model::node::Taint| !found.node.taints.iter().any(|own| own.key == taint.key);
+    let new = |taint: &&Taint| !found.node.taints.iter().any(|own| own.key == taint.key);
     remarks.extend(
         pool.taints.iter().filter(new).map(|taint| format!("it gets the pool's taint {}", taint.key)),
     );

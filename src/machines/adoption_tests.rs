@@ -55,6 +55,7 @@ fn found() -> Found {
         uid: "n1".to_owned(),
         system_uuid: UUID.to_owned(),
         internal_ips: vec!["10.0.0.25".to_owned()],
+        conditions: vec![ready("True")],
         ..Node::default()
     };
     Found {
@@ -103,6 +104,11 @@ fn a_worker_keeps_what_it_is_and_gets_a_record_and_our_mark() {
     assert_eq!(adoption.change["description"], mark);
     assert_eq!(adoption.change["tags"], "b;kproximate;pve-autoscaler");
     assert_eq!(adoption.digest, "d1");
+    // A machine whose Node has not registered would be discarded as one that came too late.
+    assert_eq!(record.node_uid.as_deref(), Some("n1"));
+    let labels: Vec<_> = adoption.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    assert_eq!(labels, ["example.org/kind=worker", "pve-autoscaler/pool=old"]);
+    assert_eq!(adoption.taints.len(), 1);
     assert_eq!(adoption.remarks, ["it gets the pool's taint dedicated"]);
 }
 
@@ -116,19 +122,26 @@ fn a_machine_of_the_pool_is_not_taken_over_twice() {
     assert!(again.stored);
     assert_eq!((again.record, again.change.clone()), (first.record, first.change.clone()));
     set(&mut found, &json!({ "description": first.change["description"] }));
+    // Killed before the Node's labels.
+    let last = adoption(&found);
+    assert!(last.change.is_empty() && last.stored && last.labels == first.labels);
+    found.node.labels.extend(last.labels);
+    found.node.taints.extend(last.taints);
     assert_eq!(judged(&found), Judgement::Already("kp-node-1".to_owned()));
 }
 
 #[test]
 fn every_reason_against_it_is_said() {
     type Spoil = fn(&mut Found);
-    let cases: [(Spoil, &str); 31] = [
+    let cases: [(Spoil, &str); 33] = [
         (
             |f| drop(f.node.labels.insert(CONTROL_PLANE[0].to_owned(), String::new())),
             "it is a node of the control plane",
         ),
         (|f| f.node.taints.push(taint(CONTROL_PLANE[1])), "it is a node of the control plane"),
         (|f| f.node.taints.push(taint(BEING_DELETED_TAINT)), "it is being deleted"),
+        (|f| f.node.conditions = vec![ready("False")], "it is not ready"),
+        (|f| f.node.conditions.clear(), "it is not ready"),
         (|f| f.node.deleted = Some(Timestamp::UNIX_EPOCH), "it is being deleted"),
         (
             |f| drop(f.node.labels.insert(POOL_LABEL.to_owned(), "other".to_owned())),
@@ -228,6 +241,11 @@ fn what_is_worth_knowing_is_said_before() {
             "it is cordoned, and stays so",
         ]
     );
+}
+
+fn ready(status: &str) -> crate::model::node::Condition {
+    let (kind, status) = ("Ready".to_owned(), status.to_owned());
+    crate::model::node::Condition { kind, status, last_transition: None }
 }
 
 fn taint(key: &str) -> crate::model::node::Taint {

@@ -102,7 +102,13 @@ async fn an_adoption_that_was_torn_off_after_the_record_is_finished_by_repeating
     let Judgement::May(adoption) = operator.judge(&stage, &node).await else { panic!("it may not") };
     operator.cluster.create_record(&adoption.record).await.unwrap();
     stage.order("pve1", Order::Reread).await;
-    stage.until("it is a node of the pool", SOON, |stage| stage.ready_nodes("workers").contains(&node)).await;
+    stage.until("it is a machine", SOON, |stage| stage.status().machines.len() == 1).await;
+    // Longer than any machine may take to become ready: it is none that came too late.
+    stage
+        .throughout("it stays", Duration::from_mins(20), |stage| {
+            stage.pve.vm(vmid).is_some_and(|vm| vm.running)
+        })
+        .await;
     let Judgement::May(again) = operator.judge(&stage, &node).await else { panic!("it may not") };
     assert!(again.stored && again.record.id == adoption.record.id);
     operator.adopt(&stage, &node).await;
