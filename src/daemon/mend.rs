@@ -49,6 +49,11 @@ impl State {
         held.chain(self.unreadable.iter().copied())
     }
 
+    /// All records are read again with the next round.
+    pub fn read_anew(&mut self) {
+        self.read = None;
+    }
+
     pub fn heard(&mut self, told: &Told, _config: &Config) {
         let id = told.record.id.clone();
         let now = told.at;

@@ -14,6 +14,7 @@
 //!   without quorum. The VM is stopped before its Node is deleted.
 //! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
 
+pub mod adoption;
 mod boot;
 mod context;
 mod create;
@@ -29,6 +30,7 @@ mod pace;
 mod probe;
 mod registry;
 mod retire;
+mod security;
 mod self_join;
 mod shape;
 mod slots;

@@ -7,6 +7,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod adoptions;
 mod bootstraps;
 mod brakes;
 mod devices;
@@ -27,6 +28,7 @@ mod restarts;
 mod rights;
 mod scale_down;
 mod scale_up;
+mod security;
 mod sizes;
 mod stage;
 mod warm;
