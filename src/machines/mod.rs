@@ -43,10 +43,11 @@ mod warm;
 
 pub use context::Context;
 pub use facts::KnownFacts;
+pub(crate) use node::is_bare;
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire, wake};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, restore, retire, wake};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

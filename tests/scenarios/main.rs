@@ -8,6 +8,7 @@
 )]
 
 mod adoptions;
+mod bare_nodes;
 mod bootstraps;
 mod brakes;
 mod devices;
@@ -31,5 +32,6 @@ mod scale_up;
 mod security;
 mod sizes;
 mod stage;
+mod storms;
 mod warm;
 mod wishes;
