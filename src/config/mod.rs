@@ -44,7 +44,7 @@ pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
     Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Pool, Room, Schedule,
-    Size, TemplateRef,
+    Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;

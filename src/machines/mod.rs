@@ -3,6 +3,7 @@
 //! ```text
 //!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
+//!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  discard (a creation that failed): as retire, without the eviction
 //! ```
 //!
@@ -36,6 +37,7 @@ mod templates;
 mod tokens;
 mod tracked;
 mod trouble;
+mod warm;
 
 pub use context::Context;
 pub use facts::KnownFacts;
@@ -43,6 +45,6 @@ pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire, wake};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

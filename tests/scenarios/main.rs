@@ -29,4 +29,5 @@ mod scale_down;
 mod scale_up;
 mod sizes;
 mod stage;
+mod warm;
 mod wishes;

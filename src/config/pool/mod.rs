@@ -15,6 +15,7 @@ mod sizes;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -34,6 +35,7 @@ pub(super) use schedule::KEYS as SCHEDULE_KEYS;
 pub use schedule::Schedule;
 pub use sizes::Size;
 pub use slots::Addressing;
+pub use warm::Warm;
 
 use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
@@ -130,6 +132,8 @@ pub struct Pool {
     pub max_node_age: Option<Duration>,
     /// Larger minima at certain times.
     pub schedule: Vec<Schedule>,
+    /// Machines that are made ahead of demand.
+    pub warm: Warm,
 }
 
 /// A `[[pool]]` as it is written.
@@ -205,6 +209,7 @@ pub(super) struct Written {
     max_node_age: Option<Spanned<String>>,
     #[serde(default)]
     schedule: Vec<schedule::Written>,
+    warm: Option<warm::Written>,
 }
 
 #[cfg(test)]
@@ -263,6 +268,7 @@ pub(super) const KEYS: &[&str] = &[
     "max_per_host",
     "drain",
     "max_node_age",
+    "warm",
 ];
 
 impl Pool {
@@ -332,7 +338,11 @@ impl Pool {
 /// Finds what pools ask for that nobody tells machines which join by themselves.
 pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
     for pool in pools {
-        kubelet::untold(pool.get_ref(), checker);
+        let pool = pool.get_ref();
+        kubelet::untold(pool, checker);
+        if let Some(warm) = &pool.warm {
+            warm.waits_before_the_join(pool.name.get_ref(), checker);
+        }
     }
 }
 
@@ -428,6 +438,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
         max_node_age: pool.oldest(checker),
         schedule: schedule::check(pool, checker),
+        warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
     };
     (pool, reserved)
 }

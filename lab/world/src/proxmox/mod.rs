@@ -54,6 +54,7 @@ mod seed;
 pub mod spec;
 mod state;
 mod storage;
+mod suspend;
 mod task;
 mod tasks;
 mod upid;
@@ -399,6 +400,7 @@ impl Pve {
             ("POST", "/status/shutdown") => self.shutdown(r),
             ("POST", "/status/reboot") => self.reboot(r),
             ("POST", "/status/reset") => self.reset(r),
+            ("POST", "/status/suspend") => self.suspend(r),
             ("GET", "/cloudinit") => self.cloud_init_pending(r),
             ("PUT", "/cloudinit") => self.renew_cloud_init(r).await,
             ("GET", "/cloudinit/dump") => self.cloud_init_dump(r),

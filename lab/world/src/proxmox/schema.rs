@@ -125,6 +125,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ),
     ("POST", "/nodes/{node}/qemu/{vmid}/status/reboot", true, "timeout:i0"),
     ("POST", "/nodes/{node}/qemu/{vmid}/status/reset", true, "skiplock:b"),
+    ("POST", "/nodes/{node}/qemu/{vmid}/status/suspend", true, "skiplock:b statestorage:s todisk:b"),
     ("GET", "/nodes/{node}/qemu/{vmid}/cloudinit", false, ""),
     ("PUT", "/nodes/{node}/qemu/{vmid}/cloudinit", true, ""),
     ("GET", "/nodes/{node}/qemu/{vmid}/cloudinit/dump", false, "type!:e=user|network|meta"),

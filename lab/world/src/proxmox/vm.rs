@@ -34,6 +34,8 @@ pub struct Vm {
     pub pending: BTreeMap<String, Pending>,
     /// The running machine.
     pub machine: Option<Machine>,
+    /// The machine whose memory is on disk.
+    pub frozen: Option<Machine>,
     /// What its file system holds across boots.
     pub disk: Arc<Disk>,
     /// What goes wrong inside.
@@ -117,7 +119,17 @@ impl Vm {
     /// A VM with this config and a fresh disk.
     pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
         let (node, disk) = (node.to_owned(), Arc::default());
-        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: None }
+        Self {
+            vmid,
+            node,
+            config,
+            pending: BTreeMap::new(),
+            machine: None,
+            frozen: None,
+            disk,
+            faults,
+            ha: None,
+        }
     }
 
     /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.
