@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use jiff::Timestamp;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{self, Needs};
 use serde_json::json;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::guest::control_plane::ControlPlane;
 use world::kubernetes::spec::{KubeSpec, NodeSpec};
-use world::kubernetes::{Kube, samples};
+use world::kubernetes::{Kube, KubeEvent, samples};
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::tls::ServerTls;
@@ -50,9 +51,10 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let mut spec = KubeSpec { ca_pem: tls.ca_pem, ca_hash: tls.ca_public_key_hash, ..KubeSpec::demo() };
     let nodes = wanted.pods.div_ceil(PODS_A_NODE);
     spec.nodes.extend((0..nodes).map(|number| NodeSpec::worker(&format!("node-{number}"), 16, 64)));
-    let kube = Kube::new(spec, WorldClock::starting_at(base), 11);
+    let clock = WorldClock::starting_at(base);
+    let kube = Kube::new(spec, clock.clone(), 11);
     let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
-    let pve = Pve::new(ClusterSpec::demo(), WorldClock::starting_at(base), 7, control_plane);
+    let pve = Pve::new(ClusterSpec::demo(), clock.clone(), 7, control_plane);
     let apply = |object| kube.apply(&object).map(drop).map_err(anyhow::Error::msg);
     apply(json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))?;
     apply(samples::deployment("busy", wanted.pods, "100m", "64Mi"))?;
@@ -80,34 +82,46 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (calm, before) = (rounds(&actor)?, memory()?);
-    let storm = Storm { kube: &kube, pods: &pods, wanted: &wanted };
+    let storm = Storm { kube: &kube, clock: &clock, pods: &pods, wanted: &wanted };
     let (sent, most, decided) = storm.rage(&pve).await?;
     let (after, left) = (rounds(&actor)?, memory()?);
     let (number, time) = (after.0 - calm.0, after.1 - calm.1);
     anstream::println!(
-        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; a machine for a pod that came in their midst was decided on after {decided:.1?}; \
-         memory of daemon and clusters together {before} MiB before, {most} MiB at most, {left} MiB after",
+        "{sent} events of {} pods in {} s: {number:.0} rounds of {:.1} ms on average; of a pod that came in their midst the scheduler said after {:.2?} that no node \
+         has room, and {:.2?} later the clone of a machine was asked for; memory of daemon and clusters together {before} MiB before, {most} MiB at most, {left} MiB after",
         wanted.pods,
         wanted.seconds,
         time / number.max(1.0) * 1000.0,
+        decided.judged,
+        decided.asked_for,
     );
     ensure!(actor.stop().await, "the daemon does not end");
     Ok(())
 }
 
+/// How long it took after a pod was made until it was said that it fits nowhere, and from then until a clone was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Decided {
+    judged: Duration,
+    asked_for: Duration,
+}
+
 struct Storm<'a> {
     kube: &'a Kube,
+    clock: &'a WorldClock,
     pods: &'a [String],
     wanted: &'a Wanted,
 }
 
 impl Storm<'_> {
     /// How many events were sent, the most memory that was held, and how long a new machine took to be decided on.
-    async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Duration)> {
+    async fn rage(&self, pve: &Pve) -> anyhow::Result<(u64, u64, Decided)> {
         let (begun, length) = (Instant::now(), Duration::from_secs(self.wanted.seconds));
         let (mut sent, mut most) = (0_u64, 0);
         let mut asked = None;
+        let mut judged = None;
         let mut decided = None;
+        let mut news = self.kube.events();
         while begun.elapsed() < length {
             let passed = begun.elapsed();
             let due = u128::from(self.wanted.events) * passed.as_millis() / 60_000;
@@ -127,16 +141,31 @@ impl Storm<'_> {
                 }
                 let large = samples::deployment("large", 1, "7000m", "1Gi");
                 self.kube.apply(&large).map_err(anyhow::Error::msg)?;
-                asked = Some(Instant::now());
+                asked = Some(self.clock.now());
             }
-            if let (Some(asked), None) = (asked, decided) {
-                decided = pve.vm(9100).map(|_| asked.elapsed());
+            while let Ok(event) = news.try_recv() {
+                if let (KubeEvent::PodUnschedulable { at, .. }, None) = (event, judged) {
+                    judged = Some(at);
+                }
+            }
+            if let (Some(asked), Some(judged), None) = (asked, judged, decided) {
+                let calls = pve.calls();
+                let clone = calls.iter().find(|call| call.path.ends_with("/clone"));
+                // The call is noted when it is answered; the request itself was there this much earlier.
+                decided = clone.map(|call| Decided {
+                    judged: between(asked, judged),
+                    asked_for: between(judged, call.time).saturating_sub(pve.request_time()),
+                });
             }
             most = most.max(memory()?);
             tokio::time::sleep(BEAT).await;
         }
         Ok((sent, most, decided.context("nothing was decided in the midst of the storm")?))
     }
+}
+
+fn between(since: Timestamp, until: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(since)).unwrap_or_default()
 }
 
 async fn running(kube: &Kube, number: usize) -> anyhow::Result<Vec<String>> {

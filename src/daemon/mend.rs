@@ -49,6 +49,11 @@ impl State {
         held.chain(self.unreadable.iter().copied())
     }
 
+    /// All records are read again with the next round.
+    pub fn read_anew(&mut self) {
+        self.read = None;
+    }
+
     pub fn heard(&mut self, told: &Told, _config: &Config) {
         let id = told.record.id.clone();
         let now = told.at;
@@ -205,7 +210,7 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose Node is gone for longer than a node may take to come.
+    /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on it.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
@@ -214,7 +219,13 @@ impl Daemon {
             let id = view.record.id.clone();
             if let Some(node) = self.watches.node_by_system_uuid(uuid) {
                 self.mend.node_missing.remove(&id);
-                if view.node.as_deref() != Some(node.name.as_str()) {
+                let tried = self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now);
+                let bare = machines::is_bare(&view.record, &node);
+                let known = config.pools.iter().any(|pool| pool.name == view.record.pool);
+                if bare && known && !tried {
+                    let context = machines::Context { config: config.clone(), ..self.context() };
+                    self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
+                } else if view.node.as_deref() != Some(node.name.as_str()) {
                     self.registry.put(View { node: Some(node.name.clone()), ..view });
                 }
                 continue;

@@ -16,6 +16,8 @@ use crate::observability::Board;
 /// Everything whose change is worth a round.
 pub(super) struct Trigger {
     cluster: Changed,
+    /// Those changes of the cluster by which a pod begins to wait for a node.
+    demand: Changed,
     machines: Changed,
     inventory: watch::Receiver<u64>,
     config: watch::Receiver<Arc<Config>>,
@@ -32,6 +34,7 @@ impl Trigger {
     ) -> Self {
         Self {
             cluster: watches.changed(),
+            demand: watches.demand(),
             machines: registry.changed(),
             inventory: inventory.changed(),
             config: config.clone(),
@@ -53,18 +56,24 @@ impl Trigger {
     }
 
     /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick succession,
-    /// but for `most` at most.
+    /// but for `most` at most. Once a pod waits for a node, only more of such pods are waited for: what else happens in a large
+    /// cluster all the time is nothing to it.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
         let end = Instant::now() + most;
         tokio::time::sleep(window).await;
+        let mut demand = false;
         loop {
+            demand |= self.demand.has_changed();
+            self.demand.mark_unchanged();
             self.cluster.mark_unchanged();
+            let more = if demand { &mut self.demand } else { &mut self.cluster };
             let left = end.saturating_duration_since(Instant::now());
-            let quiet = tokio::time::timeout((window / 2).min(left), self.cluster.changed()).await.is_err();
+            let quiet = tokio::time::timeout((window / 2).min(left), more.changed()).await.is_err();
             if quiet || left.is_zero() {
                 break;
             }
         }
+        self.demand.mark_unchanged();
         self.cluster.mark_unchanged();
         self.machines.mark_unchanged();
         self.inventory.mark_unchanged();
@@ -76,37 +85,97 @@ mod tests {
     use super::*;
     use crate::changes::Changes;
 
-    fn trigger() -> (Trigger, Changes) {
-        let cluster = Changes::default();
-        let (receiver, machines) = (cluster.subscribe(), Changes::default().subscribe());
-        let inventory = watch::channel(0).1;
-        let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
-        let config = watch::channel(Arc::new(config)).1;
-        let pokes = watch::channel(0).1;
-        (Trigger { cluster: receiver, machines, inventory, config, pokes }, cluster)
+    const WINDOW: Duration = Duration::from_millis(100);
+    const MOST: Duration = Duration::from_secs(1);
+
+    #[derive(Default)]
+    struct Cluster {
+        all: Changes,
+        demand: Changes,
+    }
+
+    impl Cluster {
+        fn trigger(&self) -> Trigger {
+            let config = crate::config::parse("c", "", crate::config::Needs::Plan).unwrap();
+            Trigger {
+                cluster: self.all.subscribe(),
+                demand: self.demand.subscribe(),
+                machines: Changes::default().subscribe(),
+                inventory: watch::channel(0).1,
+                config: watch::channel(Arc::new(config)).1,
+                pokes: watch::channel(0).1,
+            }
+        }
+
+        /// Something happens all the time.
+        fn storm(&self) -> tokio::task::JoinHandle<()> {
+            let all = self.all.clone();
+            tokio::spawn(async move {
+                loop {
+                    all.announce();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+        }
+
+        /// Pods begin to wait, from so many milliseconds on, one every 20.
+        fn pods(&self, from: u64, number: usize) {
+            let (all, demand) = (self.all.clone(), self.demand.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(from)).await;
+                for _ in 0..number {
+                    demand.announce();
+                    all.announce();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+    }
+
+    async fn settles_after(trigger: &mut Trigger) -> u128 {
+        let started = Instant::now();
+        trigger.settle(WINDOW, MOST).await;
+        started.elapsed().as_millis()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_single_change_waits_for_the_window_and_a_half() {
-        let (mut trigger, _cluster) = trigger();
-        let started = Instant::now();
-        trigger.settle(Duration::from_millis(100), Duration::from_secs(1)).await;
-        assert_eq!(started.elapsed(), Duration::from_millis(150));
+        assert_eq!(settles_after(&mut Cluster::default().trigger()).await, 150);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_of_changes_waits_no_longer_than_the_most() {
-        let (mut trigger, cluster) = trigger();
-        let storm = tokio::spawn(async move {
-            loop {
-                cluster.announce();
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        let started = Instant::now();
-        trigger.settle(Duration::from_millis(100), Duration::from_secs(1)).await;
+        let cluster = Cluster::default();
+        let mut trigger = cluster.trigger();
+        let storm = cluster.storm();
+        let took = settles_after(&mut trigger).await;
         storm.abort();
-        assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
-        assert!(started.elapsed() <= Duration::from_millis(1060), "{:?}", started.elapsed());
+        assert!((900..=1060).contains(&took), "{took} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_waits_for_a_node_waits_for_no_storm() {
+        for (from, expected) in [(0, 150..=160), (70, 150..=160), (500, 550..=560)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            let storm = cluster.storm();
+            cluster.pods(from, 1);
+            let took = settles_after(&mut trigger).await;
+            storm.abort();
+            assert!(expected.contains(&took), "a pod after {from} ms: {took} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_come_together_are_decided_on_together() {
+        for (number, expected) in [(10, 220..=240), (200, 990..=1060)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            let storm = cluster.storm();
+            cluster.pods(0, number);
+            let took = settles_after(&mut trigger).await;
+            storm.abort();
+            assert!(expected.contains(&took), "{number} pods: {took} ms");
+        }
     }
 }

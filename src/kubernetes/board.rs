@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::error::ErrorKind;
+use super::signals::Worth;
 use crate::changes::{Changed, Changes};
 
 /// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a moment.
@@ -40,6 +41,7 @@ struct State {
 pub(super) struct Board {
     states: Arc<Mutex<BTreeMap<&'static str, State>>>,
     changed: Changes,
+    demand: Changes,
     settled: watch::Sender<bool>,
 }
 
@@ -57,6 +59,7 @@ impl Board {
         Self {
             states: Arc::new(Mutex::new(states)),
             changed: Changes::default(),
+            demand: Changes::default(),
             settled: watch::Sender::new(false),
         }
     }
@@ -69,9 +72,18 @@ impl Board {
         self.settled.subscribe()
     }
 
-    /// Something that matters has changed.
-    pub(super) fn bump(&self) {
-        self.changed.announce();
+    pub(super) fn demand(&self) -> Changed {
+        self.demand.subscribe()
+    }
+
+    /// Something has changed that is worth this much.
+    pub(super) fn bump(&self, worth: Worth) {
+        if worth == Worth::Haste {
+            self.demand.announce();
+        }
+        if worth > Worth::Nothing {
+            self.changed.announce();
+        }
     }
 
     /// A whole list has arrived.

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::board::Board;
 use super::convert::ConvertError;
 use super::error::{ErrorKind, kind_of, kind_of_status};
+use super::signals::Worth;
 use super::store::Store;
 use crate::causes::chain;
 
@@ -35,8 +36,8 @@ pub(super) struct Feed<K, T> {
     pub kind: &'static str,
     pub api: Api<DeserializeGuard<K>>,
     pub convert: fn(&K) -> Result<T, ConvertError>,
-    /// Whether a change is worth a round.
-    pub matters: fn(Option<&T>, Option<&T>) -> bool,
+    /// What a change is worth.
+    pub worth: fn(Option<&T>, Option<&T>) -> Worth,
     pub store: Store<T>,
     pub board: Board,
 }
@@ -132,13 +133,11 @@ where
         let old = self.store.replace(incoming.objects);
         self.board.live(self.kind);
         let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        let matters = keys.into_iter().any(|key| {
+        let changes = keys.into_iter().map(|key| {
             let (old, new) = (old.get(key).map(AsRef::as_ref), new.get(key).map(AsRef::as_ref));
-            old != new && (self.matters)(old, new)
+            if old == new { Worth::Nothing } else { (self.worth)(old, new) }
         });
-        if matters {
-            self.board.bump();
-        }
+        self.board.bump(changes.max().unwrap_or(Worth::Nothing));
     }
 
     fn read(&self, key: &str, object: DeserializeGuard<K>) -> Option<T> {
@@ -159,8 +158,8 @@ where
     }
 
     fn signal(&self, old: Option<&T>, new: Option<&T>) {
-        if (old.is_some() || new.is_some()) && (self.matters)(old, new) {
-            self.board.bump();
+        if old.is_some() || new.is_some() {
+            self.board.bump((self.worth)(old, new));
         }
     }
 }

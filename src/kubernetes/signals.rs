@@ -3,42 +3,62 @@
 //! A kubelet writes its Node every few minutes without anything having happened, and our own notes on a Node must not
 //! start the round that writes the next ones.
 
+use crate::model::pod::Scheduling;
 use crate::model::snapshot::UNNEEDED_SINCE;
 use crate::model::{Node, Pod};
 
+/// What a change is worth, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Worth {
+    /// The next round in due time is soon enough.
+    Nothing,
+    /// A round, once what belongs together has arrived.
+    Round,
+    /// A round that waits for nothing but more of the same: somebody waits for a node.
+    Haste,
+}
+
 /// Anything that a scheduler or a drain would see differently, not a pod that merely became ready.
-pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else { return true };
+pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
+    let waits = |pod: &Pod| pod.node.is_none() && matches!(pod.scheduling, Scheduling::Unschedulable(_));
+    if new.is_some_and(waits) && !old.is_some_and(waits) {
+        return Worth::Haste;
+    }
+    let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |pod: &Pod| Pod { ready: false, ..pod.clone() };
-    old != new && quiet(old) != quiet(new)
+    round_if(old != new && quiet(old) != quiet(new))
 }
 
 /// Readiness, taints, labels, amounts, volumes; not a heartbeat, nor our own timer.
-pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> bool {
-    let (Some(old), Some(new)) = (old, new) else { return true };
+pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
+    let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
     let quiet = |node: &Node| {
         let mut node = Node { resource_version: String::new(), ..node.clone() };
         node.annotations.remove(UNNEEDED_SINCE);
         node
     };
-    quiet(old) != quiet(new)
+    round_if(quiet(old) != quiet(new))
 }
 
 /// Any difference.
-pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> bool {
-    old != new
+pub(super) fn any<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Worth {
+    round_if(old != new)
 }
 
 /// Nothing: the next round in due time is soon enough.
-pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> bool {
-    false
+pub(super) fn none<T>(_: Option<&T>, _: Option<&T>) -> Worth {
+    Worth::Nothing
+}
+
+fn round_if(matters: bool) -> Worth {
+    if matters { Worth::Round } else { Worth::Nothing }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::node::{Condition, Taint, TaintEffect};
-    use crate::model::pod::{PodPhase, Scheduling};
+    use crate::model::pod::PodPhase;
 
     fn ready(status: &str) -> Vec<Condition> {
         vec![Condition { kind: "Ready".to_owned(), status: status.to_owned(), last_transition: None }]
@@ -74,24 +94,29 @@ mod tests {
             ("cordoned", Node { unschedulable: true, ..old.clone() }, true),
         ];
         for (what, new, expected) in cases {
-            assert_eq!(node(Some(&old), Some(&new)), expected, "{what}");
+            assert_eq!(node(Some(&old), Some(&new)), round_if(expected), "{what}");
         }
-        assert!(node(None, Some(&old)));
-        assert!(node(Some(&old), None));
+        assert_eq!(node(None, Some(&old)), Worth::Round);
+        assert_eq!(node(Some(&old), None), Worth::Round);
     }
 
     #[test]
     fn a_pod_is_worth_a_round_when_it_waits_moves_or_ends() {
         let old = Pod { name: "a".into(), ..Pod::default() };
+        let waits = Pod { scheduling: Scheduling::Unschedulable(None), ..old.clone() };
         let cases = [
-            ("nothing", old.clone(), false),
-            ("ready", Pod { ready: true, ..old.clone() }, false),
-            ("unschedulable", Pod { scheduling: Scheduling::Unschedulable(None), ..old.clone() }, true),
-            ("bound", Pod { node: Some("n".into()), ..old.clone() }, true),
-            ("over", Pod { phase: PodPhase::Succeeded, ..old.clone() }, true),
+            ("nothing", old.clone(), Worth::Nothing),
+            ("ready", Pod { ready: true, ..old.clone() }, Worth::Nothing),
+            ("unschedulable", waits.clone(), Worth::Haste),
+            ("bound", Pod { node: Some("n".into()), ..old.clone() }, Worth::Round),
+            ("over", Pod { phase: PodPhase::Succeeded, ..old.clone() }, Worth::Round),
         ];
         for (what, new, expected) in cases {
             assert_eq!(pod(Some(&old), Some(&new)), expected, "{what}");
         }
+        let longer = Pod { priority: Some(1), ..waits.clone() };
+        assert_eq!(pod(Some(&waits), Some(&longer)), Worth::Round, "it has waited before");
+        assert_eq!(pod(None, Some(&waits)), Worth::Haste);
+        assert_eq!(pod(Some(&waits), None), Worth::Round);
     }
 }

@@ -18,7 +18,7 @@ use super::board::{Board, Problem};
 use super::cluster::Cluster;
 use super::convert::{self, ConvertError};
 use super::feed::Feed;
-use super::signals;
+use super::signals::{self, Worth};
 use super::store::Store;
 use crate::changes::Changed;
 use crate::model::workload::{
@@ -155,6 +155,11 @@ impl Watches {
         self.board.changed()
     }
 
+    /// A number that grows, before [`Self::changed`] does, with every pod that begins to wait for a node.
+    pub fn demand(&self) -> Changed {
+        self.board.demand()
+    }
+
     /// Waits until every kind was listed once, or is known not to be served. Waits for ever while an essential kind is
     /// refused: [`Watches::problems`] says so.
     pub async fn synced(&self) {
@@ -247,14 +252,14 @@ impl Starter<'_> {
         &self,
         kind: &'static str,
         convert: fn(&K) -> Result<T, ConvertError>,
-        matters: fn(Option<&T>, Option<&T>) -> bool,
+        worth: fn(Option<&T>, Option<&T>) -> Worth,
         store: &Store<T>,
     ) where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
         T: PartialEq + Send + Sync + 'static,
     {
         let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
-        let feed = Feed { kind, api, convert, matters, store: store.clone(), board: self.board.clone() };
+        let feed = Feed { kind, api, convert, worth, store: store.clone(), board: self.board.clone() };
         let cancel = self.cancel.clone();
         tokio::spawn(async move {
             tokio::select! {

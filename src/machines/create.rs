@@ -9,7 +9,7 @@ use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, destroy, join, node, shape, warm};
+use super::{Context, destroy, join, node, security, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -73,6 +73,12 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
             machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
             within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
                 .await?;
+            within(
+                ctx.config.limits.configure,
+                "the firewall's settings",
+                security::apply(ctx, machine, &pool),
+            )
+            .await?;
         }
         if let Some(state) = machine.record().warm {
             warm::settle(ctx, machine, state, fresh, suspended).await?;

@@ -14,6 +14,7 @@
 //!   without quorum. The VM is stopped before its Node is deleted.
 //! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
 
+pub mod adoption;
 mod boot;
 mod context;
 mod create;
@@ -29,6 +30,7 @@ mod pace;
 mod probe;
 mod registry;
 mod retire;
+mod security;
 mod self_join;
 mod shape;
 mod slots;
@@ -41,10 +43,11 @@ mod warm;
 
 pub use context::Context;
 pub use facts::KnownFacts;
+pub(crate) use node::is_bare;
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, missed, retire, wake};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, restore, retire, wake};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

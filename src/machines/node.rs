@@ -55,6 +55,25 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     machine.save(ctx).await
 }
 
+/// Whether a ready machine's Node has lost what was put on it: it was deleted and has registered anew, or somebody took the
+/// pool's label off.
+pub(crate) fn is_bare(record: &Record, node: &Node) -> bool {
+    let anew = record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
+    is_ready(node) && (anew || node.labels.get(POOL_LABEL) != Some(&record.pool))
+}
+
+/// Puts that back, and notes which Node it is.
+pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let record = machine.record().clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
+    tracing::info!(machine = %record.name, node = %node.name, "the Node gets back what it has lost");
+    open(ctx, machine, pool, &node).await?;
+    machine.node = Some(node.name.clone());
+    machine.stored.record.node_uid = Some(node.uid.clone());
+    machine.save(ctx).await
+}
+
 pub(super) fn is_ready(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
@@ -101,7 +120,7 @@ pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
     labels
 }
 
-fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
+pub(super) fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
     let lacks = |key: &String, value: &String| node.labels.get(key) != Some(value);
     wanted
         .iter()

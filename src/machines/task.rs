@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::create as creation;
 use super::destroy;
+use super::node;
 use super::retire as retirement;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
@@ -172,6 +173,20 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
             tracing::debug!(machine = %machine.record().name, error = %trouble, "a machine that is kept warm cannot be looked at");
             ctx.registry.release(&machine.record().id);
         }
+    }
+}
+
+/// Puts back on a ready machine's Node what it has lost: one that was deleted registers anew without it.
+pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    match node::restore(&ctx, &mut machine).await {
+        Ok(()) => {
+            let why = "its Node has its labels".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
+        Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
     }
 }
 

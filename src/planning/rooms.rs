@@ -122,7 +122,8 @@ impl<'a> Rooms<'a> {
         rooms
     }
 
-    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where VMs are known.
+    /// Counts Nodes, and machines without one. A Node on its way out counts as long as its VM exists, where VMs are known. One
+    /// that has lost the pool's label is its machine's all the same.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
         let present = || machines.into_iter().flatten().filter(|machine| machine.phase != Phase::Gone);
@@ -136,9 +137,10 @@ impl<'a> Rooms<'a> {
             if leaves && machines.is_some() && pool_of(node).is_some() && !vms.contains(node.name.as_str()) {
                 continue;
             }
-            let shape = limits::shape(view, node, by_node.get(node.name.as_str()).copied());
+            let machine = by_node.get(node.name.as_str()).copied();
+            let shape = limits::shape(view, node, machine);
             self.total.add(shape);
-            if let Some(pool) = pool_of(node) {
+            if let Some(pool) = pool_of(node).or_else(|| machine.map(|machine| machine.pool.as_str())) {
                 self.counts.entry(pool.to_owned()).or_default().add(shape);
                 *self.leaving.entry(pool.to_owned()).or_default() += u32::from(leaves);
             }

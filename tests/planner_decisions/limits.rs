@@ -75,3 +75,16 @@ fn a_minimum_is_not_reached_beyond_a_limit_of_the_cluster() {
     assert_eq!(made(&plan, "w"), 2);
     assert_eq!(pod_verdict(&plan, "d/a"), PodOutcome::NewNode);
 }
+
+#[test]
+fn a_node_that_has_lost_its_pools_label_counts_for_the_pool_that_its_machine_is_of() {
+    let bare = "apiVersion: v1\nkind: Node\nmetadata: {name: w-1}\n\
+        status: {allocatable: {cpu: 4, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";
+    let there = inventory(&machine("w-1", "Ready", true));
+    let cluster = Cluster::new().with(bare).with(&there).pod("a", "3", "w-1").pod("b", "3", "");
+    let mut config = of_pool("", "");
+    for (max, machines) in [(1, 0), (2, 1)] {
+        config.pools[0].max = max;
+        assert_eq!(made(&cluster.plan(&config), "w"), machines, "of {max}");
+    }
+}

@@ -14,6 +14,7 @@ use world::proxmox::VmView;
 
 use super::leadership::Turns;
 use super::log::Log;
+use super::settings::DISKS;
 use super::world::World;
 
 /// From a look at the quorum to the call that relies on it, at most.
@@ -42,6 +43,8 @@ pub(super) struct Inner {
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
+    /// The size of the disks that each pool's machines are to have, in GiB.
+    pub(super) disks: BTreeMap<&'static str, u32>,
     pub(super) turns: Turns,
     /// POSTs about a VM of which nobody knows whether they were carried out: the next word about it has to be a question.
     unsure: BTreeMap<u32, String>,
@@ -73,7 +76,8 @@ impl Checker {
     /// Knows what is foreign from the start.
     pub fn new(world: &World, log: &Log) -> Self {
         let foreign = world.foreign.iter().filter_map(|vmid| Some((*vmid, world.pve.vm(*vmid)?))).collect();
-        let inner = Arc::new(Mutex::new(Inner { foreign, ..Inner::default() }));
+        let disks = world.pools.iter().map(|pool| (pool.name, DISKS[0])).collect();
+        let inner = Arc::new(Mutex::new(Inner { foreign, disks, ..Inner::default() }));
         Self { world: world.clone(), log: log.clone(), inner }
     }
 
@@ -175,6 +179,8 @@ impl Checker {
         self.must_lead(who, &call);
         self.must_not_begin(who, &call);
         self.must_ask_first(&call);
+        self.must_not_disrupt(&call);
+        self.must_be_open(&call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
@@ -247,7 +253,8 @@ impl Checker {
             ("DELETE", []) => {
                 self.inner().figures.destructions += 1;
                 let lost = self.inner().no_quorum_since.is_some_and(|since| since.elapsed() > JUST_LOOKED);
-                if lost {
+                // It may have come back since everything was last looked at.
+                if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
                 if vm.running && self.world.pve.is_online(host) {
@@ -263,9 +270,9 @@ impl Checker {
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
-        if unready
-            .is_some_and(|since| since.elapsed() + JUST_LOOKED >= self.world.config.scale_down.unready_time)
-        {
+        let given_up = self.world.config.scale_down.unready_time;
+        let given_up = self.world.rules.unready_after.map_or(given_up, |after| after.min(given_up));
+        if unready.is_some_and(|since| since.elapsed() + JUST_LOOKED >= given_up) {
             return;
         }
         let running = self.serving(&node);
@@ -285,10 +292,11 @@ impl Checker {
                     && self.record(*other).is_some_and(|record| record["intent"]["kind"] == "create")
             };
             let left = self.ours().into_iter().filter(stays).count();
-            if left < pool.min {
+            let min = self.sure_minimum(pool);
+            if left < min {
                 self.violated(&format!(
-                    "VM {vmid} is stopped and leaves {left} of pool {}, whose minimum is {}",
-                    pool.name, pool.min
+                    "VM {vmid} is stopped and leaves {left} of pool {}, whose minimum is {min}",
+                    pool.name
                 ));
             }
         }
@@ -421,9 +429,11 @@ impl Checker {
         let mut addresses: BTreeMap<String, u32> = BTreeMap::new();
         for vmid in ours {
             let config = self.world.pve.config_of(vmid, "ipconfig0").unwrap_or_default();
-            let Some(address) = config.split(',').find_map(|part| part.strip_prefix("ip=")) else { continue };
-            if let Some(other) = addresses.insert(address.to_owned(), vmid) {
-                self.violated(&format!("VMs {other} and {vmid} both have {address}"));
+            let own = config.split(',').filter(|part| part.starts_with("ip=") || part.starts_with("ip6="));
+            for address in own {
+                if let Some(other) = addresses.insert(address.to_owned(), vmid) {
+                    self.violated(&format!("VMs {other} and {vmid} both have {address}"));
+                }
             }
         }
     }
@@ -436,10 +446,11 @@ impl Checker {
         let mut nodes: BTreeMap<String, String> = BTreeMap::new();
         for node in self.world.kube.list("Node") {
             let all = node["status"]["addresses"].as_array().into_iter().flatten();
-            let internal = all.into_iter().find(|one| one["type"] == "InternalIP");
-            let Some(address) = internal.and_then(|one| one["address"].as_str()) else { continue };
-            if let Some(other) = nodes.insert(address.to_owned(), name(&node).to_owned()) {
-                self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
+            let internal = all.into_iter().filter(|one| one["type"] == "InternalIP");
+            for address in internal.filter_map(|one| one["address"].as_str()) {
+                if let Some(other) = nodes.insert(address.to_owned(), name(&node).to_owned()) {
+                    self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
+                }
             }
         }
     }

@@ -30,6 +30,7 @@ enum Ends {
     Stall,
     Guests(u32),
     NeverReady,
+    NodesNeverReady,
     Storm,
     Rights,
     Paused,
@@ -56,7 +57,7 @@ impl Faults {
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
         let World { pve, kube, .. } = self.world.clone();
-        match self.random.u8(..34) {
+        match self.random.u8(..36) {
             0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
             1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
             2 => {
@@ -115,6 +116,9 @@ impl Faults {
             24..=27 => troupe.kill_soon(),
             28..=30 => troupe.cut_off(),
             31 | 32 => troupe.set_clock(),
+            33 | 34 => self.begin("new nodes do not become ready", 60..900, Ends::NodesNeverReady, || {
+                kube.set_nodes_never_ready(true);
+            }),
             _ => self.begin("everything is paused", 60..1200, Ends::Paused, || {
                 troupe.order(Order::Pause { reason: "the simulation wants it".to_owned() });
             }),
@@ -214,6 +218,7 @@ impl Faults {
                 Ends::Stall => troupe.stall(false),
                 Ends::Guests(template) => pve.set_guest_faults(template, GuestFaults::default()),
                 Ends::NeverReady => kube.set_pods_never_ready(false),
+                Ends::NodesNeverReady => kube.set_nodes_never_ready(false),
                 Ends::Storm => storm.blow(false),
                 Ends::Rights => rights(pve, true),
                 Ends::Paused => {

@@ -97,21 +97,11 @@ impl Checker {
 
     /// A record that is written: while everything is paused nothing is begun.
     pub(super) fn must_not_begin(&self, who: &str, call: &Call<'_>) {
-        let Some(name) = call.path.split("/configmaps").nth(1).filter(|_| call.side == Side::Kubernetes)
-        else {
-            return;
-        };
         let paused = self.inner().turns.paused_since;
         if paused.is_none_or(|since| call.sent.saturating_duration_since(since) <= HEARD) {
             return;
         }
-        let written = record(&serde_json::from_slice(call.body).unwrap_or_default());
-        let before = self
-            .world
-            .kube
-            .get("ConfigMap", "pve-autoscaler", name.trim_start_matches('/'))
-            .map(|map| record(&map))
-            .unwrap_or_default();
+        let Some((before, written)) = self.change_of_record(call) else { return };
         let kinds = (before["intent"]["kind"].as_str(), written["intent"]["kind"].as_str());
         match (call.method, kinds) {
             ("PUT", (Some("create"), Some("retire"))) => {
@@ -122,6 +112,15 @@ impl Checker {
             }
             _ => {}
         }
+    }
+
+    /// A record before and after a call that writes it; nothing where there is none.
+    pub(super) fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
+        let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
+        let name = call.path.split("/configmaps").nth(1).filter(|_| writes)?.trim_start_matches('/');
+        let before = self.world.kube.get("ConfigMap", "pve-autoscaler", name).map(|map| record(&map));
+        let written = record(&serde_json::from_slice(call.body).unwrap_or_default());
+        Some((before.unwrap_or_default(), written))
     }
 
     /// An operator's hand on the switch passes no fence.

@@ -16,19 +16,21 @@ use super::log::{Ear, Log};
 use super::storm::Storm;
 use super::troupe::Troupe;
 use super::workload::Workload;
-use super::world::World;
+use super::world::{K3S_TOKEN, World};
 
 /// How often everything is looked at.
 const TICK: Duration = Duration::from_millis(500);
 /// Once nothing goes wrong any more, everything has to be as it should within this time: back-offs, the time after which an
-/// unready node goes, and the time until an administrator reads a report are in it.
-const SETTLES: Duration = Duration::from_hours(3);
+/// unready node goes, the time until an administrator reads a report, and windows in which nothing may go are in it.
+const SETTLES: Duration = Duration::from_hours(5);
 /// What has settled stays so.
 const STAYS: Duration = Duration::from_mins(15);
 /// Between two faults, two acts of the administrator, two changes of the workload, in seconds.
 const FAULTS: std::ops::Range<u64> = 20..400;
 const ACTS: std::ops::Range<u64> = 100..1500;
 const CHANGES: std::ops::Range<u64> = 15..600;
+/// Between two changes of the settings.
+const RELOADS: std::ops::Range<u64> = 3600..28_800;
 
 /// How a seed went.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
     match built {
         Ok(runtime) => runtime.block_on(async {
             let log = Log::new(verbose);
-            let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN];
+            let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN, K3S_TOKEN];
             let ear = Ear { log: log.clone(), always_secret };
             let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
             whole(seed, hours, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
@@ -109,6 +111,7 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
     let mut random = Rng::with_seed(seed);
     let world = World::of(seed)?;
     log.say("world", &format!("{:?}", world.pools));
+    log.say("world", &format!("{:?}", world.rules));
     let checker = Checker::new(&world, &log);
     let storm = Arc::new(Storm::new(&world, &log, &checker, random.fork()));
     let mut play = Play {
@@ -152,6 +155,7 @@ impl Play {
             |random: &mut Rng, of: std::ops::Range<u64>| Instant::now() + Duration::from_secs(random.u64(of));
         let (mut fault, mut act, mut change) =
             (soon(&mut self.random, FAULTS), soon(&mut self.random, ACTS), soon(&mut self.random, CHANGES));
+        let mut reload = soon(&mut self.random, RELOADS);
         while begun.elapsed() < time && self.is_fine() {
             self.tick(false).await?;
             let now = Instant::now();
@@ -166,6 +170,10 @@ impl Play {
             if now >= act {
                 self.admin.step();
                 act = soon(&mut self.random, ACTS);
+            }
+            if now >= reload {
+                self.troupe.reload()?;
+                reload = soon(&mut self.random, RELOADS);
             }
         }
         Ok(())

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::checker::{Checker, is_ready, name, uuid};
+use super::settings::PoolShape;
 use super::workload::FITS;
-use super::world::PoolShape;
 
 impl Checker {
     /// What is not yet as it has to be at the end; nothing is wanted any more: `idle`.
@@ -15,18 +15,21 @@ impl Checker {
             wrong.extend(self.machine(*vmid));
         }
         wrong.extend(self.records());
-        wrong.extend(self.nodes());
+        wrong.extend(self.nodes(idle));
         wrong.extend(self.waiting_pods());
         let kube = &self.world.kube;
         let tokens = kube.list("Secret").into_iter().map(|one| name(&one).to_owned());
         wrong.extend(
-            tokens.filter(|name| name.starts_with("bootstrap-token-")).map(|name| format!("{name} is left")),
+            tokens
+                .filter(|name| name.starts_with("bootstrap-token-") && !self.world.is_prepared(name))
+                .map(|name| format!("{name} is left")),
         );
         let foreign = self.foreigners();
         for pool in &self.world.pools {
             let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
-            if number < pool.min || (idle && number > pool.min) {
-                wrong.push(format!("pool {} has {number} machines, its minimum is {}", pool.name, pool.min));
+            let min = self.minimum(pool);
+            if number < min || (idle && number > min) {
+                wrong.push(format!("pool {} has {number} machines, its minimum is {min}", pool.name));
             }
             for vmid in pool.vmids.clone().filter(|vmid| !ours.contains(vmid) && !foreign.contains(vmid)) {
                 let left = self.world.pve.volumes_of(vmid);
@@ -73,7 +76,7 @@ impl Checker {
             .collect()
     }
 
-    fn nodes(&self) -> Vec<String> {
+    fn nodes(&self, idle: bool) -> Vec<String> {
         let ours = self.ours();
         let mut wrong = Vec::new();
         let mut of_ours: Vec<(String, u32)> =
@@ -97,8 +100,13 @@ impl Checker {
             wrong.extend(taints(&node).map(|taint| format!("Node {who} has the taint {taint}")));
             let Some(pool) = self.world.pool_of(*vmid) else { continue };
             let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
-            if number > pool.min && self.serving(who).is_empty() {
+            let needed = !self.serving(who).is_empty();
+            if number > self.minimum(pool) && !needed {
                 wrong.push(format!("nobody needs Node {who}"));
+            }
+            // Pods that may not be moved keep a node where it is, and a pool at its maximum has no room for another.
+            if idle || (!needed && number < pool.max) {
+                wrong.extend(self.overdue(pool, *vmid, &node));
             }
         }
         wrong

@@ -1,6 +1,7 @@
 //! Who plays the daemon: one run after the other on each of some hosts, started, killed at a call, ended, cut off from one side
 //! or both for a while, with clocks that go wrong.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,8 +18,9 @@ use tokio::time::Instant;
 
 use super::checker::Checker;
 use super::log::Log;
+use super::settings::DISKS;
 use super::storm::{Storm, watched};
-use super::world::World;
+use super::world::{self, World};
 
 /// A clock goes wrong by so many seconds at most.
 const WRONG: i64 = 900;
@@ -32,6 +34,7 @@ pub struct Troupe {
     calls: Arc<AtomicU64>,
     storm: Arc<Storm>,
     config: watch::Sender<Arc<Config>>,
+    disks: BTreeMap<&'static str, u32>,
     seats: Vec<Seat>,
     /// Runs so far.
     pub runs: u64,
@@ -93,6 +96,7 @@ impl Troupe {
         };
         Self {
             config: watch::Sender::new(world.config.clone()),
+            disks: world.pools.iter().map(|pool| (pool.name, DISKS[0])).collect(),
             seats: world.hosts.iter().take(number).map(seat).collect(),
             world: world.clone(),
             log: log.clone(),
@@ -211,6 +215,23 @@ impl Troupe {
             self.log.say("fault", &format!("the clock of {} is wrong by {wrong} s", seat.host));
             seat.clock.seconds.store(wrong, Ordering::SeqCst);
         }
+    }
+
+    /// An administrator has other disks made for a pool, and all daemons read the settings anew.
+    ///
+    /// # Errors
+    /// The settings are refused, which is a mistake here.
+    pub fn reload(&mut self) -> anyhow::Result<()> {
+        let at = self.random.usize(..self.world.pools.len());
+        let gib = DISKS.get(self.random.usize(..DISKS.len())).copied();
+        let (Some(pool), Some(gib)) = (self.world.pools.get(at).map(|pool| pool.name), gib) else {
+            return Ok(());
+        };
+        self.log.say("admin", &format!("wants disks of {gib} GiB for the pool {pool}"));
+        self.disks.insert(pool, gib);
+        self.checker.disks_change(pool, gib);
+        self.config.send_replace(Arc::new(world::parse(&self.world.settings.with(&self.disks))?));
+        Ok(())
     }
 
     /// Turns the switch that stops everything at one of them. Whether that works is not waited for.

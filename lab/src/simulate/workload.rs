@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use world::kubernetes::Kube;
 
 use super::log::Log;
-use super::world::PoolShape;
+use super::settings::PoolShape;
 
 /// The label of a pod that names the pools whose machines can take it, joined by dots.
 pub const FITS: &str = "lab/fits";

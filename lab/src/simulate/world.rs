@@ -1,7 +1,8 @@
 //! What is simulated: two clusters and a configuration, drawn from the seed.
 
-use std::fmt::Write as _;
-use std::ops::RangeInclusive;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,42 +12,27 @@ use jiff::Timestamp;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{self, Config, Needs};
 use serde_json::json;
+use tempfile::TempDir;
 use world::clock::WorldClock;
 use world::guest::control_plane::ControlPlane;
+use world::guest::{FIRST_BOOT, GuestFaults};
 use world::kubernetes::Kube;
 use world::kubernetes::spec::{KubeSpec, NodeSpec};
 use world::proxmox::Pve;
-use world::proxmox::spec::{ClusterSpec, VmSpec};
+use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 use world::serve::tls::ServerTls;
+
+use super::rules::{Bootstrap, Rules};
+use super::settings::{self, PoolShape, Settings};
 
 /// When the world begins: 2026-11-21T00:00:00Z.
 const BEGINNING: i64 = 1_795_219_200;
-/// VMIDs of a pool beyond its maximum: foreigners may take some.
-const SPARE: u32 = 5;
-/// The kinds of pools: name, vCPUs, GiB of memory, template, clone.
-const KINDS: [(&str, u32, u32, &str, &str); 4] = [
-    ("small", 2, 4, "k8s-worker", "linked"),
-    ("large", 8, 16, "k8s-worker", "linked"),
-    ("local", 4, 8, "k8s-worker-local", "linked"),
-    ("copied", 4, 8, "k8s-worker", "full"),
-];
-
-/// A pool as it was configured.
-#[derive(Clone, Debug)]
-pub struct PoolShape {
-    /// Its name.
-    pub name: &'static str,
-    /// Its minimum.
-    pub min: usize,
-    /// Its maximum.
-    pub max: usize,
-    /// vCPUs of its machines.
-    pub cores: u32,
-    /// Memory of its machines.
-    pub gib: u32,
-    /// Its VMIDs.
-    pub vmids: RangeInclusive<u32>,
-}
+/// The templates of the demo clusters.
+const TEMPLATES: std::ops::RangeInclusive<u32> = 9000..=9003;
+/// What an administrator gives every machine, where the settings have it read from a file: a bootstrap token.
+const TOKEN: (&str, &str) = ("c0ffee", "0123456789abcdef");
+/// The token of K3s' server.
+pub const K3S_TOKEN: &str = "K10c0ffee::server:a-secret-of-the-cluster";
 
 /// Everything that is played on.
 #[derive(Clone)]
@@ -57,8 +43,12 @@ pub struct World {
     pub kube: Kube,
     /// Wall-clock time.
     pub clock: TokioClock,
-    /// The settings.
+    /// The settings that a run begins with.
     pub config: Arc<Config>,
+    /// The settings with a place for what is changed while it runs.
+    pub settings: Settings,
+    /// What they promise beyond the ordinary.
+    pub rules: Rules,
     /// The pools of the settings.
     pub pools: Vec<PoolShape>,
     /// The hosts.
@@ -67,6 +57,8 @@ pub struct World {
     pub foreign: Vec<u32>,
     /// Node that is nobody's machine and has the label of a pool.
     pub decoy: Option<String>,
+    /// Holds the files that the settings name.
+    folder: Arc<TempDir>,
 }
 
 impl World {
@@ -76,11 +68,12 @@ impl World {
     /// The settings are refused, which is a mistake here.
     pub fn of(seed: u64) -> anyhow::Result<Self> {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
-        let pools = pools(&mut random);
-        let text = settings(&mut random, &pools);
-        let config = config::parse("simulation.toml", &text, Needs::Run)
-            .map_err(|report| anyhow::anyhow!("{report}"))
-            .context("the simulation's settings are refused")?;
+        let mut pools = settings::pools(&mut random);
+        let rules = settings::rules(&mut random, &mut pools);
+        let folder = TempDir::new()?;
+        let settings = settings::text(&mut random, &pools, &rules, folder.path());
+        let first = settings::DISKS[0];
+        let config = parse(&settings.with(&pools.iter().map(|pool| (pool.name, first)).collect()))?;
         let base = Timestamp::from_second(BEGINNING)?;
         let clock = WorldClock::starting_at(base);
         let mut cluster = ClusterSpec::demo();
@@ -96,13 +89,72 @@ impl World {
         cluster.timings.boot_to_agent = Duration::from_secs(random.u64(4..30));
         let hosts = cluster.hosts.iter().map(|host| host.name.clone()).collect();
         let decoy = random.bool().then(|| "decoy".to_owned());
+        if rules.bootstrap == Bootstrap::Nothing {
+            // Such templates may do without an agent.
+            cluster.vms.iter_mut().filter(|vm| vm.config.contains_key("template")).for_each(|vm| {
+                vm.config.remove("agent");
+                vm.faults = GuestFaults { agent_never: true, ..GuestFaults::default() };
+            });
+        }
+        if random.bool() {
+            // Room for some copies and no more.
+            let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
+            small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
+        }
         let kube = Kube::new(cluster_of_kubernetes(decoy.as_deref(), &pools)?, clock.clone(), random.u64(..));
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
         let pve = Pve::new(cluster, clock, random.u64(..), control_plane);
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))
             .map_err(anyhow::Error::msg)?;
         let (config, clock) = (Arc::new(config), TokioClock::starting_at(base));
-        Ok(Self { pve, kube, clock, config, pools, hosts, foreign, decoy })
+        let folder = Arc::new(folder);
+        let world = Self { pve, kube, clock, config, settings, rules, pools, hosts, foreign, decoy, folder };
+        world.hand_out_secrets()?;
+        Ok(world)
+    }
+
+    /// What an administrator prepares for ways to make nodes that the daemon makes no tokens for.
+    fn hand_out_secrets(&self) -> anyhow::Result<()> {
+        let (id, secret) = TOKEN;
+        let join = json!({
+            "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration",
+            "discovery": { "bootstrapToken": { "apiServerEndpoint": KubeSpec::demo().endpoint,
+                "token": format!("{id}.{secret}"), "unsafeSkipCAVerification": true } },
+        });
+        let file = match self.rules.bootstrap {
+            Bootstrap::Kubeadm => return Ok(()),
+            Bootstrap::K3s => K3S_TOKEN.to_owned(),
+            Bootstrap::Command | Bootstrap::Nothing => join.to_string(),
+        };
+        let path = self.folder.path().join("secret");
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(path)?.write_all(file.as_bytes())?;
+        if self.rules.bootstrap == Bootstrap::K3s {
+            return Ok(());
+        }
+        let token = json!({
+            "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+            "metadata": { "name": format!("bootstrap-token-{id}"), "namespace": "kube-system" },
+            "stringData": { "token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true",
+                "usage-bootstrap-signing": "true", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token" },
+        });
+        self.kube.apply(&token).map_err(anyhow::Error::msg)?;
+        if self.rules.bootstrap == Bootstrap::Nothing {
+            for template in TEMPLATES {
+                self.pve.write_to_disk(template, "/etc/kubernetes/join.json", &file);
+                self.pve.write_to_disk(
+                    template,
+                    FIRST_BOOT,
+                    "kubeadm join --config /etc/kubernetes/join.json",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The Secret of a bootstrap token that the daemon has not made.
+    pub fn is_prepared(&self, secret: &str) -> bool {
+        self.rules.bootstrap != Bootstrap::Kubeadm && secret.strip_prefix("bootstrap-token-") == Some(TOKEN.0)
     }
 
     /// The pool whose VMIDs have this one.
@@ -111,88 +163,28 @@ impl World {
     }
 }
 
+/// Checked settings.
+///
+/// # Errors
+/// They are refused, which is a mistake here.
+pub fn parse(text: &str) -> anyhow::Result<Config> {
+    config::parse("simulation.toml", text, Needs::Run)
+        .map_err(|report| anyhow::anyhow!("{report}"))
+        .context("the simulation's settings are refused")
+}
+
 fn cluster_of_kubernetes(decoy: Option<&str>, pools: &[PoolShape]) -> anyhow::Result<KubeSpec> {
     let tls = ServerTls::for_loopback("Kubernetes lab CA")?;
-    let mut kube =
-        KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..KubeSpec::demo() };
+    let mut kube = KubeSpec {
+        ca_pem: tls.ca_pem.clone(),
+        ca_hash: tls.ca_public_key_hash.clone(),
+        k3s_token: Some(K3S_TOKEN.to_owned()),
+        ..KubeSpec::demo()
+    };
     if let (Some(name), Some(pool)) = (decoy, pools.first()) {
         let mut node = NodeSpec::worker(name, 2, 4);
         node.labels.push(("pve-autoscaler/pool".to_owned(), pool.name.to_owned()));
         kube.nodes.push(node);
     }
     Ok(kube)
-}
-
-fn pools(random: &mut Rng) -> Vec<PoolShape> {
-    let mut kinds: Vec<usize> = (0..KINDS.len()).collect();
-    random.shuffle(&mut kinds);
-    kinds.truncate(random.usize(2..=3));
-    kinds.sort_unstable();
-    let shapes = kinds.into_iter().filter_map(|kind| {
-        let (name, cores, gib, ..) = *KINDS.get(kind)?;
-        let max = random.u32(2..=5);
-        let min = random.u32(0..=1);
-        let first = 9100 + 100 * u32::try_from(kind).ok()?;
-        let vmids = first..=first + max + SPARE - 1;
-        Some(PoolShape { name, min: min as usize, max: max as usize, cores, gib, vmids })
-    });
-    shapes.collect()
-}
-
-fn settings(random: &mut Rng, pools: &[PoolShape]) -> String {
-    let pick =
-        |random: &mut Rng, of: &[&str]| of.get(random.usize(..of.len())).map_or("1m", |one| one).to_owned();
-    let mut text = stage::without_pools().to_owned();
-    let _ = write!(
-        text,
-        r#"
-[scale_down]
-unneeded_time = "{}"
-unready_time = "{}"
-delay_after_add = "{}"
-skip_nodes_with_local_storage = false
-[scale_up]
-backoff_initial = "1m"
-backoff_max = "{}"
-[limits]
-drain = "{}"
-"#,
-        pick(random, &["1m", "3m", "10m"]),
-        pick(random, &["5m", "20m"]),
-        pick(random, &["0s", "1m", "10m"]),
-        pick(random, &["2m", "10m", "30m"]),
-        pick(random, &["2m", "15m"]),
-    );
-    for (number, pool) in pools.iter().enumerate() {
-        let (_, _, _, template, clone) =
-            KINDS.into_iter().find(|kind| kind.0 == pool.name).unwrap_or(KINDS[0]);
-        let last = pool.vmids.end() - pool.vmids.start() + 11;
-        let _ = write!(
-            text,
-            r#"
-[[pool]]
-name = "{}"
-min = {}
-max = {}
-cores = {}
-memory = "{}GiB"
-template = "{template}"
-clone = "{clone}"
-vmids = "{}-{}"
-addresses = "10.10.{number}.11-10.10.{number}.{last}"
-prefix = 16
-gateway = "10.10.0.1"
-dns = ["10.10.0.1"]
-bridge = "vmbr0"
-"#,
-            pool.name,
-            pool.min,
-            pool.max,
-            pool.cores,
-            pool.gib,
-            pool.vmids.start(),
-            pool.vmids.end(),
-        );
-    }
-    text
 }

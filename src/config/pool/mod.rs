@@ -11,6 +11,7 @@ mod placement;
 mod ranges;
 mod room;
 mod schedule;
+mod security;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -33,6 +34,9 @@ pub use room::Room;
 #[cfg(test)]
 pub(super) use schedule::KEYS as SCHEDULE_KEYS;
 pub use schedule::Schedule;
+#[cfg(test)]
+pub(super) use security::KEYS as SECURITY_KEYS;
+pub use security::{Policy, Security};
 pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
@@ -134,6 +138,8 @@ pub struct Pool {
     pub schedule: Vec<Schedule>,
     /// Machines that are made ahead of demand.
     pub warm: Warm,
+    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    pub security: Option<Security>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -210,6 +216,7 @@ pub(super) struct Written {
     #[serde(default)]
     schedule: Vec<schedule::Written>,
     warm: Option<warm::Written>,
+    security: Option<Spanned<security::Written>>,
 }
 
 #[cfg(test)]
@@ -373,6 +380,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
     let template = machine::template(pool, checker);
     let memory = machine::memory(pool, checker);
     let (reserved, addressing) = slots::check(pool, checker);
+    let mut devices = reserved.devices.clone();
+    let security = security::check(pool, &addressing, &mut devices, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
@@ -412,7 +421,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
-        devices: reserved.devices.clone(),
+        devices,
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -439,6 +448,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         max_node_age: pool.oldest(checker),
         schedule: schedule::check(pool, checker),
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
+        security,
     };
     (pool, reserved)
 }

@@ -1,5 +1,7 @@
 //! The controller of DaemonSets (`pkg/controller/daemon`).
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -37,12 +39,12 @@ impl State {
             return;
         }
         let template = daemon_template(&set);
-        let nodes: Vec<Value> = self.store.all(&NODE).map(|node| (**node).clone()).collect();
+        let nodes: Vec<Arc<Value>> = self.store.all(&NODE).cloned().collect();
         let pods = self.pods_of(&set);
         let (mut desired, mut current, mut ready) = (0_i64, 0_i64, 0_i64);
         for node in &nodes {
             let name = object::name(node);
-            let mine: Vec<&Value> = pods.iter().filter(|pod| target(pod) == name).collect();
+            let mine: Vec<&Arc<Value>> = pods.iter().filter(|pod| target(pod) == name).collect();
             let (run, stay) = wanted_on(&template["spec"], node);
             desired += i64::from(run);
             for pod in &mine {

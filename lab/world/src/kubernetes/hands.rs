@@ -181,6 +181,11 @@ impl Kube {
         self.state().pods_never_ready = never;
     }
 
+    /// Keeps Nodes that register from becoming Ready, as a network plugin that does not come up, or ends that.
+    pub fn set_nodes_never_ready(&self, never: bool) {
+        self.state().nodes_never_ready = never;
+    }
+
     /// Restarts a kubelet: it registers its Node anew where that is gone.
     pub fn restart_kubelet(&self, node: &str) {
         let mut state = self.state();

@@ -15,6 +15,9 @@ const STATUS_EVERY: u64 = 30;
 /// The kubelet keeps so much memory from the pods, in KiB (its default hard eviction threshold).
 const EVICTION_MEMORY: u64 = 100 * 1024;
 
+/// Why a Node is not ready that has just registered.
+const NOT_YET: &str = "KubeletNotReady";
+
 /// One kubelet.
 #[derive(Debug)]
 pub(super) struct Kubelet {
@@ -164,6 +167,9 @@ impl State {
 
     /// Writes the Node's status as a healthy kubelet does.
     fn report(&mut self, name: &str) {
+        if self.nodes_never_ready && self.store.get(&NODE, "", name).is_some_and(|node| is_new(&node)) {
+            return;
+        }
         let now = self.stamp();
         let (_, status, reason, message) = HEALTHY[3];
         let boot = self.kubelets.get(name).map(|kubelet| kubelet.boot_id.clone());
@@ -199,7 +205,7 @@ impl State {
             .map(|(of, status, reason, message)| {
                 let not_ready = *of == "Ready";
                 let status = if not_ready { "False" } else { status };
-                let reason = if not_ready { "KubeletNotReady" } else { reason };
+                let reason = if not_ready { NOT_YET } else { reason };
                 let message = if not_ready { "CSINode is not yet initialized" } else { message };
                 json!({
                     "type": of,
@@ -308,4 +314,10 @@ fn taint(text: &str) -> Value {
 /// Whether a node has a taint of this key and effect.
 pub(super) fn has_taint(node: &Value, key: &str, effect: &str) -> bool {
     list(node, "/spec/taints").iter().any(|one| one["key"] == key && one["effect"] == effect)
+}
+
+/// Whether a Node has not been Ready since it registered.
+fn is_new(node: &Value) -> bool {
+    object::condition(node, "Ready")
+        .is_some_and(|ready| ready["status"] == "False" && ready["reason"] == NOT_YET)
 }

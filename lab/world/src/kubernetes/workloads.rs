@@ -1,6 +1,6 @@
 //! The controllers of Deployments, ReplicaSets, StatefulSets and Jobs.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -26,12 +26,11 @@ impl State {
     }
 
     /// The pods that an object controls.
-    pub(super) fn pods_of(&self, owner: &Value) -> Vec<Value> {
+    pub(super) fn pods_of(&self, owner: &Value) -> Vec<Arc<Value>> {
         let keys = self.owned.get(object::uid(owner)).into_iter().flatten();
         keys.filter(|(store, _)| *store == "pods")
             .filter_map(|(_, key)| self.store.get(&POD, &key.0, &key.1))
             .filter(|pod| object::controller(pod).is_some_and(|(_, _, uid)| uid == object::uid(owner)))
-            .map(|pod| (*pod).clone())
             .collect()
     }
 
@@ -82,13 +81,13 @@ impl State {
             self.create(&REPLICA_SET, set);
         }
         self.edit(&REPLICA_SET, &own, |set| set["spec"]["replicas"] = json!(wanted));
-        let sets: Vec<Value> = self
+        let sets: Vec<Arc<Value>> = self
             .store
             .within(&REPLICA_SET, &key.0)
             .filter(|set| object::controller(set).is_some_and(|(_, _, uid)| uid == object::uid(&deployment)))
-            .map(|set| (**set).clone())
+            .cloned()
             .collect();
-        let ready = |set: &Value| number(set, "/status/readyReplicas").unwrap_or(0);
+        let ready = |set: &Arc<Value>| number(set, "/status/readyReplicas").unwrap_or(0);
         let new_ready = sets.iter().filter(|set| object::name(set) == own.1).map(ready).sum::<i64>();
         let mut room = (wanted - new_ready).max(0);
         for set in sets.iter().filter(|set| object::name(set) != own.1) {
@@ -131,18 +130,20 @@ impl State {
             return;
         }
         let wanted = usize::try_from(number(&set, "/spec/replicas").unwrap_or(1)).unwrap_or(0);
-        let mut active: Vec<Value> = self.pods_of(&set).into_iter().filter(is_active).collect();
+        let mut active = self.pods_of(&set);
+        active.retain(|pod| is_active(pod));
         for _ in active.len()..wanted {
             let name = format!("{}-{}", key.1, self.suffix());
             self.spawn_pod(&REPLICA_SET, &set, &set["spec"]["template"], &name, |_| {});
         }
         if active.len() > wanted {
-            active.sort_by_cached_key(removal_rank);
+            active.sort_by_cached_key(|pod| removal_rank(pod));
             for pod in active.iter().take(active.len() - wanted) {
                 self.remove(&POD, &object::key(pod), &Options::default());
             }
         }
-        let active: Vec<Value> = self.pods_of(&set).into_iter().filter(is_active).collect();
+        let mut active = self.pods_of(&set);
+        active.retain(|pod| is_active(pod));
         let ready = active.iter().filter(|pod| object::holds(pod, "Ready")).count();
         self.edit(&REPLICA_SET, key, |set| {
             let generation = number(set, "/metadata/generation").unwrap_or(0);
@@ -188,14 +189,15 @@ impl State {
                 Some(_) => {}
             }
         }
-        let mut surplus: Vec<&Value> =
+        let mut surplus: Vec<&Arc<Value>> =
             pods.iter().filter(|pod| ordinal(pod).is_some_and(|at| at >= wanted)).collect();
         surplus.sort_by_key(|pod| Reverse(ordinal(pod)));
         let going = surplus.iter().any(|pod| object::is_terminating(pod));
         for pod in surplus.iter().filter(|_| !ordered || !going).take(if ordered { 1 } else { usize::MAX }) {
             self.remove(&POD, &object::key(pod), &Options::default());
         }
-        let pods: Vec<Value> = self.pods_of(&set).into_iter().filter(is_active).collect();
+        let mut pods = self.pods_of(&set);
+        pods.retain(|pod| is_active(pod));
         let ready = pods.iter().filter(|pod| object::holds(pod, "Ready")).count();
         self.edit(&STATEFUL_SET, key, |set| {
             let generation = number(set, "/metadata/generation").unwrap_or(0);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::answer::Refusal;
+use super::{answer::Refusal, firewall::Firewall};
 use crate::{
     guest::{Disk, Guest, GuestFaults},
     qemu::Running,
@@ -42,6 +42,8 @@ pub struct Vm {
     pub faults: GuestFaults,
     /// What HA is to do with it, where it is an HA resource.
     pub ha: Option<HaRequest>,
+    /// Its firewall file.
+    pub firewall: Firewall,
 }
 
 /// The state that HA keeps a VM in.
@@ -129,6 +131,7 @@ impl Vm {
             disk,
             faults,
             ha: None,
+            firewall: Firewall::default(),
         }
     }
 

@@ -1,0 +1,117 @@
+//! Promises that a run's own settings make: when and how many nodes may be on their way out, where nothing new is put, how many
+//! machines a pool has at which time, how old they get and of what they are made.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use pve_autoscaler::clock::Clock as _;
+use serde_json::Value;
+use stage::{Call, Side};
+
+use super::checker::Checker;
+use super::settings::PoolShape;
+
+/// A daemon's clock may be wrong, and what it decided may be on its way, for so long.
+const ABOUT: SignedDuration = SignedDuration::from_mins(25);
+/// Between two looks at what is true at some time near.
+const STEP: SignedDuration = SignedDuration::from_mins(5);
+/// A node whose time is over may be there for so much longer: it has to wait for its turn.
+const TURN: SignedDuration = SignedDuration::from_hours(1);
+
+impl Checker {
+    fn now(&self) -> Timestamp {
+        self.world.clock.now()
+    }
+
+    /// Whether something is true all the time around now.
+    fn all_about(&self, holds: impl Fn(Timestamp) -> bool) -> bool {
+        let steps = ABOUT.as_mins() / STEP.as_mins();
+        (-steps..=steps).all(|step| {
+            let by = SignedDuration::from_mins(step * STEP.as_mins());
+            self.now().saturating_add(by).is_ok_and(&holds)
+        })
+    }
+
+    /// The minimum of a pool at this time.
+    pub fn minimum(&self, pool: &PoolShape) -> usize {
+        pool.minimum(self.now())
+    }
+
+    /// The minimum that a pool has at least around now, whatever a daemon takes the time for.
+    pub fn sure_minimum(&self, pool: &PoolShape) -> usize {
+        match &pool.schedule {
+            Some((min, hours)) if self.all_about(|time| hours.is_now(time)) => pool.min.max(*min),
+            _ => pool.min,
+        }
+    }
+
+    /// A record that is written: a node that is to go must be allowed to by each rule that speaks of it.
+    pub(super) fn must_not_disrupt(&self, call: &Call<'_>) {
+        let Some((before, written)) = self.change_of_record(call) else { return };
+        if before["intent"]["kind"] != "create" || written["intent"]["kind"] != "retire" {
+            return;
+        }
+        let (name, pool) = (&written["name"], written["pool"].as_str().unwrap_or_default());
+        let reason = written["intent"]["reason"].as_str().unwrap_or_default();
+        for rule in self.world.rules.about(pool, reason) {
+            if self.all_about(|time| rule.is_shut(time)) {
+                self.violated(&format!("{name} goes ({reason}) while {rule:?} allows nothing"));
+            }
+            let leave = self.leaving(|pool| rule.is_of(pool));
+            if rule.most.is_some_and(|most| leave.len() >= most) {
+                self.violated(&format!("{name} goes ({reason}) beside {leave:?}, against {rule:?}"));
+            }
+        }
+    }
+
+    /// Machines of these pools that are on their way out.
+    fn leaving(&self, of: impl Fn(&str) -> bool) -> Vec<String> {
+        let records = self.ours().into_iter().filter_map(|vmid| self.record(vmid));
+        let leave = records.filter(|record| {
+            record["intent"]["kind"] == "retire" && record["pool"].as_str().is_some_and(&of)
+        });
+        leave.map(|record| format!("{}: {}", record["name"], record["intent"]["reason"])).collect()
+    }
+
+    /// A clone that is asked for: a host that is closed takes nothing new.
+    pub(super) fn must_be_open(&self, call: &Call<'_>) {
+        let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+        let (Side::Proxmox, "POST", ["nodes", here, "qemu", _, "clone"]) = (call.side, call.method, &*parts)
+        else {
+            return;
+        };
+        let body = String::from_utf8_lossy(call.body);
+        let target = body.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or(here);
+        if self.world.rules.closed_host == Some(target) {
+            self.violated(&format!("a machine is put on {target}, which is closed: {body}"));
+        }
+    }
+
+    /// An administrator wants other disks for a pool.
+    pub fn disks_change(&self, pool: &'static str, gib: u32) {
+        self.inner().disks.insert(pool, gib);
+    }
+
+    /// Why a machine should have been replaced, if so.
+    pub(super) fn overdue(&self, pool: &PoolShape, vmid: u32, node: &Value) -> Option<String> {
+        let created = node["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
+        let age = self.now().duration_since(created);
+        let oldest = pool.oldest.and_then(|oldest: Duration| SignedDuration::try_from(oldest).ok());
+        if let Some(oldest) = oldest.filter(|oldest| age > *oldest + TURN) {
+            return Some(format!("of VM {vmid} the Node is {age:#} old, {oldest:#} are allowed"));
+        }
+        let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"));
+        let disk = self.world.pve.config_of(vmid, "scsi0")?;
+        let differs =
+            wanted.filter(|wanted| self.world.rules.drift && !disk.split(',').any(|part| part == wanted));
+        differs.map(|wanted| format!("VM {vmid} has {disk}, and is to have {wanted}"))
+    }
+}
+
+impl PoolShape {
+    /// The minimum at a time.
+    fn minimum(&self, now: Timestamp) -> usize {
+        let more = self.schedule.as_ref().filter(|(_, hours)| hours.is_now(now)).map_or(0, |(min, _)| *min);
+        self.min.max(more)
+    }
+}

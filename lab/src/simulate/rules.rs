@@ -1,0 +1,143 @@
+//! What a run's settings promise beyond the ordinary, in the checker's own words: drawn together with the settings' text, and
+//! never read from the daemon's configuration.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings, and by what a
+/// record's reason is known.
+pub const REASONS: [(&str, &str); 5] = [
+    ("empty", "nothing that has to move runs on it"),
+    ("underutilized", "its pods fit elsewhere"),
+    ("consolidation", "fewer or smaller machines do"),
+    ("drifted", "made from settings that have changed"),
+    ("expired", "older than allowed"),
+];
+
+/// Times that come again every so many hours.
+#[derive(Clone, Debug)]
+pub struct Hours {
+    /// In hours; a day is a multiple.
+    pub every: u32,
+    /// The minute in which it begins.
+    pub at: u32,
+    /// How long it lasts.
+    pub minutes: u32,
+    /// By whose clock.
+    pub zone: &'static str,
+}
+
+impl Hours {
+    /// As the settings have it.
+    pub fn written(&self) -> String {
+        let Self { every, at, minutes, zone } = self;
+        format!("start = \"{at} */{every} * * *\", duration = \"{minutes}m\", time_zone = \"{zone}\"")
+    }
+
+    /// Whether it is one of these times.
+    pub fn is_now(&self, now: Timestamp) -> bool {
+        let local = TimeZone::get(self.zone).map_or(TimeZone::UTC, |zone| zone).to_datetime(now);
+        let minute = i64::from(local.hour()) * 60 + i64::from(local.minute());
+        (minute - i64::from(self.at)).rem_euclid(i64::from(self.every) * 60) < i64::from(self.minutes)
+    }
+}
+
+/// One `[[disruption]]`.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Of which reasons it speaks.
+    pub reasons: Vec<&'static str>,
+    /// Of which pools; none: of all.
+    pub pools: Vec<&'static str>,
+    /// So many nodes at a time.
+    pub most: Option<usize>,
+    /// Only then.
+    pub open: Option<Hours>,
+    /// Never then.
+    pub closed: Option<Hours>,
+}
+
+impl Rule {
+    /// Whether it speaks of a pool.
+    pub fn is_of(&self, pool: &str) -> bool {
+        self.pools.is_empty() || self.pools.contains(&pool)
+    }
+
+    /// Whether it speaks of the reason that a record names.
+    pub fn speaks_of(&self, reason: &str) -> bool {
+        REASONS.iter().any(|(name, words)| reason.contains(words) && self.reasons.contains(name))
+    }
+
+    /// Whether it allows nothing at this time.
+    pub fn is_shut(&self, now: Timestamp) -> bool {
+        self.closed.as_ref().is_some_and(|hours| hours.is_now(now))
+            || self.open.as_ref().is_some_and(|hours| !hours.is_now(now))
+    }
+}
+
+/// How VMs become nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bootstrap {
+    /// `kubeadm join` with a token for each machine.
+    Kubeadm,
+    /// An agent of K3s.
+    K3s,
+    /// A command with a secret on its standard input.
+    Command,
+    /// By themselves.
+    Nothing,
+}
+
+/// Everything of it.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How VMs become nodes.
+    pub bootstrap: Bootstrap,
+    /// The rules of `[[disruption]]`.
+    pub disruptions: Vec<Rule>,
+    /// `replace.drift`.
+    pub drift: bool,
+    /// `replace.unready_after`.
+    pub unready_after: Option<Duration>,
+    /// The host that takes nothing new.
+    pub closed_host: Option<&'static str>,
+}
+
+impl Rules {
+    /// The rules that speak of a removal.
+    pub fn about(&self, pool: &str, reason: &str) -> impl Iterator<Item = &Rule> {
+        self.disruptions.iter().filter(move |rule| rule.is_of(pool) && rule.speaks_of(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_again_by_the_clock_of_their_zone() {
+        let hours = Hours { every: 4, at: 30, minutes: 60, zone: "Europe/Berlin" };
+        for (now, expected) in [
+            ("2026-11-21T03:29:59Z", false),
+            ("2026-11-21T03:30:00Z", true),
+            ("2026-11-21T04:29:59Z", true),
+            ("2026-11-21T04:30:00Z", false),
+            ("2026-11-21T23:30:00Z", true),
+        ] {
+            assert_eq!(hours.is_now(now.parse().unwrap()), expected, "{now}");
+        }
+        let long = Hours { every: 2, at: 50, minutes: 30, zone: "UTC" };
+        assert!(long.is_now("2026-11-21T03:10:00Z".parse().unwrap()), "it began at 2:50");
+        assert!(!long.is_now("2026-11-21T02:10:00Z".parse().unwrap()), "it began at 0:50");
+    }
+
+    #[test]
+    fn a_rule_speaks_of_what_records_say() {
+        let rule =
+            Rule { reasons: vec!["expired"], pools: vec!["small"], most: Some(1), open: None, closed: None };
+        assert!(rule.speaks_of("it is older than allowed") && rule.is_of("small"));
+        assert!(!rule.speaks_of("it was not ready for too long") && !rule.is_of("large"));
+    }
+}

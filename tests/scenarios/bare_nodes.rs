@@ -1,0 +1,49 @@
+//! Nodes of machines that have lost what was put on them: they count, and get it back.
+
+use std::time::Duration;
+
+use serde_json::json;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(3);
+
+/// A pool of one machine, which a labelled Node is made of.
+async fn one_node() -> (Stage, String) {
+    let text = ONE_POOL.replace("max = 5", "min = 1\nmax = 1\nlabels = { size = \"small\" }");
+    let mut stage = Stage::of(&text, ClusterSpec::demo(), KubeSpec::demo());
+    stage.start();
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    (stage, node)
+}
+
+fn take_labels_off(stage: &Stage, node: &str) {
+    let bare = json!({ "metadata": { "labels": { "pve-autoscaler/pool": null, "size": null } } });
+    stage.kube.patch_by_hand("Node", "", node, &bare);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_pools_label_gets_all_labels_back() {
+    let (stage, node) = one_node().await;
+    take_labels_off(&stage, &node);
+    assert!(stage.ready_nodes("workers").is_empty());
+    let labelled = |stage: &Stage| {
+        let node = stage.kube.get("Node", "", &node).unwrap();
+        node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers"
+            && node["metadata"]["labels"]["size"] == "small"
+    };
+    stage.until("the labels are back", SOON, labelled).await;
+    assert_eq!(stage.vms(9100..=9109), [9100], "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
+    let (stage, node) = one_node().await;
+    // Pods for a machine more than the pool may have, in the same moment.
+    take_labels_off(&stage, &node);
+    stage.deploy("web", 4, "1500m", "1Gi");
+    stage.throughout("no second machine is made", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
+}

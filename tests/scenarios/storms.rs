@@ -1,0 +1,54 @@
+//! In a large cluster something happens all the time; that keeps nobody waiting for a node.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use world::kubernetes::{KubeEvent, samples};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(3);
+/// From the scheduler's verdict to the clone request, at most: a window and a half, and the calls before it.
+const AT_ONCE: Duration = Duration::from_millis(300);
+
+async fn unschedulable(events: &mut tokio::sync::broadcast::Receiver<KubeEvent>) -> Timestamp {
+    loop {
+        if let KubeEvent::PodUnschedulable { at, .. } = events.recv().await.unwrap() {
+            return at;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_asked_for_at_once_while_other_pods_change_all_the_time() {
+    let stage = Stage::running(ONE_POOL);
+    let mut other = samples::deployment("other", 1, "10m", "16Mi")["spec"]["template"].clone();
+    other["kind"] = json!("Pod");
+    other["metadata"]["name"] = json!("other");
+    other["spec"]["nodeName"] = json!("cp1");
+    stage.kube.apply(&other).unwrap();
+    let kube = stage.kube.clone();
+    let storm = tokio::spawn(async move {
+        for beat in 0_u64.. {
+            let patch = json!({ "metadata": { "labels": { "beat": beat.to_string() } } });
+            kube.patch_by_hand("Pod", "default", "other", &patch);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    for (trial, pause) in [2_000, 2_370, 2_810].into_iter().enumerate() {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let known = stage.pve.calls().len();
+        let mut events = stage.kube.events();
+        stage.deploy(&format!("web-{trial}"), 1, "1500m", "1Gi");
+        let since = unschedulable(&mut events).await;
+        let asked = |stage: &Stage| {
+            let calls = stage.pve.calls();
+            calls.iter().skip(known).find(|call| call.path.ends_with("/clone")).map(|call| call.time)
+        };
+        stage.until("a clone is asked for", SOON, |stage| asked(stage).is_some()).await;
+        let took = asked(&stage).unwrap().duration_since(since);
+        assert!(Duration::try_from(took).unwrap() <= AT_ONCE, "after {took:#}");
+    }
+    storm.abort();
+}
