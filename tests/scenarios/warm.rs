@@ -38,16 +38,18 @@ fn rests(stage: &Stage, vmid: u32, state: WarmState) -> bool {
 #[tokio::test(start_paused = true)]
 async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
     let mut took = Vec::new();
-    let cold = Stage::running(ONE_POOL);
-    cold.deploy("web", 1, "1", "1Gi");
-    took.push(cold.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await);
+    for cold in ["clone = \"full\"\n", ""] {
+        let cold = Stage::running(&format!("{ONE_POOL}{cold}"));
+        cold.deploy("web", 1, "1", "1Gi");
+        took.push(cold.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await);
+    }
     for state in STATES {
         let stage = Stage::running(&keeping(1, state));
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
         assert!(rests(&stage, 9100, state), "{state:?}");
         assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
         // A clock that stood still for longer than certificates forgive is set before the join.
-        let rest = if state == WarmState::Suspended { 7 } else { 1 };
+        let rest = if state == WarmState::Suspended { 6 } else { 1 };
         tokio::time::sleep(Duration::from_mins(rest)).await;
         assert_eq!(stage.vms(9100..=9109), [9100], "{state:?}");
         stage.deploy("web", 1, "1", "1Gi");
@@ -58,9 +60,9 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         assert_eq!(stage.vms(9100..=9109), [9100, 9101], "{state:?}");
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
-    eprintln!("TIMES {took:?}");
-    let [cold, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    assert!(stopped < cold && suspended < stopped && booted < suspended, "{took:?}");
+    let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
+    // A linked clone takes no time that matters; a copy, a boot, and reading memory do.
+    assert!(linked < full && stopped <= linked && suspended < stopped && booted < suspended, "{took:?}");
     assert!(booted < Duration::from_secs(12), "{took:?}");
 }
 
@@ -84,7 +86,7 @@ async fn machines_go_when_fewer_are_kept_and_leave_nothing() {
 async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
     for state in STATES {
         // Its first look takes about twenty calls.
-        for calls in (18..=66).step_by(8) {
+        for calls in [26, 42, 58] {
             let mut stage = Stage::new(&keeping(1, state));
             stage.start_until(calls);
             tokio::time::sleep(Duration::from_mins(1)).await;
@@ -101,7 +103,7 @@ async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_daemon_that_is_killed_while_it_wakes_a_machine_goes_on() {
     for state in STATES {
-        for more in [2, 6, 10, 15] {
+        for more in [3, 9] {
             let mut stage = Stage::running(&keeping(1, state));
             stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
             stage.kill();
