@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod fence;
 pub mod kubernetes;
 pub mod machines;
+pub mod migration;
 pub mod model;
 pub mod observability;
 pub mod planning;

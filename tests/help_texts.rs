@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 14] = [
-    "", "setup", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "check", "plan",
-    "snapshot", "explain",
+const COMMANDS: [&str; 16] = [
+    "", "setup", "migrate", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "adopt",
+    "check", "plan", "snapshot", "explain",
 ];
 
 #[test]

@@ -27,6 +27,7 @@ end
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -s V -l version -d 'Print version'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "migrate" -d 'Write a configuration of another autoscaler\'s settings'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "run" -d 'Run the daemon'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
@@ -35,6 +36,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "histo
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "retire" -d 'Drain a node and destroy its machine'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pin" -d 'Keep a node, whatever it is used for'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "adopt" -d 'Make a worker that others made a machine of a pool'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
@@ -60,6 +62,8 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l max -d 'The most workers at a time' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -l dry-run -d 'Say what would be done, and do nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand setup" -s h -l help -d 'Print help'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand migrate" -l output -d 'Write the configuration to this file, which must not be there yet, instead of standard output' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand migrate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l socket -d 'Where `status` asks' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l log-level -d 'How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`' -r
@@ -91,6 +95,14 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand unpin" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l pool -d 'The pool that it becomes a machine of' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l socket -d 'Where the daemon listens, to be told of it' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l output -d 'How to print' -r -f -a "text\t'For a person'
+json\t'For a program; the format is stable'"
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Do it: from then on the VM may be destroyed once nobody needs the node'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l dry-run -d 'Say what would be written, and write nothing, as without `--yes`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l for -d 'The command that the configuration is for' -r -f -a "run\t'The daemon'
 plan\t'`plan` and `explain`, which need less'"
@@ -115,17 +127,19 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l all-pods -d 'Every pod without a node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "resume" -d 'Go on after `pause`'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "history" -d 'Show what was decided lately, and what became of it'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "retire" -d 'Drain a node and destroy its machine'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "pin" -d 'Keep a node, whatever it is used for'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup run status pause resume history retire pin unpin check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "setup" -d 'Make what the daemon needs on both sides, and a first configuration'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "migrate" -d 'Write a configuration of another autoscaler\'s settings'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "run" -d 'Run the daemon'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "status" -d 'Show what the running daemon sees, does and has decided'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "pause" -d 'Stop everything: nothing new is begun until `resume`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "resume" -d 'Go on after `pause`'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "history" -d 'Show what was decided lately, and what became of it'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "retire" -d 'Drain a node and destroy its machine'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "pin" -d 'Keep a node, whatever it is used for'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "adopt" -d 'Make a worker that others made a machine of a pool'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume history retire pin unpin adopt check plan snapshot explain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

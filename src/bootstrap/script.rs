@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Waits inside the guest until systemd has started everything, then joins.
 ///
 /// * A lock and a result in `/run` make it safe to run again when an answer was lost: it joins once for each boot.
@@ -80,6 +82,10 @@ else
 fi
 "#;
 
+/// What ends a script that only waits.
+const WAITED: &str = r#"echo "systemd is $state"
+"#;
+
 /// How a guest waits before it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
@@ -89,6 +95,9 @@ pub struct Settle {
     pub join: Duration,
     /// `degraded` will do.
     pub accept_degraded: bool,
+    /// The time that the guest's clock is set to first. One whose memory was on disk lives in the past, where certificates are
+    /// not valid yet.
+    pub clock: Option<Timestamp>,
 }
 
 /// What the guest does to join.
@@ -100,6 +109,8 @@ pub enum Act {
     K3s,
     /// A script of the operator's, with whatever is on standard input.
     Command(String),
+    /// Nothing yet: it only waits until systemd has started everything.
+    Wait,
 }
 
 impl Act {
@@ -109,6 +120,7 @@ impl Act {
             Self::Kubeadm => "`kubeadm join`",
             Self::K3s => "the agent of K3s",
             Self::Command(_) => "the command",
+            Self::Wait => "systemd",
         }
     }
 }
@@ -121,7 +133,10 @@ pub fn command(machine: &str, settle: &Settle, act: &Act) -> Vec<String> {
         Act::Kubeadm => [BEGIN, KUBEADM_DONE, SETTLE, KUBEADM, END].concat(),
         Act::K3s => [BEGIN, K3S_DONE, SETTLE, K3S, K3S_END].concat(),
         Act::Command(_) => [BEGIN, COMMAND_DONE, SETTLE, COMMAND, END].concat(),
+        Act::Wait => [SETTLE, WAITED].concat(),
     };
+    let clock = settle.clock.map(|time| format!("date -u -s @{} >/dev/null\n", time.as_second()));
+    let script = clock.unwrap_or_default() + &script;
     let (settle, join) = (seconds(settle.settle), seconds(settle.join));
     let mut words =
         ["/bin/sh", "-c", &script, "join", machine, &settle, &join, degraded].map(ToOwned::to_owned).to_vec();

@@ -2,12 +2,14 @@
 //!
 //! Standard output is for data, everything else goes to standard error.
 
+mod adopt;
 mod check;
 pub mod exit;
 mod explain;
 mod history;
 mod input;
 mod live;
+mod migrate;
 mod nodes;
 mod pause;
 mod plan;
@@ -35,6 +37,8 @@ pub struct Arguments {
 enum Command {
     /// Make what the daemon needs on both sides, and a first configuration
     Setup(Box<setup::Arguments>),
+    /// Write a configuration of another autoscaler's settings
+    Migrate(migrate::Arguments),
     /// Run the daemon
     Run(run::Arguments),
     /// Show what the running daemon sees, does and has decided
@@ -51,6 +55,8 @@ enum Command {
     Pin(nodes::Node),
     /// Treat a node that was pinned as any other again
     Unpin(nodes::Node),
+    /// Make a worker that others made a machine of a pool
+    Adopt(adopt::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
     /// Show what would be decided, and why; touches nothing
@@ -76,6 +82,7 @@ impl Arguments {
     pub fn execute(self) -> ExitCode {
         let result = match self.command {
             Command::Setup(arguments) => setup::run(&arguments),
+            Command::Migrate(arguments) => migrate::run(&arguments),
             Command::Run(arguments) => run::run(&arguments),
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
@@ -84,6 +91,7 @@ impl Arguments {
             Command::Retire(arguments) => nodes::retire(&arguments),
             Command::Pin(arguments) => nodes::pin(&arguments),
             Command::Unpin(arguments) => nodes::unpin(&arguments),
+            Command::Adopt(arguments) => adopt::run(&arguments),
             Command::Check(arguments) => check::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),

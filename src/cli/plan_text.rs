@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Plan;
-use crate::model::plan::{NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
+use crate::model::plan::{NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
 
 const GROWS: Style = AnsiColor::Green.on_default();
 const GOES: Style = AnsiColor::Yellow.on_default();
@@ -23,6 +23,7 @@ pub(super) fn render(plan: &Plan) -> String {
     growth(plan, &mut out);
     shrinkage(plan, &mut out);
     kept(plan, &mut out);
+    warm(plan, &mut out);
     out
 }
 
@@ -53,7 +54,7 @@ fn growth(plan: &Plan, out: &mut String) {
                 count(usize::try_from(machine.cores).unwrap_or(0), "core"),
                 machine.memory,
                 machine.host,
-                pods(&machine.pods),
+                pods_of(machine),
             );
         }
     }
@@ -80,6 +81,28 @@ fn growth(plan: &Plan, out: &mut String) {
             pod.reasons.iter().map(|reason| format!("{}: {}", reason.pool, reason.message)).collect();
         let why = if reasons.is_empty() { "there is no pool".to_owned() } else { reasons.join("; ") };
         let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
+    }
+}
+
+fn pods_of(machine: &NewMachine) -> String {
+    let woken = machine.woken.map(|state| format!(" (kept {} until now)", state.name()));
+    pods(&machine.pods) + &woken.unwrap_or_default()
+}
+
+/// What is made ahead of demand, and what is kept no longer.
+fn warm(plan: &Plan, out: &mut String) {
+    if plan.keep.is_empty() && plan.unkept.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nwarm machines");
+    for pool in &plan.keep {
+        for machine in &pool.machines {
+            let name = machine.name.as_deref().unwrap_or(&pool.pool);
+            let _ = writeln!(out, "  {GROWS}+{GROWS:#} {name}  on {}  ahead of demand", machine.host);
+        }
+    }
+    for unkept in &plan.unkept {
+        let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {}", unkept.machine, unkept.reason);
     }
 }
 

@@ -43,8 +43,8 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Pool, Room, Schedule,
-    Size, TemplateRef,
+    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy, Pool, Room,
+    Schedule, Security, Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use super::Daemon;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, View};
-use crate::model::machine::{Intent, Phase, STORED_ON};
-use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason};
+use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
+use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
 
@@ -22,7 +22,8 @@ const PODS_NAMED: usize = 5;
 impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
         let wishes = self.wishes(config, snapshot);
-        let begins = !(plan.scale_up.is_empty() && plan.scale_down.is_empty() && wishes.is_empty());
+        let idle = plan.scale_up.is_empty() && plan.scale_down.is_empty() && wishes.is_empty();
+        let begins = !(idle && plan.keep.is_empty() && plan.unkept.is_empty());
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
@@ -37,8 +38,20 @@ impl Daemon {
         let now = snapshot.time;
         for growth in &plan.scale_up {
             for machine in &growth.machines {
-                self.make(config, &growth.pool, machine, now);
+                match machine.woken {
+                    Some(_) => self.wake(config, machine, now),
+                    None => self.make(config, &growth.pool, machine, None, now),
+                }
             }
+        }
+        for growth in &plan.keep {
+            let pool = config.pools.iter().find(|pool| pool.name == growth.pool);
+            for machine in &growth.machines {
+                self.make(config, &growth.pool, machine, pool.map(|pool| pool.warm.state), now);
+            }
+        }
+        for unkept in &plan.unkept {
+            self.keep_no_longer(config, unkept, now);
         }
         for (view, reason) in wishes {
             self.retire(config, view, reason, None, now);
@@ -49,7 +62,15 @@ impl Daemon {
         self.annotate(snapshot, plan, |_| true).await;
     }
 
-    fn make(&mut self, config: &Arc<Config>, pool: &str, machine: &NewMachine, now: Timestamp) {
+    /// Makes a machine, to be a node or to be kept warm.
+    fn make(
+        &mut self,
+        config: &Arc<Config>,
+        pool: &str,
+        machine: &NewMachine,
+        warm: Option<WarmState>,
+        now: Timestamp,
+    ) {
         let (Some(name), Some(vmid)) = (&machine.name, machine.vmid) else {
             tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
             return;
@@ -80,20 +101,65 @@ impl Daemon {
             cordoned: false,
             clone_in_doubt: false,
             entered: BTreeMap::from([(Phase::Requested, now)]),
-            pods: machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect(),
+            pods: named(machine),
+            warm,
+            asked: None,
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");
         tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
-        self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
-        self.memory.grew(pool, now);
-        let since = self.waiting.earliest(&machine.pods);
-        self.board.metrics().asked_for(pool, &record.id, !machine.pods.is_empty(), since);
+        if let Some(state) = warm {
+            let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
+            self.board.decided(now, what);
+        } else {
+            self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
+            self.asked_for(pool, &record.id, machine, now);
+        }
         // Shown before its task begins, so that the next round counts it.
         self.registry.put(View::requested(record.clone(), now));
         let config = config.clone();
         let context = machines::Context { config, ..self.context() };
         self.spawn(machines::create(context, record, self.reports.clone()));
+    }
+
+    fn asked_for(&mut self, pool: &str, id: &str, machine: &NewMachine, now: Timestamp) {
+        self.memory.grew(pool, now);
+        let since = self.waiting.earliest(&machine.pods);
+        self.board.metrics().asked_for(pool, id, !machine.pods.is_empty(), since);
+    }
+
+    /// Asks a machine that is kept warm to join.
+    fn wake(&mut self, config: &Arc<Config>, machine: &NewMachine, now: Timestamp) {
+        let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
+        let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
+        tracing::info!(machine = %view.record.name, pool, pods, "a machine that was kept warm is asked to join");
+        self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
+        self.asked_for(&pool, &view.record.id, machine, now);
+        // Shown before its task begins, so that the next round waits for it.
+        let mut shown = view.clone();
+        (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
+        "it is asked to join".clone_into(&mut shown.note);
+        self.registry.put(shown);
+        let context = machines::Context { config: config.clone(), ..self.context() };
+        self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
+    }
+
+    /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
+    fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
+        let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
+        if self.retires_enough(config) {
+            return;
+        }
+        let reason = unkept.reason.clone();
+        tracing::info!(machine = %unkept.machine, reason, "a machine is kept warm no longer");
+        self.board.decided(now, format!("- {}: {reason}", unkept.machine));
+        self.retiring(config, &view, reason, now);
+    }
+
+    /// A machine that waits to be asked to join, by its name.
+    fn kept_warm(&self, name: Option<&str>) -> Option<View> {
+        let waits = |view: &View| !view.busy && view.phase == Phase::Warm && view.record.warm.is_some();
+        self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
     fn take_back(&mut self, config: &Arc<Config>, removal: &Removal, now: Timestamp) {
@@ -146,6 +212,10 @@ impl Daemon {
         self.board.decided(now, format!("- {node}: {reason}"));
         self.memory.shrinks(now);
         self.board.metrics().taken_back(&view.record.pool, decided);
+        self.retiring(config, &view, reason, now);
+    }
+
+    fn retiring(&mut self, config: &Arc<Config>, view: &View, reason: String, now: Timestamp) {
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
@@ -159,7 +229,7 @@ impl Daemon {
     /// Whether as much of a pool is on its way out as may be at a time.
     fn share_is_going(&self, config: &Config, pool: &str) -> bool {
         let views = self.registry.all();
-        let of_pool = || views.iter().filter(|view| view.record.pool == pool);
+        let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
         let leaving = of_pool().filter(|view| leaves(view.phase)).count();
         let nodes = leaving + of_pool().filter(|view| view.phase == Phase::Ready).count();
         leaving >= most_at_once(nodes, config.scale_down.max_removal_percentage)
@@ -190,6 +260,11 @@ impl Daemon {
             .for_each_concurrent(ANNOTATIONS_AT_A_TIME, write)
             .await;
     }
+}
+
+/// The pods that a record names.
+fn named(machine: &NewMachine) -> Vec<String> {
+    machine.pods.iter().take(PODS_NAMED).map(ToString::to_string).collect()
 }
 
 /// What a machine is made of, for its record.

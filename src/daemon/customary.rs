@@ -233,7 +233,9 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
         }
     }
     let without_node = || mine.iter().filter(|view| view.node.is_none());
-    counts.unregistered = without_node().filter(|view| view.phase < Phase::Ready).count();
+    // Machines that are kept warm are nothing that a cluster waits for.
+    let comes = |view: &View| view.phase < Phase::Ready && view.record.warm.is_none();
+    counts.unregistered = without_node().filter(|view| comes(view)).count();
     counts.long_unregistered = without_node().filter(|view| view.phase == Phase::Failed).count();
     let limits = &config.health;
     let (unready, settled) =
@@ -243,7 +245,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
     let well = unready <= limits.ok_total_unready_count || percentage <= limits.max_total_unready_percentage;
     let backoff = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.backoff.as_ref());
     let backoff = backoff.filter(|backoff| backoff.until > snapshot.time);
-    let coming = mine.iter().any(|view| view.phase < Phase::Ready);
+    let coming = mine.iter().any(|view| comes(view));
     let goes = |outcome| matches!(outcome, NodeOutcome::Unneeded | NodeOutcome::Remove);
     let going = plan
         .nodes
@@ -256,7 +258,11 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
             status: healthy(well),
             node_counts: counts,
             cloud_provider_target: Some(
-                mine.iter().filter(|view| !leaves(view.phase) && view.phase != Phase::Failed).count(),
+                mine.iter()
+                    .filter(|view| {
+                        !leaves(view.phase) && view.phase != Phase::Failed && view.record.warm.is_none()
+                    })
+                    .count(),
             ),
             min_size: Some(pool.min),
             max_size: Some(pool.max),

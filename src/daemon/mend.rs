@@ -10,7 +10,7 @@ use crate::config::{Config, Mode};
 use crate::kubernetes::{Records, Versioned};
 use crate::machines::{self, Ending, Told, View};
 use crate::model::Record;
-use crate::model::machine::{Intent, Phase};
+use crate::model::machine::{Intent, Phase, WarmState};
 use crate::model::snapshot::STARTING_TAINT;
 
 /// All records are read again this often.
@@ -49,6 +49,11 @@ impl State {
         held.chain(self.unreadable.iter().copied())
     }
 
+    /// All records are read again with the next round.
+    pub fn read_anew(&mut self) {
+        self.read = None;
+    }
+
     pub fn heard(&mut self, told: &Told, _config: &Config) {
         let id = told.record.id.clone();
         let now = told.at;
@@ -68,7 +73,7 @@ impl State {
                 self.stuck.insert(id, (now.saturating_add(pause).unwrap_or(Timestamp::MAX), pause));
             }
             Ending::Failed { .. } => {}
-            Ending::Ready | Ending::Removed | Ending::Discarded | Ending::GivenUp(_) => {
+            Ending::Ready | Ending::Warm | Ending::Removed | Ending::Discarded | Ending::GivenUp(_) => {
                 self.stuck.remove(&id);
             }
         }
@@ -147,6 +152,14 @@ impl Daemon {
             && stored.record.node_uid.is_some()
             && node.as_ref().is_none_or(|node| node.taints.iter().all(|taint| taint.key != STARTING_TAINT));
         let mut view = View::found(&stored, node.map(|node| node.name.clone()), now);
+        // One that waits to be asked: `hold_against_vms` sees to it that it is there.
+        if stored.record.intent == Intent::Create
+            && stored.record.warm.is_some()
+            && stored.record.entered.contains_key(&Phase::Warm)
+        {
+            self.registry.put(view.waiting());
+            return;
+        }
         if settled {
             // A Node that is missing for a moment may come back; `hold_against_nodes` decides.
             view.phase = Phase::Ready;
@@ -167,7 +180,9 @@ impl Daemon {
     /// Ready machines whose VM is gone, off, or on another host.
     fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp) {
         let (Some(look), None) = self.inventory.last() else { return };
-        for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
+        let quiet = |view: &View| !view.busy && matches!(view.phase, Phase::Ready | Phase::Warm);
+        for view in self.registry.all().into_iter().filter(quiet) {
+            let runs = view.record.warm.is_none_or(WarmState::runs);
             let id = &view.record.id;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
@@ -177,10 +192,10 @@ impl Daemon {
                     self.mend.vm_missing.remove(id);
                     self.moved(&view, guest.host.clone());
                 }
-                // Not there, or off: its own task finds out which.
+                // Not there, or off (or on, where it is to wait): its own task finds out which.
                 _ if host_up
                     && !tried
-                    && guest.is_none_or(|guest| !guest.running && guest.lock.is_none()) =>
+                    && guest.is_none_or(|guest| guest.running != runs && guest.lock.is_none()) =>
                 {
                     let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
                     if look.number >= first + MISSING_LOOKS {

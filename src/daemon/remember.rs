@@ -146,10 +146,12 @@ impl Remembered {
                     host.backoff = None;
                 }
             }
+            // No node of the pool went.
+            Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
             Ending::GivenUp(_) => self.memory.pools.entry(pool).or_default().last_removal_failure = Some(now),
-            Ending::SlotTaken(_) | Ending::Discarded | Ending::Stuck(_) => return,
+            Ending::Warm | Ending::SlotTaken(_) | Ending::Discarded | Ending::Stuck(_) => return,
         }
         self.store(now);
     }

@@ -133,7 +133,10 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             name: pool.name.clone(),
             nodes: count(nodes.len()),
             ready: count(ready.count()),
-            coming: count(mine().filter(|view| view.phase < Phase::Ready).count()),
+            coming: count(
+                mine().filter(|view| view.phase < Phase::Ready && view.record.warm.is_none()).count(),
+            ),
+            warm: count(mine().filter(|view| view.phase == Phase::Warm).count()),
             going: count(mine().filter(|view| leaves(view.phase) || view.phase == Phase::Failed).count()),
             min: pool.min,
             max: pool.max,

@@ -50,6 +50,8 @@ impl Switch {
             Order::Retire { node, reason } => self.retire(&node, &reason).await?,
             Order::Pin { node } => self.pin(&node).await?,
             Order::Unpin { node } => self.unpin(&node).await?,
+            // Whoever leads does, with every order.
+            Order::Reread => {}
         }
         self.board.poke();
         Ok(())
@@ -101,7 +103,11 @@ impl Daemon {
     pub(super) async fn look_at_switch(&mut self) {
         let old = self.config.borrow().scan_interval;
         let fresh = self.switch.read.is_some_and(|read| read.elapsed() < old);
-        if !fresh || self.switch.pokes.has_changed().unwrap_or(false) {
+        let poked = self.switch.pokes.has_changed().unwrap_or(false);
+        if poked {
+            self.mend.read_anew();
+        }
+        if !fresh || poked {
             self.read_switch().await;
         }
     }

@@ -28,12 +28,27 @@ pub(super) struct Boot {
     opened: Option<Instant>,
     tries: u32,
     what: String,
+    /// The guest is up already: nothing is waited for, and nothing learnt.
+    up: bool,
+    /// Its clock stands where it stood when its memory was written to disk.
+    pub old_clock: bool,
 }
 
 impl Boot {
     /// A guest that was started at `started`.
     pub fn new(record: &Record, started: Instant) -> Self {
-        Self { started, asked: None, opened: None, tries: 0, what: format!("boot of {}", record.pool) }
+        let what = format!("boot of {}", record.pool);
+        Self { started, asked: None, opened: None, tries: 0, what, up: false, old_clock: false }
+    }
+
+    /// A guest that is up.
+    pub fn up(record: &Record) -> Self {
+        Self { up: true, ..Self::new(record, Instant::now()) }
+    }
+
+    /// The same, with a clock that has to be set.
+    pub fn with_old_clock(self) -> Self {
+        Self { old_clock: true, ..self }
     }
 
     /// Waits until it is time to ask the agent (again).
@@ -44,9 +59,9 @@ impl Boot {
             let poll = ctx.config.limits.agent_poll;
             let pause = if self.tries <= NEAR { poll / 4 } else { poll };
             tokio::time::sleep_until(asked + pause).await;
-        } else if let Some(address) = record.slot.address {
+        } else if let (false, Some(address)) = (self.up, record.slot.address) {
             self.probe(ctx, address).await;
-        } else {
+        } else if !self.up {
             self.usual(ctx).await;
         }
         self.asked = Some(Instant::now());
@@ -86,6 +101,9 @@ impl Boot {
     /// The agent has answered: how long did it take? An answer to the first question means that it could have been asked
     /// a little earlier.
     pub fn answered(&self, ctx: &Context) {
+        if self.up {
+            return;
+        }
         let asked = self.asked.unwrap_or(self.started);
         let took = |since: Instant| {
             let time = asked.saturating_duration_since(since);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::boot::Boot;
 use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, destroy, join, node, shape};
+use super::{Context, destroy, join, node, security, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -19,10 +20,19 @@ const CLONE_LOOK: Duration = Duration::from_secs(2);
 /// How long a clone call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
 const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
+/// What a machine has become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// A ready node.
+    Ready,
+    /// One that waits to be asked to join.
+    Warm,
+}
+
 /// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), Trouble> {
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
     let limit = ctx.config.scale_up.max_node_provision_time;
-    let age = ctx.clock.now().duration_since(machine.record().created).unsigned_abs();
+    let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
     // A node that had registered before a restart is not too late, however old its record is.
     let left =
         if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
@@ -32,7 +42,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     })
 }
 
-async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), Trouble> {
+async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
     let pool = pool.ok_or_else(|| Trouble::Failed {
@@ -40,7 +50,14 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         blame: Blame::Nobody,
     })?;
     if !fresh && node::find(ctx, machine.record()).is_some() {
-        return node::settle(ctx, machine, &pool).await;
+        node::settle(ctx, machine, &pool).await?;
+        return Ok(Made::Ready);
+    }
+    if machine.record().asked.is_some() {
+        let boot = warm::wake(ctx, machine).await?;
+        join::run(ctx, machine, &pool, boot).await?;
+        node::settle(ctx, machine, &pool).await?;
+        return Ok(Made::Ready);
     }
     {
         // Before the place among those that are created: whoever waits for a slow storage holds up no other.
@@ -51,15 +68,29 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<(), 
         machine.enter(ctx, Phase::Cloning, "the clone is being made");
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
         drop(turn);
-        machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
-        within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+        let suspended = warm::is_suspended(&cloned);
+        if !suspended {
+            machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
+            within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+                .await?;
+            within(
+                ctx.config.limits.configure,
+                "the firewall's settings",
+                security::apply(ctx, machine, &pool),
+            )
             .await?;
+        }
+        if let Some(state) = machine.record().warm {
+            warm::settle(ctx, machine, state, fresh, suspended).await?;
+            return Ok(Made::Warm);
+        }
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
-    let started = Instant::now();
-    join::run(ctx, machine, &pool, started).await?;
-    node::settle(ctx, machine, &pool).await
+    let boot = Boot::new(machine.record(), Instant::now());
+    join::run(ctx, machine, &pool, boot).await?;
+    node::settle(ctx, machine, &pool).await?;
+    Ok(Made::Ready)
 }
 
 /// A machine of which there is nothing yet waits for the end of a pause; others are finished.
@@ -89,7 +120,8 @@ async fn turn(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Option<Clone
     Some(ctx.proxmox.clone_turn(&sources, full).await)
 }
 
-async fn within<T>(
+/// A step within its limit.
+pub(super) async fn within<T>(
     limit: Duration,
     what: &str,
     step: impl Future<Output = Result<T, Trouble>>,
@@ -125,7 +157,9 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
             });
             match sight.await? {
-                Sight::Ours(config) if config.lock().is_none() => return Ok(*config),
+                Sight::Ours(config) if config.lock().is_none() || warm::is_suspended(&config) => {
+                    return Ok(*config);
+                }
                 Sight::Ours(_) | Sight::BeingCloned => {
                     machine.say(ctx, "the clone is still locked");
                     tokio::time::sleep(CLONE_LOOK).await;
@@ -186,6 +220,7 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
     let marker =
         Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
     let made_for = match record.pods.as_slice() {
+        [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
         [] => "Made to keep the pool at its minimum.".to_owned(),
         pods => format!("Made for {}.", pods.join(", ")),
     };

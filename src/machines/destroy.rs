@@ -4,6 +4,7 @@ use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
+use super::warm::SUSPENDED;
 use super::{Context, leftovers, node, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
@@ -55,7 +56,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     loop {
         match find(ctx, machine).await? {
             Found::There(config) => match config.lock() {
-                None => return Ok(Some(*config)),
+                None | Some(SUSPENDED) => return Ok(Some(*config)),
                 Some(_) if tokio::time::Instant::now() < until => {}
                 Some(lock) => return Err(stale_lock(machine, lock)),
             },

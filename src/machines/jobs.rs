@@ -20,6 +20,7 @@ pub(super) const CLONE: Job = Job { name: "the clone", guess: Duration::from_mil
 pub(super) const CONFIGURE: Job = Job { name: "the configuration", guess: Duration::from_millis(200) };
 pub(super) const RESIZE: Job = Job { name: "the resize", guess: Duration::from_millis(200) };
 pub(super) const START: Job = Job { name: "the start", guess: Duration::from_millis(1300) };
+pub(super) const SUSPEND: Job = Job { name: "the suspension", guess: Duration::from_secs(5) };
 pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
 pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
 pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };

@@ -31,12 +31,12 @@ struct Order {
     input: Option<SecretString>,
 }
 
-/// Makes a VM that was started at `started` a node, the way the configuration says.
+/// Makes a VM whose guest comes up a node, the way the configuration says.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
     pool: &Pool,
-    started: Instant,
+    boot: Boot,
 ) -> Result<(), Trouble> {
     let order = match &settings(ctx)?.method {
         BootstrapMethod::Kubeadm(kubeadm) => {
@@ -50,7 +50,13 @@ pub(super) async fn run(
         BootstrapMethod::None => return self_join::run(ctx, machine).await,
     };
     machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
-    in_guest(ctx, machine, &order, started).await
+    in_guest(ctx, machine, &order, boot).await
+}
+
+/// Waits until a guest is up that is not to join yet.
+pub(super) async fn await_boot(ctx: &Context, machine: &mut Tracked, boot: Boot) -> Result<(), Trouble> {
+    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+    in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, boot).await
 }
 
 fn agent_of_k3s(machine: &Tracked, pool: &Pool, settings: &K3s) -> Result<Order, Trouble> {
@@ -99,7 +105,7 @@ async fn in_guest(
     ctx: &Context,
     machine: &mut Tracked,
     order: &Order,
-    started: Instant,
+    mut boot: Boot,
 ) -> Result<(), Trouble> {
     let limits = &ctx.config.limits;
     let record = machine.record().clone();
@@ -107,14 +113,18 @@ async fn in_guest(
         settle: limits.system_running,
         join: limits.join,
         accept_degraded: settings(ctx)?.accept_degraded,
+        clock: boot.old_clock.then(|| ctx.clock.now()),
     };
     let command = bootstrap::command(&record.id, &settle, &order.act);
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    let mut boot = Boot::new(&record, started);
     let in_guest = limits.system_running + limits.join + MARGIN;
     loop {
         let pid = asked(ctx, &mut boot, &record, &command, order.input.as_ref()).await?;
-        machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
+        if order.act == Act::Wait {
+            machine.say(ctx, "systemd is at work");
+        } else {
+            machine.enter(ctx, Phase::Joining, &format!("systemd and {} are at work", order.act.name()));
+        }
         let watched = tokio::time::timeout(in_guest, watch(ctx, machine, order, pid)).await;
         let late = || Trouble::Limit { what: "the join".to_owned(), limit: in_guest, blame: Blame::Pool };
         match watched.unwrap_or_else(|_| Err(late()))? {

@@ -3,6 +3,7 @@
 //! ```text
 //!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
+//!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  discard (a creation that failed): as retire, without the eviction
 //! ```
 //!
@@ -13,6 +14,7 @@
 //!   without quorum. The VM is stopped before its Node is deleted.
 //! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
 
+pub mod adoption;
 mod boot;
 mod context;
 mod create;
@@ -28,6 +30,7 @@ mod pace;
 mod probe;
 mod registry;
 mod retire;
+mod security;
 mod self_join;
 mod shape;
 mod slots;
@@ -36,6 +39,7 @@ mod templates;
 mod tokens;
 mod tracked;
 mod trouble;
+mod warm;
 
 pub use context::Context;
 pub use facts::KnownFacts;
@@ -44,6 +48,6 @@ pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use slots::{Taken, free};
-pub use task::{Ending, Reports, Told, adopt, create, discard, missed, restore, retire};
+pub use task::{Ending, Reports, Told, adopt, create, discard, missed, restore, retire, wake};
 pub use templates::{Found, Templates, Usable};
 pub use trouble::Blame;

@@ -120,7 +120,7 @@ pub(super) fn wanted_labels(record: &Record, pool: &Pool) -> Labels {
     labels
 }
 
-fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
+pub(super) fn missing_labels(wanted: &Labels, node: &Node) -> Labels {
     let lacks = |key: &String, value: &String| node.labels.get(key) != Some(value);
     wanted
         .iter()

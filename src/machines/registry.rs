@@ -50,6 +50,19 @@ impl View {
         Self { record: stored.record.clone(), version, phase, since, note: String::new(), node, busy: false }
     }
 
+    /// The same, of one that is kept warm and waits.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.phase = Phase::Warm;
+        self.since = self.record.entered.get(&Phase::Warm).copied().unwrap_or(self.since);
+        self.note = self
+            .record
+            .warm
+            .map(|state| format!("kept {} until it is needed", state.name()))
+            .unwrap_or_default();
+        self
+    }
+
     /// The record as it is stored.
     pub fn stored(&self) -> Versioned<Record> {
         let (resource_version, uid) = self.version.clone();
@@ -69,6 +82,7 @@ impl View {
             since: Some(self.since),
             node: self.node.clone(),
             pods: self.record.pods.clone(),
+            warm: self.record.warm,
             made_of: self.record.made_of.clone(),
         }
     }

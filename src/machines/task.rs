@@ -1,15 +1,17 @@
 //! One task for each machine that something is done to, and how it ends.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::Context;
 use super::create as creation;
 use super::destroy;
 use super::node;
 use super::retire as retirement;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
+use super::{Context, warm};
 use crate::kubernetes::{ErrorKind, RecordError, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -20,6 +22,8 @@ use crate::proxmox::Power;
 pub enum Ending {
     /// The node is ready.
     Ready,
+    /// It waits to be asked to join.
+    Warm,
     /// Its creation failed; what there is of it is being removed.
     Failed {
         /// Why.
@@ -88,6 +92,25 @@ pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     }
 }
 
+/// Asks a machine that is kept warm to join, for these pods.
+pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, reports: Reports) {
+    let Some(mut machine) = claimed(&ctx, stored) else { return };
+    let now = ctx.clock.now();
+    let changed = machine
+        .change(&ctx, |record| {
+            record.warm = None;
+            record.asked = Some(now);
+            record.pods = pods;
+            // Its timeline begins anew: what it took before is nobody's wait.
+            record.entered = BTreeMap::from([(Phase::Requested, now)]);
+        })
+        .await;
+    match changed {
+        Ok(()) => creating(&ctx, machine, &reports, false).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
 /// Takes a ready machine out of service.
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
@@ -109,9 +132,12 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 }
 
 /// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again, one that is gone
-/// is removed with all that belongs to it, any other serves on.
+/// is removed with all that belongs to it, any other serves on. One that is kept warm and is not as it should be is removed.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    if machine.record().warm.is_some() {
+        return missed_warm(&ctx, machine, &reports).await;
+    }
     machine.phase = Phase::Ready;
     match serves_on(&ctx, &mut machine).await {
         Ok(true) => {
@@ -128,6 +154,25 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
             }
         }
         Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),
+    }
+}
+
+async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    machine.phase = Phase::Warm;
+    match warm::waits_as_it_should(ctx, &mut machine).await {
+        Ok(true) => ctx.registry.release(&machine.record().id),
+        Ok(false) => {
+            let reason = "its VM is not as it was left: somebody started, stopped or removed it";
+            tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
+            match give_up(ctx, &mut machine, reason).await {
+                Ok(()) => discarding(ctx, machine, reason, reports).await,
+                Err(trouble) => lost(ctx, &machine, &trouble, reports),
+            }
+        }
+        Err(trouble) => {
+            tracing::debug!(machine = %machine.record().name, error = %trouble, "a machine that is kept warm cannot be looked at");
+            ctx.registry.release(&machine.record().id);
+        }
     }
 }
 
@@ -171,8 +216,12 @@ fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
 
 async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
     let trouble = match creation::run(ctx, &mut machine, fresh).await {
-        Ok(()) => {
-            tell(ctx, reports, machine.record(), Ending::Ready);
+        Ok(made) => {
+            let ending = match made {
+                creation::Made::Ready => Ending::Ready,
+                creation::Made::Warm => Ending::Warm,
+            };
+            tell(ctx, reports, machine.record(), ending);
             ctx.registry.release(&machine.record().id);
             return;
         }

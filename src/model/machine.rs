@@ -16,6 +16,8 @@ pub enum Phase {
     Cloning,
     /// The clone is there; its configuration and disk size are being set.
     Configuring,
+    /// It is kept ahead of demand, as [`Machine::warm`] says, and waits to be asked to join.
+    Warm,
     /// The VM is being started.
     Starting,
     /// The VM runs; the guest agent or systemd is awaited.
@@ -36,6 +38,35 @@ pub enum Phase {
     Gone,
     /// It failed and is being cleaned away.
     Failed,
+}
+
+/// How a machine is kept ahead of demand until it is asked to join.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmState {
+    /// Cloned and configured, never started: it takes disk space alone.
+    #[default]
+    Stopped,
+    /// Started, systemd is up, nothing has joined: it takes memory and cores too.
+    Booted,
+    /// As booted, then suspended to disk: it takes disk space for its memory, but no memory.
+    Suspended,
+}
+
+impl WarmState {
+    /// As it is written in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Booted => "booted",
+            Self::Suspended => "suspended",
+        }
+    }
+
+    /// Whether QEMU runs while the machine waits, so that it holds its host's memory and cores.
+    pub fn runs(self) -> bool {
+        self == Self::Booted
+    }
 }
 
 /// Which of its pool's storages a machine's clone is on, among what it was made of.
@@ -94,6 +125,9 @@ pub struct Machine {
     /// Pods it was made for, `namespace/name`.
     #[serde(default)]
     pub pods: Vec<String>,
+    /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to be a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmState>,
     /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
@@ -216,6 +250,12 @@ pub struct Record {
     /// Pods it was made for, `namespace/name`, at most a few.
     #[serde(default)]
     pub pods: Vec<String>,
+    /// How it is kept until it is asked to join; `None`: it is to be a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmState>,
+    /// When a machine that was kept warm was asked to join: what it becomes is timed from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Timestamp>,
     /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
     /// an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -223,6 +263,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Since when it is on its way to be a node.
+    pub fn wanted_since(&self) -> Timestamp {
+        self.asked.unwrap_or(self.created)
+    }
+
     /// Ids of all tokens that were minted for it and may live.
     pub fn tokens(&self) -> impl Iterator<Item = &String> {
         self.old_token_ids.iter().chain(&self.token_id)

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::machine::WarmState;
+
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,6 +25,12 @@ pub struct Plan {
     pub scale_down: Vec<Removal>,
     /// Every node once.
     pub nodes: Vec<NodeVerdict>,
+    /// Machines to make ahead of demand, by pool: they are kept warm until they are asked to join.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<PoolGrowth>,
+    /// Machines that are kept warm no longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unkept: Vec<Unkept>,
 }
 
 /// The machines that one pool gets.
@@ -65,6 +73,20 @@ pub struct NewMachine {
     pub memory_bytes: i64,
     /// Pods planned on it, `namespace/name`.
     pub pods: Vec<Arc<str>>,
+    /// It is there already, kept like this, and is asked to join.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub woken: Option<WarmState>,
+}
+
+/// A machine that is kept warm no longer: it is destroyed without having been a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unkept {
+    /// The machine.
+    pub machine: String,
+    /// Its pool.
+    pub pool: String,
+    /// Why, in words.
+    pub reason: String,
 }
 
 /// What happens to a pending pod.

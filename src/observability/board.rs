@@ -177,6 +177,7 @@ impl Board {
         let name = &told.record.name;
         let what = match &told.ending {
             Ending::Ready => format!("{name} is ready"),
+            Ending::Warm => format!("{name} is kept until it is needed"),
             Ending::Failed { reason, .. } => format!("{name} failed: {reason}"),
             Ending::SlotTaken(what) => format!("{name} was not made: {what}"),
             Ending::Removed => format!("{name} is gone"),

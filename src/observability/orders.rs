@@ -31,6 +31,8 @@ pub enum Order {
         /// The Node's name.
         node: String,
     },
+    /// Read the machines' records anew: somebody has written one.
+    Reread,
 }
 
 /// Who carries orders out.

@@ -57,6 +57,8 @@ pub struct PoolStatus {
     pub ready: u32,
     /// Machines that become nodes.
     pub coming: u32,
+    /// Machines that are kept ahead of demand and wait to be asked to join.
+    pub warm: u32,
     /// Machines on their way out.
     pub going: u32,
     /// Its minimum at this time.

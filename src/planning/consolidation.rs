@@ -142,6 +142,8 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
             pods.extend(node.pods.iter().map(bound));
             snapshot.nodes.push(node.node);
             if let Some(machines) = &mut snapshot.proxmox.machines {
+                // One that waited is the same machine.
+                machines.retain(|one| one.name != name);
                 machines.push(Machine {
                     name: name.clone(),
                     pool: pool.pool.clone(),

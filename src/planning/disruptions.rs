@@ -76,7 +76,9 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
         }
     }
     for machine in snapshot.proxmox.machines.iter().flatten() {
-        let leaves = matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting);
+        // One that was kept warm was no node.
+        let leaves = machine.warm.is_none()
+            && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting);
         if leaves && !names.contains(machine.node.as_ref().unwrap_or(&machine.name).as_str()) {
             *leaving.entry(&machine.pool).or_default() += 1;
         }

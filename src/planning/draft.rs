@@ -139,7 +139,8 @@ impl<'a> Packer<'_, 'a> {
         let number = draft.fillings.len();
         draft.fillings.push(counts.iter().map(|&(one, count)| (plain[one], count)).collect());
         loop {
-            let fitting = self.smallest(pool, &wanted);
+            // One that is there has its size.
+            let fitting = if place.woken.is_some() { pool } else { self.smallest(pool, &wanted) };
             rooms.take(&self.pools()[fitting], &place);
             draft.machines.push((fitting, place, number));
             draft.cost += self.sizes[fitting];

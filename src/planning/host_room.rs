@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::View;
 use super::disk_room::DiskRoom;
 use crate::config::Pool;
-use crate::model::machine::{Host, Machine, Phase};
+use crate::model::machine::{Host, Machine, Phase, WarmState};
 use crate::model::quantity;
 
 /// What is left of a host.
@@ -36,6 +36,16 @@ impl HostRoom {
         if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
             return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
         }
+        self.lacks(pool)
+    }
+
+    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already.
+    pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
+        self.shut.is_none() && (has_room || self.lacks(pool).is_none())
+    }
+
+    /// What the host lacks for one more machine of the pool to run, in words.
+    fn lacks(&self, pool: &Pool) -> Option<String> {
         let free = self.free(pool);
         if free < pool.memory {
             let left = quantity::binary(free.max(0));
@@ -57,10 +67,20 @@ impl HostRoom {
 
     /// Counts a machine of the pool as planned there.
     pub(super) fn take(&mut self, pool: &Pool) {
+        self.start(pool);
+        self.count(pool);
+    }
+
+    /// Counts a machine of the pool that is there and does not run.
+    pub(super) fn count(&mut self, pool: &Pool) {
+        *self.by_pool.entry(pool.name.clone()).or_default() += 1;
+    }
+
+    /// Counts what one that is there takes once it runs.
+    pub(super) fn start(&mut self, pool: &Pool) {
         self.used = self.used.saturating_add(pool.memory);
         self.promised = self.promised.saturating_add(pool.memory);
         self.vcpus = self.vcpus.saturating_add(pool.cores);
-        *self.by_pool.entry(pool.name.clone()).or_default() += 1;
     }
 
     /// How many machines of the pool are there.
@@ -144,11 +164,20 @@ impl Ours {
     fn count(&mut self, machine: &Machine) {
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
         match machine.phase {
+            // It is not started before it is asked to join.
+            Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm
+                if machine.warm == Some(WarmState::Stopped) => {}
+            Phase::Warm if machine.warm != Some(WarmState::Booted) => {}
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Starting => {
                 self.coming = self.coming.saturating_add(machine.memory);
                 self.coming_cores = self.coming_cores.saturating_add(machine.cores);
             }
-            Phase::Booting | Phase::Joining | Phase::Registered | Phase::Ready | Phase::Draining => {
+            Phase::Warm
+            | Phase::Booting
+            | Phase::Joining
+            | Phase::Registered
+            | Phase::Ready
+            | Phase::Draining => {
                 self.running = self.running.saturating_add(machine.memory);
                 self.running_cores = self.running_cores.saturating_add(machine.cores);
                 if machine.phase < Phase::Ready {

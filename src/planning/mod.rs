@@ -40,6 +40,7 @@ mod shape;
 mod sizes;
 mod utilization;
 mod verdict;
+mod warm;
 mod zones;
 
 pub use drain::Evictions;
@@ -95,13 +96,18 @@ fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Poo
             verdict.node = Some(Arc::from(node.as_str()));
         }
     }
-    Plan {
+    let mut plan = Plan {
         time: snapshot.time,
         scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
+        ..Plan::default()
+    };
+    if depth == Depth::Real {
+        warm::provide(&view, growth.rooms, &mut plan);
     }
+    plan
 }
 
 /// The pods that leave a node which is being drained, by the rules that chose it.

@@ -139,6 +139,14 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
 
 /// What differs between a machine and one that would be made now.
 fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<Due> {
+    let differs = differences(snapshot, pool, machine);
+    let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
+    let words = format!("drifted: {}", differs.join(", "));
+    (!differs.is_empty()).then_some(Due { reason: RemovalReason::Drifted, words, held })
+}
+
+/// The same in words, difference by difference.
+pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -> Vec<String> {
     let mut differs = Vec::new();
     for (key, now) in pool.made_of() {
         // What the record says nothing of was no setting when it was written.
@@ -163,9 +171,7 @@ fn drifted(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine)
     {
         differs.push("its template was changed or made anew".to_owned());
     }
-    let held = (!config.replace.drift).then(|| "`replace.drift` is off".to_owned());
-    let words = format!("drifted: {}", differs.join(", "));
-    (!differs.is_empty()).then_some(Due { reason: RemovalReason::Drifted, words, held })
+    differs
 }
 
 /// Nodes that were made together expire one after another, in the last tenth of their time.
@@ -259,7 +265,11 @@ impl<'a> Turns<'a> {
                 *turns.machines.entry(pool.to_owned()).or_default() += 1;
             }
         }
-        for machine in snapshot.proxmox.machines.iter().flatten().filter(|one| one.phase != Phase::Gone) {
+        for machine in snapshot.proxmox.machines.iter().flatten() {
+            // One that is kept warm can take the place of another: it stands in nobody's way.
+            if machine.phase == Phase::Gone || super::warm::is_kept(machine) {
+                continue;
+            }
             *turns.machines.entry(machine.pool.clone()).or_default() += 1;
         }
         turns

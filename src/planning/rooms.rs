@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
+use super::warm::{self, Woken};
 use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
-use crate::model::machine::{Phase, Slot};
+use crate::model::machine::{Phase, Slot, WarmState};
 use crate::model::snapshot::PoolMemory;
 
 /// Hosts that are named in a reason at most.
@@ -63,6 +64,8 @@ pub(super) struct Place {
     /// How good the host is: less is better.
     pub rank: (i64, i64),
     pub slot: Option<Slot>,
+    /// The machine that is there already and is asked to join.
+    pub woken: Option<Woken>,
 }
 
 /// What is left, counted down while machines are planned.
@@ -74,6 +77,9 @@ pub(super) struct Rooms<'a> {
     counts: BTreeMap<String, Sum>,
     /// How many of them are on their way out.
     leaving: BTreeMap<String, u32>,
+    /// How many of them are kept ahead of demand, and those that may be asked to join.
+    kept: BTreeMap<String, u32>,
+    waiting: BTreeMap<String, VecDeque<Woken>>,
     total: Sum,
     backoffs: BTreeMap<String, String>,
     settling: BTreeMap<String, String>,
@@ -95,6 +101,8 @@ impl<'a> Rooms<'a> {
             }),
             counts: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            waiting: warm::waiting(snapshot, view.config),
             total: Sum::default(),
             settings: &view.config.scale_up,
             memory: &memory.pools,
@@ -144,13 +152,15 @@ impl<'a> Rooms<'a> {
                 self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
                 let leaves = machine.phase >= Phase::Draining;
                 *self.leaving.entry(machine.pool.clone()).or_default() += u32::from(leaves);
+                *self.kept.entry(machine.pool.clone()).or_default() += u32::from(warm::is_kept(machine));
             }
         }
     }
 
-    /// Machines of the pool that are not on their way out, those that are planned included.
+    /// Machines of the pool that are nodes or will be, and not on their way out, those that are planned included.
     pub(super) fn staying(&self, pool: &str) -> u32 {
-        self.count(pool).saturating_sub(self.leaving.get(pool).copied().unwrap_or(0))
+        let of = |counts: &BTreeMap<String, u32>| counts.get(pool).copied().unwrap_or(0);
+        self.count(pool).saturating_sub(of(&self.leaving)).saturating_sub(of(&self.kept))
     }
 
     /// Machines of the pool, those that are planned included.
@@ -164,7 +174,15 @@ impl<'a> Rooms<'a> {
 
     /// Where the next machine of the pool would go.
     pub(super) fn next(&self, pool: &Pool) -> Result<Place, Full> {
-        let place = self.next_of_minimum(pool)?;
+        self.settled(pool, self.next_of_minimum(pool)?)
+    }
+
+    /// The same for one that is made, whether others wait to be asked or not.
+    pub(super) fn next_new(&self, pool: &Pool) -> Result<Place, Full> {
+        self.settled(pool, self.made(pool)?)
+    }
+
+    fn settled(&self, pool: &Pool, place: Place) -> Result<Place, Full> {
         match self.settling.get(&pool.name) {
             Some(until) => Err(Full::Settling(until.clone())),
             None => Ok(place),
@@ -173,6 +191,26 @@ impl<'a> Rooms<'a> {
 
     /// The same for a machine that the pool's minimum asks for: it does not wait for the pool to settle.
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, Full> {
+        match self.woken(pool) {
+            Some(place) => Ok(place),
+            None => self.made(pool),
+        }
+    }
+
+    /// A machine that waits to be asked, is what the pool makes, and can run where it is. It is within all maxima already.
+    fn woken(&self, pool: &Pool) -> Option<Place> {
+        let waiting = self.waiting.get(&pool.name).filter(|_| !self.backoffs.contains_key(&pool.name))?;
+        let can_run = |one: &&Woken| match self.hosts.as_ref().map(|hosts| hosts.get(&one.host)) {
+            None => true,
+            Some(host) => host.is_some_and(|host| host.backoff.is_none() && host.runs(pool, one.has_room)),
+        };
+        let woken = waiting.iter().filter(|one| one.suits(pool)).find(can_run)?;
+        let host = woken.host.clone();
+        Some(Place { host, storage: None, rank: (i64::MIN, 0), slot: None, woken: Some(woken.clone()) })
+    }
+
+    /// Where a machine that is made for the pool goes.
+    fn made(&self, pool: &Pool) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));
         }
@@ -188,12 +226,10 @@ impl<'a> Rooms<'a> {
 
     /// Counts a machine of the pool as planned there.
     pub(super) fn take(&mut self, pool: &Pool, place: &Place) {
-        let shape = Shape::from(pool);
-        self.counts.entry(pool.name.clone()).or_default().add(shape);
-        self.total.add(shape);
-        if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
-            slots.pop_front();
+        if let Some(woken) = &place.woken {
+            return self.wake(pool, woken);
         }
+        self.count_made(pool);
         for (name, host) in self.hosts.iter_mut().flatten() {
             let here = *name == place.host;
             host.disks.take(pool, place.storage.as_deref(), here);
@@ -203,12 +239,50 @@ impl<'a> Rooms<'a> {
         }
     }
 
+    /// Counts a machine that is made to be kept: one that does not run while it waits takes disk space alone.
+    pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
+        if state != WarmState::Stopped {
+            return self.take(pool, place);
+        }
+        self.count_made(pool);
+        for (name, host) in self.hosts.iter_mut().flatten() {
+            let here = *name == place.host;
+            host.disks.take(pool, place.storage.as_deref(), here);
+            if here {
+                host.count(pool);
+            }
+        }
+    }
+
+    /// Counts a machine that waited as one that is to be a node.
+    fn wake(&mut self, pool: &Pool, woken: &Woken) {
+        if let Some(waiting) = self.waiting.get_mut(&pool.name) {
+            waiting.retain(|one| one.vmid != woken.vmid || one.name != woken.name);
+        }
+        if let Some(kept) = self.kept.get_mut(&pool.name) {
+            *kept = kept.saturating_sub(1);
+        }
+        let host = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&woken.host));
+        if let Some(host) = host.filter(|_| !woken.has_room) {
+            host.start(pool);
+        }
+    }
+
+    fn count_made(&mut self, pool: &Pool) {
+        let shape = Shape::from(pool);
+        self.counts.entry(pool.name.clone()).or_default().add(shape);
+        self.total.add(shape);
+        if let Some(slots) = self.slots.as_mut().and_then(|all| all.get_mut(&pool.name)) {
+            slots.pop_front();
+        }
+    }
+
     /// The best of the allowed hosts that have room, without a slot.
     fn host(&self, pool: &Pool) -> Result<Place, Full> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned());
             let storage = pool.storages.first().cloned();
-            return Ok(Place { host, storage, rank: (0, 0), slot: None });
+            return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
         };
         let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
@@ -231,7 +305,8 @@ impl<'a> Rooms<'a> {
             } else {
                 let rank = host.rank(pool);
                 if best.as_ref().is_none_or(|other| rank < other.rank) {
-                    best = Some(Place { host: name.clone(), storage, rank, slot: None });
+                    let host = name.clone();
+                    best = Some(Place { host, storage, rank, slot: None, woken: None });
                 }
             }
         }

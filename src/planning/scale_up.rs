@@ -30,6 +30,8 @@ pub(super) struct Growth<'a> {
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
+    /// What is left for more machines.
+    pub rooms: Rooms<'a>,
 }
 
 /// Whether a node carries a taint that goes by itself once it is set up.
@@ -117,7 +119,7 @@ impl<'a> Packer<'_, 'a> {
                 Spot::None => None,
             })
             .collect();
-        Growth { pools: self.growth(on), verdicts, placed, upcoming: self.upcoming }
+        Growth { pools: self.growth(on), verdicts, placed, upcoming: self.upcoming, rooms: self.rooms }
     }
 
     /// The new machine that a node of the world stands for.
@@ -138,10 +140,13 @@ impl<'a> Packer<'_, 'a> {
         for (planned, pods) in self.planned.iter().zip(on) {
             let pool = &self.pools()[planned.pool];
             let slot = planned.place.slot.as_ref();
+            let woken = planned.place.woken.as_ref();
             let Some(growth) = pools.iter_mut().find(|one| one.pool == pool.name) else { continue };
             growth.machines.push(NewMachine {
-                name: slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid)),
-                vmid: slot.map(|slot| slot.vmid),
+                name: woken
+                    .map(|woken| woken.name.clone())
+                    .or_else(|| slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid))),
+                vmid: woken.map(|woken| woken.vmid).or_else(|| slot.map(|slot| slot.vmid)),
                 address: slot.and_then(|slot| slot.address),
                 further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
                 host: planned.place.host.clone(),
@@ -150,6 +155,7 @@ impl<'a> Packer<'_, 'a> {
                 memory: quantity::binary(pool.memory),
                 memory_bytes: pool.memory,
                 pods,
+                woken: woken.map(|woken| woken.state),
             });
         }
         pools.retain(|pool| !pool.machines.is_empty());
@@ -189,7 +195,8 @@ impl<'a> Packer<'_, 'a> {
             let name = machine.node.as_ref().unwrap_or(&machine.name);
             let registered = snapshot.nodes.iter().any(|node| node.name == *name);
             let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
-            if registered || machine.phase >= Phase::Draining {
+            // One that is kept warm is nothing to wait for before it was asked to join.
+            if registered || machine.phase >= Phase::Draining || machine.warm.is_some() {
                 continue;
             }
             let mut node = self.prototypes[pool].clone();

@@ -90,6 +90,9 @@ impl Packer<'_, '_> {
             }
         }
         for (machine, wanted) in wanted.iter().enumerate() {
+            if self.planned[machine].place.woken.is_some() {
+                continue;
+            }
             self.planned[machine].pool = self.smallest(self.planned[machine].pool, wanted);
         }
     }

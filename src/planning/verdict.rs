@@ -41,6 +41,8 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
                 Some(machine) => {
                     verdict.verdict = PodOutcome::NewNode;
                     verdict.pool = Some(names[packer.planned[machine].pool].clone());
+                    let woken = packer.planned[machine].place.woken.as_ref();
+                    verdict.machine = woken.map(|woken| Arc::from(woken.name.as_str()));
                     on[machine].push(verdict.pod.clone());
                 }
                 None => place(packer, node, &mut verdict),

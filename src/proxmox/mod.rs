@@ -16,6 +16,7 @@ mod answer;
 mod client;
 mod cluster;
 mod error;
+mod firewall;
 mod inventory;
 mod lanes;
 mod lifecycle;

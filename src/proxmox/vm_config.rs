@@ -13,7 +13,7 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
-    pub(super) fn read(data: &Value) -> Option<Self> {
+    pub(crate) fn read(data: &Value) -> Option<Self> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
@@ -100,6 +100,13 @@ impl VmConfig {
             parts.push(format!("{name}={value}"));
         }
         parts.join(",")
+    }
+
+    /// All drives with a volume, e.g. `scsi0`; CD-ROM drives among them.
+    pub fn drives(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.all().filter(|(key, value)| {
+            is_drive(key) && value.split(',').next().is_some_and(|volume| volume.contains(':'))
+        })
     }
 
     /// The volumes of all drives, e.g. `local-lvm:vm-101-disk-0`.

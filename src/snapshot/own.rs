@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::model::machine::{Host, Machine, Phase, Slot, Storage};
+use crate::model::machine::{Host, Machine, Phase, Slot, Storage, WarmState};
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
 use crate::model::snapshot::{HostMemory, Inventory, Learnt, Memory, PoolMemory};
@@ -68,6 +68,7 @@ struct MachineDocument {
     node: Option<String>,
     #[serde(default)]
     pods: Vec<String>,
+    warm: Option<WarmState>,
     #[serde(default)]
     made_of: BTreeMap<String, String>,
 }
@@ -186,6 +187,7 @@ impl MachineDocument {
             since: self.since,
             node: self.node,
             pods: self.pods,
+            warm: self.warm,
             made_of: self.made_of,
         })
     }

@@ -37,6 +37,8 @@ fn record(id: &str) -> Record {
         node_uid: None,
         cordoned: false,
         clone_in_doubt: false,
+        warm: None,
+        asked: None,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
         pods: vec![],
         made_of: std::collections::BTreeMap::default(),

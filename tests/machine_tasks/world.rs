@@ -173,6 +173,8 @@ impl World {
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,
+            warm: None,
+            asked: None,
             entered: BTreeMap::new(),
             pods: Vec::new(),
             made_of: BTreeMap::new(),

@@ -100,3 +100,31 @@ fn a_pod_nominated_to_a_node_that_goes_or_is_gone_gets_a_machine() {
         assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::NewNode, "{name}");
     }
 }
+
+#[test]
+fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
+    // The cut-off is -10. What is above it causes nodes and holds room until the scheduler preempts it.
+    for (priority, waits, other, gone) in [
+        (-5, PodOutcome::NewNode, PodOutcome::NewNode, 0),
+        (-10, PodOutcome::NewNode, PodOutcome::NewNode, 0),
+        (-11, PodOutcome::Expendable, PodOutcome::ExistingNode, 1),
+    ] {
+        let placeholder = |name: &str, node: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
+                 ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+                 spec: {{priority: {priority}, {node}containers: [{{name: c, resources: {{requests: {{cpu: 4, memory: 1Gi}}}}}}]}}"
+            )
+        };
+        let full = || Cluster::new().idle("w0", "w").with(&placeholder("there", "nodeName: w0, "));
+        let plan = full().with(&placeholder("waits", "")).pod("real", "4", "").plan(&pools(0, 9, ""));
+        assert_eq!(pod_verdict(&plan, "d/waits"), waits, "{priority}");
+        assert_eq!(pod_verdict(&plan, "d/real"), other, "{priority}");
+        assert_eq!(full().plan(&pools(0, 9, "")).scale_down.len(), gone, "{priority}");
+    }
+    // The real pod that preempts one has its node; what is preempted waits, and causes the next.
+    let there = "apiVersion: v1\nkind: Pod\nmetadata: {name: low, namespace: d}\nspec: {priority: -5, containers: [{name: c, resources: {requests: {cpu: 4}}}]}";
+    let plan = Cluster::new().idle("w0", "w").with(&nominated("w0")).with(there).plan(&pools(0, 9, ""));
+    assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
+    assert_eq!(pod_verdict(&plan, "d/low"), PodOutcome::NewNode);
+}

@@ -15,3 +15,4 @@ mod repair;
 mod replacement;
 mod sizes;
 mod storages;
+mod warm;

@@ -129,7 +129,12 @@ async fn a_degraded_system_is_decided_by_the_script(stage: &Stage) {
     let status = stage.run(VMID, "systemctl is-system-running").await;
     assert_eq!((status.stdout.trim(), status.exit_code), ("degraded", Some(1)));
     let join = async |accept_degraded| {
-        let settle = Settle { settle: Duration::from_mins(1), join: Duration::from_mins(1), accept_degraded };
+        let settle = Settle {
+            settle: Duration::from_mins(1),
+            join: Duration::from_mins(1),
+            accept_degraded,
+            clock: None,
+        };
         let command = bootstrap::command("m-1", &settle, &Act::Kubeadm);
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let end = stage.exec(VMID, &words, Some("no configuration\n")).await;

@@ -208,8 +208,12 @@ async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
     assert!(said.contains("/etc/kubernetes/kubelet.conf already exists"), "{said}");
     assert!(started.elapsed() < Duration::from_mins(1), "it is refused before anybody is asked");
     // What the daemon runs looks first.
-    let settle =
-        Settle { settle: Duration::from_mins(1), join: Duration::from_mins(1), accept_degraded: true };
+    let settle = Settle {
+        settle: Duration::from_mins(1),
+        join: Duration::from_mins(1),
+        accept_degraded: true,
+        clock: None,
+    };
     let command = bootstrap::command("another", &settle, &Act::Kubeadm);
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let end = scene.stage.exec(VMID, &words, Some(configuration)).await;

@@ -7,6 +7,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+mod adoptions;
 mod bare_nodes;
 mod bootstraps;
 mod brakes;
@@ -28,7 +29,9 @@ mod restarts;
 mod rights;
 mod scale_down;
 mod scale_up;
+mod security;
 mod sizes;
 mod stage;
 mod storms;
+mod warm;
 mod wishes;

@@ -67,6 +67,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             since,
             node,
             pods,
+            warm: None,
             made_of,
         },
     )

@@ -6,6 +6,7 @@ mod clusters;
 mod hosts;
 mod lines;
 mod pve;
+mod security;
 mod slots;
 mod template;
 
@@ -113,6 +114,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         let templates = template::check(&pve, config, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
+        security::check(&pve, pool, answer).await;
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Addressing, CloneKind, Device, Family, Pool, Size};
+use super::{Addressing, CloneKind, Device, Family, Pool, Security, Size};
 use crate::model::quantity;
 
 impl Size {
@@ -49,9 +49,23 @@ impl Pool {
             ("max_pods", self.max_pods.map_or_else(|| "110".to_owned(), |most| most.to_string())),
             ("kubelet_args", list(arguments.collect())),
             ("provider_id", self.provider_id.clone().unwrap_or_default()),
+            ("security", set(self.security.as_ref().map(security))),
         ];
         all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// Its firewall in words.
+fn security(security: &Security) -> String {
+    let filter = |on: bool, name: &str| if on { format!(" {name}") } else { String::new() };
+    format!(
+        "in {} out {}{}{} {}",
+        security.policy_in.word(),
+        security.policy_out.word(),
+        filter(security.ip_filter, "own addresses"),
+        filter(security.mac_filter, "own MAC"),
+        security.groups.join(" ")
+    )
 }
 
 /// What there is to say of the devices beyond bridge and VLAN of the first; as in the template, if nothing.

@@ -11,10 +11,12 @@ mod placement;
 mod ranges;
 mod room;
 mod schedule;
+mod security;
 mod sizes;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,8 +34,12 @@ pub use room::Room;
 #[cfg(test)]
 pub(super) use schedule::KEYS as SCHEDULE_KEYS;
 pub use schedule::Schedule;
+#[cfg(test)]
+pub(super) use security::KEYS as SECURITY_KEYS;
+pub use security::{Policy, Security};
 pub use sizes::Size;
 pub use slots::Addressing;
+pub use warm::Warm;
 
 use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
@@ -130,6 +136,10 @@ pub struct Pool {
     pub max_node_age: Option<Duration>,
     /// Larger minima at certain times.
     pub schedule: Vec<Schedule>,
+    /// Machines that are made ahead of demand.
+    pub warm: Warm,
+    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    pub security: Option<Security>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -205,6 +215,8 @@ pub(super) struct Written {
     max_node_age: Option<Spanned<String>>,
     #[serde(default)]
     schedule: Vec<schedule::Written>,
+    warm: Option<warm::Written>,
+    security: Option<Spanned<security::Written>>,
 }
 
 #[cfg(test)]
@@ -263,6 +275,7 @@ pub(super) const KEYS: &[&str] = &[
     "max_per_host",
     "drain",
     "max_node_age",
+    "warm",
 ];
 
 impl Pool {
@@ -332,7 +345,11 @@ impl Pool {
 /// Finds what pools ask for that nobody tells machines which join by themselves.
 pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
     for pool in pools {
-        kubelet::untold(pool.get_ref(), checker);
+        let pool = pool.get_ref();
+        kubelet::untold(pool, checker);
+        if let Some(warm) = &pool.warm {
+            warm.waits_before_the_join(pool.name.get_ref(), checker);
+        }
     }
 }
 
@@ -363,6 +380,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
     let template = machine::template(pool, checker);
     let memory = machine::memory(pool, checker);
     let (reserved, addressing) = slots::check(pool, checker);
+    let mut devices = reserved.devices.clone();
+    let security = security::check(pool, &addressing, &mut devices, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
@@ -402,7 +421,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         vmids: reserved.vmids.iter().map(|piece| vmid(piece.first)..=vmid(piece.last)).collect(),
         addressing,
         disk: machine::disk(pool, checker),
-        devices: reserved.devices.clone(),
+        devices,
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -428,6 +447,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
             .map(|drain| checker.positive(&format!("pool `{name}`: `drain`"), Some(drain), Duration::ZERO)),
         max_node_age: pool.oldest(checker),
         schedule: schedule::check(pool, checker),
+        warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
+        security,
     };
     (pool, reserved)
 }

@@ -364,3 +364,26 @@ fn a_pool_takes_what_it_leaves_of_a_host_from_proxmox() {
         ("2".to_owned(), 1)
     );
 }
+
+#[test]
+fn a_firewall_is_on_for_all_devices_and_has_what_proxmox_understands() {
+    let slots = "vmids = \"100-102\"\naddresses = \"10.0.0.9-10.0.0.20\"\nprefix = 24\n[[pool.network]]\nbridge = \"vmbr1\"\n";
+    let made = pool(&format!("{slots}[pool.security]\ngroups = [\"k8s-workers\"]\nip_filter = true"));
+    assert!(made.devices.iter().all(|device| device.firewall == Some(true)));
+    let security = made.security.unwrap();
+    assert_eq!((security.policy_in, security.policy_out), (Policy::Drop, Policy::Accept));
+    assert!(security.mac_filter && security.ip_filter);
+    let plain = pool(slots);
+    assert!(plain.security.is_none() && plain.devices.iter().all(|device| device.firewall.is_none()));
+    refuses(&[
+        ("[pool.security]\ngroups = [\"x\"]", &["`x` cannot be a security group", "2 to 18"]),
+        ("[pool.security]\ngroups = [\"9workers\"]", &["cannot be a security group"]),
+        ("[pool.security]\npolicy_in = \"deny\"", &["unknown variant `deny`"]),
+        ("firewall = false\n[pool.security]", &["does not see the first network device", "would do nothing"]),
+        (
+            "vmids = \"100-102\"\naddresses = \"dhcp\"\n[pool.security]\nip_filter = true",
+            &["needs addresses that are known"],
+        ),
+        ("[pool.security]\nipfilter = true", &["unknown field `ipfilter`", "did you mean `ip_filter`?"]),
+    ]);
+}

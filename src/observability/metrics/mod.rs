@@ -33,10 +33,11 @@ type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Every phase that a machine is shown in.
-const PHASES: [Phase; 12] = [
+const PHASES: [Phase; 13] = [
     Phase::Requested,
     Phase::Cloning,
     Phase::Configuring,
+    Phase::Warm,
     Phase::Starting,
     Phase::Booting,
     Phase::Joining,
@@ -236,6 +237,7 @@ impl Metrics {
         let counted = &self.0.counted;
         let (family, outcome) = match &told.ending {
             Ending::Ready => (&counted.made, "Ready"),
+            Ending::Warm => (&counted.made, "Warm"),
             Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
             Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
             Ending::Failed { blame: Blame::Host, .. } => (&counted.made, "Host"),

@@ -103,7 +103,7 @@ metrics! {
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
-        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `SlotTaken` by somebody else, or failed through the `Pool`, the `Host` or `Nobody` in particular";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` where it is kept until it is needed, `SlotTaken` by somebody else, or failed through the `Pool`, the `Host` or `Nobody` in particular";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
         STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "From a pod being unschedulable until the clone for it began";

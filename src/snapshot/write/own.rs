@@ -62,6 +62,7 @@ fn machine(machine: &Machine) -> Fields {
         .time("since", machine.since)
         .some("node", machine.node.as_deref())
         .list("pods", machine.pods.iter().map(String::as_str))
+        .some("warm", machine.warm.map(crate::model::machine::WarmState::name))
         .part(
             "madeOf",
             machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),

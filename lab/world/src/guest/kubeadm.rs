@@ -10,6 +10,8 @@ use super::{
     shell::{Output, Shell},
 };
 
+/// How far a clock may be behind: certificates are made valid from a little earlier on.
+const CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// How long the preflight checks take until they refuse.
 const PREFLIGHT: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,14 @@ async fn join(shell: &mut Shell, words: &[&str], output: &mut Output) -> i32 {
     let Some(text) = text else {
         return fail(output, "error: unable to read config: no such file or directory");
     };
+    // What was made while the guest was frozen is from its future.
+    if shell.guest.clock_behind() > CLOCK_SKEW {
+        tokio::time::sleep(PREFLIGHT).await;
+        return fail(
+            output,
+            "error execution phase preflight: couldn't validate the identity of the API Server: x509: certificate has expired or is not yet valid",
+        );
+    }
     if let Some(text) = &shell.guest.0.faults.join_fails {
         tokio::time::sleep(PREFLIGHT).await;
         return fail(output, text);

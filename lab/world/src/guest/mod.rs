@@ -134,6 +134,9 @@ struct Live {
     processes: BTreeMap<u64, Option<Finished>>,
     next_pid: u64,
     silent_until: Option<Instant>,
+    /// Since when its memory has been on disk, and how far its clock is behind.
+    frozen: Option<Instant>,
+    behind: Duration,
     flocks: BTreeMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
 
@@ -234,6 +237,28 @@ impl Guest {
     /// Whether the guest accepts TCP connections: its sshd comes up a little before its agent.
     pub fn accepts_tcp(&self) -> bool {
         self.0.booted.elapsed() + Duration::from_millis(500) >= self.0.pace.agent
+    }
+
+    /// Its memory goes to disk: its clock stands still until it goes on.
+    pub fn freeze(&self) {
+        self.live().frozen = Some(Instant::now());
+    }
+
+    /// It goes on, with the clock of the moment in which it was frozen.
+    pub fn thaw(&self) {
+        let mut live = self.live();
+        if let Some(since) = live.frozen.take() {
+            live.behind += since.elapsed();
+        }
+    }
+
+    /// How far its clock is behind.
+    pub fn clock_behind(&self) -> Duration {
+        self.live().behind
+    }
+
+    fn set_clock(&self) {
+        self.live().behind = Duration::ZERO;
     }
 
     /// Makes the agent silent for a while.

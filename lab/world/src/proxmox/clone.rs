@@ -299,7 +299,8 @@ fn claim(state: &mut State, plan: &Plan, pid: u32) -> Result<(), Refusal> {
     let source = state.vms.get(&plan.source);
     let faults = source.map(|vm| vm.faults.clone()).unwrap_or_default();
     let disk = source.map(|vm| vm.disk.copied()).unwrap_or_default();
-    state.vms.insert(newid, Vm { disk: disk.into(), ..Vm::new(newid, &plan.node, config, faults) });
+    let firewall = source.map(|vm| vm.firewall.clone()).unwrap_or_default();
+    state.vms.insert(newid, Vm { disk: disk.into(), firewall, ..Vm::new(newid, &plan.node, config, faults) });
     Ok(())
 }
 

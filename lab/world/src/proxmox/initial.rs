@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tokio::time::Instant;
 
 use super::{
+    firewall::ClusterFirewall,
     spec::{ClusterSpec, HostSpec},
     state::{Host, Pool, State},
 };
@@ -40,6 +41,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         access: spec.access,
         vms: BTreeMap::new(),
         volumes: BTreeMap::new(),
+        firewall: ClusterFirewall::default(),
         busy_storages: BTreeSet::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),

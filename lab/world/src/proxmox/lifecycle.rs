@@ -9,6 +9,7 @@ use super::{
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
     state::State,
+    suspend::is_suspended,
     task::Worker,
     vm::{Inside, parse_size, property, show_size},
 };
@@ -89,7 +90,9 @@ impl Pve {
         let time = {
             let mut state = self.state();
             let vm = state.vm_on(node, vmid)?;
-            vm.check_lock()?;
+            if !is_suspended(vm) {
+                vm.check_lock()?;
+            }
             if vm.machine.is_some() {
                 return Err(Refusal::failed(format!("VM {vmid} is running - destroy failed")));
             }
@@ -133,11 +136,11 @@ impl Pve {
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();
-        let named: Vec<String> = state
-            .vms
-            .get(&vmid)
-            .map(|vm| vm.drives().into_iter().map(|(_, volid, _)| volid).collect())
-            .unwrap_or_default();
+        let of = |vm: &super::vm::Vm| -> Vec<String> {
+            let state = vm.get("vmstate").map(ToOwned::to_owned);
+            vm.drives().into_iter().map(|(_, volid, _)| volid).chain(state).collect()
+        };
+        let named: Vec<String> = state.vms.get(&vmid).map(of).unwrap_or_default();
         let mut kept = Vec::new();
         for volid in named {
             let storage = volid.split(':').next().unwrap_or_default().to_owned();

@@ -38,6 +38,7 @@ mod clone;
 mod cloudinit;
 mod cluster;
 mod config;
+mod firewall;
 mod formats;
 mod grants;
 mod ha;
@@ -54,11 +55,13 @@ mod seed;
 pub mod spec;
 mod state;
 mod storage;
+mod suspend;
 mod task;
 mod tasks;
 mod upid;
 mod vm;
 
+pub use firewall::{ClusterFirewall, Firewall};
 pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
 
 /// Blocking workers of a host for protected calls.
@@ -354,6 +357,8 @@ impl Pve {
             ("GET", "/cluster/tasks") => Ok(self.cluster_tasks(r)),
             ("GET", "/cluster/options") => Ok(self.cluster_options(r)),
             ("GET", "/cluster/ha/status/current") => self.ha_status(r),
+            ("GET", "/cluster/firewall/options") => self.cluster_firewall_options(r),
+            ("GET", "/cluster/firewall/groups") => Ok(self.security_groups()),
             ("GET", "/storage") => Ok(self.storage_configs(r)),
             ("GET", "/nodes/{node}/network") => Ok(self.network(r)),
             ("GET", "/pools/{poolid}") => self.pool(r),
@@ -399,9 +404,11 @@ impl Pve {
             ("POST", "/status/shutdown") => self.shutdown(r),
             ("POST", "/status/reboot") => self.reboot(r),
             ("POST", "/status/reset") => self.reset(r),
+            ("POST", "/status/suspend") => self.suspend(r),
             ("GET", "/cloudinit") => self.cloud_init_pending(r),
             ("PUT", "/cloudinit") => self.renew_cloud_init(r).await,
             ("GET", "/cloudinit/dump") => self.cloud_init_dump(r),
+            _ if rest.starts_with("/firewall/") => self.firewall(method, &rest["/firewall/".len()..], r),
             _ if rest.starts_with("/agent/") => self.agent(&rest["/agent/".len()..], r).await,
             _ => {
                 let path = format!("/nodes/{}/qemu/{}{rest}", r.node(), r.vmid());

@@ -48,7 +48,7 @@ impl Pve {
         Ok(row.into())
     }
 
-    fn may_power(&self, call: &ApiCall) -> Result<(), Refusal> {
+    pub(super) fn may_power(&self, call: &ApiCall) -> Result<(), Refusal> {
         let state = self.state();
         call.who.need(&state, &format!("/vms/{}", call.vmid()), &["VM.PowerMgmt"])?;
         if call.params.flag("skiplock") {
@@ -71,6 +71,9 @@ impl Pve {
         let (pve, node) = (self.clone(), node.to_owned());
         self.spawn_worker(&node.clone(), "qmstart", &vmid.to_string(), who, |worker| async move {
             let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            if pve.go_on(&worker, &node, vmid).await? {
+                return Ok(());
+            }
             let (time, has_cloud_init) = {
                 let mut state = pve.state();
                 let vm = state.vm_on(&node, vmid)?;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::Refusal,
+    firewall::ClusterFirewall,
     hands::{CallRecord, Fault, TaskFault},
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
@@ -36,6 +37,8 @@ pub struct State {
     pub vms: BTreeMap<u32, Vm>,
     /// Volumes by `volid` and, on storages that are not shared, host.
     pub volumes: BTreeMap<(String, String), Volume>,
+    /// The firewall of the whole cluster.
+    pub firewall: ClusterFirewall,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
     /// Tasks by UPID.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::answer::Refusal;
+use super::{answer::Refusal, firewall::Firewall};
 use crate::{
     guest::{Disk, Guest, GuestFaults},
     qemu::Running,
@@ -34,12 +34,16 @@ pub struct Vm {
     pub pending: BTreeMap<String, Pending>,
     /// The running machine.
     pub machine: Option<Machine>,
+    /// The machine whose memory is on disk.
+    pub frozen: Option<Machine>,
     /// What its file system holds across boots.
     pub disk: Arc<Disk>,
     /// What goes wrong inside.
     pub faults: GuestFaults,
     /// What HA is to do with it, where it is an HA resource.
     pub ha: Option<HaRequest>,
+    /// Its firewall file.
+    pub firewall: Firewall,
 }
 
 /// The state that HA keeps a VM in.
@@ -117,7 +121,18 @@ impl Vm {
     /// A VM with this config and a fresh disk.
     pub fn new(vmid: u32, node: &str, config: BTreeMap<String, String>, faults: GuestFaults) -> Self {
         let (node, disk) = (node.to_owned(), Arc::default());
-        Self { vmid, node, config, pending: BTreeMap::new(), machine: None, disk, faults, ha: None }
+        Self {
+            vmid,
+            node,
+            config,
+            pending: BTreeMap::new(),
+            machine: None,
+            frozen: None,
+            disk,
+            faults,
+            ha: None,
+            firewall: Firewall::default(),
+        }
     }
 
     /// 40 hexadecimal digits that change with the config. The real one is SHA-1 of the file; clients only compare it.

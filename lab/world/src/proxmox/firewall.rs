@@ -1,0 +1,171 @@
+//! The firewall of VMs: options, rules that name security groups, IP sets. No packet is filtered; a clone gets its template's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{
+    ApiCall, Pve,
+    answer::{Answer, Refusal},
+};
+
+/// Options that a VM's firewall has.
+const OPTIONS: [&str; 9] = [
+    "dhcp",
+    "enable",
+    "ipfilter",
+    "log_level_in",
+    "log_level_out",
+    "macfilter",
+    "ndp",
+    "policy_in",
+    "policy_out",
+];
+
+/// What a VM's firewall file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Firewall {
+    /// Its options.
+    pub options: BTreeMap<String, String>,
+    /// Its rules, the first one first.
+    pub rules: Vec<BTreeMap<String, String>>,
+    /// Its IP sets with their networks.
+    pub ip_sets: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The firewall of the whole cluster.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterFirewall {
+    /// Whether any VM's firewall has an effect.
+    pub enabled: bool,
+    /// The security groups.
+    pub groups: BTreeSet<String>,
+}
+
+impl Pve {
+    pub(super) fn cluster_firewall_options(&self, call: &ApiCall) -> Result<Answer, Refusal> {
+        let state = self.state();
+        call.who.need(&state, "/", &["Sys.Audit"])?;
+        // What was never set is not there.
+        Ok(if state.firewall.enabled { json!({ "enable": 1 }) } else { json!({}) }.into())
+    }
+
+    pub(super) fn security_groups(&self) -> Answer {
+        let state = self.state();
+        let rows = state.firewall.groups.iter().map(|group| json!({ "group": group, "digest": "0" }));
+        Value::Array(rows.collect()).into()
+    }
+
+    pub(super) fn firewall(&self, method: &str, rest: &str, call: &ApiCall) -> Result<Answer, Refusal> {
+        let privilege = if method == "GET" { "VM.Audit" } else { "VM.Config.Network" };
+        call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &[privilege])?;
+        let mut state = self.state();
+        let groups = state.firewall.groups.clone();
+        let (node, vmid) = (call.node().to_owned(), call.vmid());
+        let vm = state.vms.get_mut(&vmid).filter(|vm| vm.node == node);
+        let Some(vm) = vm else {
+            return Err(Refusal::failed(format!(
+                "Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist"
+            )));
+        };
+        let firewall = &mut vm.firewall;
+        let named = |key: &str| call.path.get(key).cloned().unwrap_or_default();
+        match (method, rest) {
+            ("GET", "options") => Ok(Value::Object(
+                firewall.options.iter().map(|(key, value)| (key.clone(), typed(value))).collect(),
+            )
+            .into()),
+            ("PUT", "options") => {
+                for key in OPTIONS {
+                    if let Some(value) = call.params.text(key) {
+                        firewall.options.insert(key.to_owned(), value);
+                    }
+                }
+                Ok(Value::Null.into())
+            }
+            ("GET", "rules") => {
+                let rows = firewall.rules.iter().enumerate().map(|(pos, rule)| {
+                    let mut row: serde_json::Map<_, _> =
+                        rule.iter().map(|(key, value)| (key.clone(), typed(value))).collect();
+                    row.insert("pos".to_owned(), pos.into());
+                    Value::Object(row)
+                });
+                Ok(Value::Array(rows.collect()).into())
+            }
+            ("POST", "rules") => {
+                let mut rule = BTreeMap::new();
+                for key in ["type", "action", "enable", "iface", "comment"] {
+                    if let Some(value) = call.params.text(key) {
+                        rule.insert(key.to_owned(), value);
+                    }
+                }
+                let group = rule.get("action").cloned().unwrap_or_default();
+                if rule.get("type").is_some_and(|kind| kind == "group") && !groups.contains(&group) {
+                    return Err(Refusal::parameter(
+                        "action",
+                        format!("security group '{group}' does not exist"),
+                    ));
+                }
+                // Without it a rule is there and does nothing; new ones come first.
+                rule.entry("enable".to_owned()).or_insert_with(|| "0".to_owned());
+                firewall.rules.insert(0, rule);
+                Ok(Value::Null.into())
+            }
+            ("GET", "ipset") => {
+                let rows = firewall.ip_sets.keys().map(|name| json!({ "name": name, "digest": "0" }));
+                Ok(Value::Array(rows.collect()).into())
+            }
+            ("POST", "ipset") => {
+                let name = call.params.text("name").unwrap_or_default();
+                if firewall.ip_sets.contains_key(&name) {
+                    return Err(Refusal::parameter("name", format!("IPSet '{name}' already exists")));
+                }
+                firewall.ip_sets.insert(name, BTreeSet::new());
+                Ok(Value::Null.into())
+            }
+            (_, set) if set.starts_with("ipset/") => {
+                let name = named("name");
+                let Some(members) = firewall.ip_sets.get_mut(&name) else {
+                    return Err(Refusal::failed(format!("no such IPSet '{name}'")));
+                };
+                match method {
+                    "POST" => drop(members.insert(call.params.text("cidr").unwrap_or_default())),
+                    "DELETE" => drop(members.remove(&named("cidr"))),
+                    _ => {
+                        let rows = members.iter().map(|cidr| json!({ "cidr": cidr, "digest": "0" }));
+                        return Ok(Value::Array(rows.collect()).into());
+                    }
+                }
+                Ok(Value::Null.into())
+            }
+            _ => Err(Refusal::NotImplemented(format!("Method '{method} firewall/{rest}' not implemented"))),
+        }
+    }
+
+    /// Makes a security group, as an administrator does.
+    pub fn add_security_group(&self, group: &str) {
+        self.state().firewall.groups.insert(group.to_owned());
+    }
+
+    /// Switches the firewall of the whole cluster.
+    pub fn set_cluster_firewall(&self, enabled: bool) {
+        self.state().firewall.enabled = enabled;
+    }
+
+    /// What a VM's firewall file holds.
+    pub fn firewall_of(&self, vmid: u32) -> Option<Firewall> {
+        self.state().vms.get(&vmid).map(|vm| vm.firewall.clone())
+    }
+
+    /// Changes a VM's firewall file, as an administrator does.
+    pub fn change_firewall_by_hand(&self, vmid: u32, change: impl FnOnce(&mut Firewall)) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            change(&mut vm.firewall);
+        }
+    }
+}
+
+/// Numbers come back as numbers.
+fn typed(text: &str) -> Value {
+    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+}

@@ -1,0 +1,520 @@
+//! Taking a worker over that others made: its VM and its Node become a machine of a pool.
+//!
+//! What is taken over is drained and destroyed as any other machine once nobody needs it. So everything is looked at first, and all that
+//! speaks against it is said at once ([`judge`]). Then the record is written, which claims the slot and names the VM by its SMBIOS
+//! uuid, then our mark into the VM's notes, and last the pool's labels, taints and annotations onto the Node. Torn off in between it
+//! is repeated, and does what is left. Nothing else of the VM is changed.
+//!
+//! The record says that its Node has registered: the machine is never taken for one whose creation is too late, and so failed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use thiserror::Error;
+
+use super::node;
+use crate::config::{Config, DiskSize, Pool, TemplateRef};
+use crate::kubernetes::{self, Cluster, RecordError};
+use crate::model::machine::{Intent, Phase};
+use crate::model::node::{Node, Taint};
+use crate::model::selector::Labels;
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
+use crate::model::{Record, Slot};
+use crate::proxmox::marker::{Description, Marker};
+use crate::proxmox::{self, Client, Guest, TAG, VmConfig, VmStatus};
+
+/// Labels and taints of nodes that are no workers.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// How long Proxmox VE may take to write the notes before it makes a task of it, in seconds.
+const WAIT: u8 = 20;
+
+/// A VM that could be the Node's.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Where it is, and what the list says of it.
+    pub guest: Guest,
+    /// Its configuration.
+    pub config: VmConfig,
+    /// How it is.
+    pub status: VmStatus,
+}
+
+/// Everything that counts.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The Node.
+    pub node: Node,
+    /// VMs with its SMBIOS uuid that the token can see.
+    pub vms: Vec<Candidate>,
+    /// Other guests that have its name.
+    pub namesakes: Vec<u32>,
+    /// All records that can be read.
+    pub records: Vec<Record>,
+    /// Names of records that cannot.
+    pub unreadable: Vec<String>,
+    /// Whether the Proxmox VE cluster is quorate.
+    pub quorate: bool,
+}
+
+/// What would be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// The machine's record.
+    pub record: Record,
+    /// It is stored already.
+    pub stored: bool,
+    /// What is written into the VM's configuration; empty where the mark is there.
+    pub change: BTreeMap<String, String>,
+    /// The state of the configuration that this was decided on.
+    pub digest: String,
+    /// Labels that the Node gets.
+    pub labels: Labels,
+    /// Taints that the Node gets.
+    pub taints: Vec<Taint>,
+    /// Annotations that the Node gets.
+    pub annotations: Labels,
+    /// What is worth knowing before.
+    pub remarks: Vec<String>,
+}
+
+/// Whether a worker may be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It may, or was in part.
+    May(Box<Adoption>),
+    /// It is a machine of the pool already.
+    Already(String),
+    /// It may not, and why.
+    Not(Vec<String>),
+}
+
+/// Why something could not be looked at, or written.
+#[derive(Debug, Error)]
+pub enum AdoptionError {
+    /// Kubernetes does not answer, or refuses.
+    #[error("Kubernetes cannot be asked")]
+    Kubernetes(#[from] kubernetes::Error),
+    /// Proxmox VE does not answer, or refuses.
+    #[error("Proxmox VE cannot be asked")]
+    Proxmox(#[from] proxmox::Error),
+    /// There is no such Node.
+    #[error("there is no node `{0}`")]
+    NoNode(String),
+    /// The record could not be written: nothing was done.
+    #[error("the record could not be written")]
+    Record(#[from] RecordError),
+    /// The record is there, the mark is not.
+    #[error("VM {vmid} got its record, and not our mark: repeat the command")]
+    Unmarked {
+        /// The VMID.
+        vmid: u32,
+        /// What Proxmox VE said.
+        #[source]
+        source: Option<proxmox::Error>,
+    },
+    /// Record and mark are there, the Node lacks something of the pool's.
+    #[error("node `{name}` did not get all of its pool's labels and taints: repeat the command")]
+    Unlabelled {
+        /// The Node.
+        name: String,
+        /// What Kubernetes said.
+        #[source]
+        source: kubernetes::Error,
+    },
+}
+
+/// Looks at everything that counts.
+///
+/// # Errors
+/// There is no such Node, or one of the clusters cannot be asked. That proves nothing.
+pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Found, AdoptionError> {
+    let node = cluster.get_node(name).await?.ok_or_else(|| AdoptionError::NoNode(name.to_owned()))?;
+    let records = cluster.list_records().await?;
+    let seen = client.resources().await?;
+    let guests: Vec<&Guest> =
+        seen.guests.values().filter(|guest| !guest.container && !guest.template).collect();
+    let mut vms = Vec::new();
+    for guest in guests.into_iter().filter(|_| !node.system_uuid.is_empty()) {
+        let config = match client.config(&guest.host, guest.vmid).await {
+            Ok(config) => config,
+            // The list shows more than a token may read.
+            Err(error) if matches!(error.kind, proxmox::Kind::Forbidden | proxmox::Kind::NotFound) => {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if config.smbios_uuid().as_deref() == Some(node.system_uuid.as_str()) {
+            let status = client.vm_status(&guest.host, guest.vmid).await?;
+            vms.push(Candidate { guest: guest.clone(), config, status });
+        }
+    }
+    let own: BTreeSet<u32> = vms.iter().map(|one| one.guest.vmid).collect();
+    let same_name = |guest: &&Guest| guest.name.as_deref() == Some(name) && !own.contains(&guest.vmid);
+    Ok(Found {
+        namesakes: seen.guests.values().filter(same_name).map(|guest| guest.vmid).collect(),
+        node,
+        vms,
+        records: records.readable.into_iter().map(|stored| stored.record).collect(),
+        unreadable: records.unreadable.into_iter().map(|one| one.name).collect(),
+        quorate: client.quorate().await?,
+    })
+}
+
+/// Whether the Node and its VM may become a machine of the pool. `id` is the machine's if it does.
+pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timestamp) -> Judgement {
+    let mut against = of_node(pool, found);
+    let vm = match found.vms.as_slice() {
+        [vm] => vm,
+        [] => {
+            against.push(unseen(config, &found.node));
+            return Judgement::Not(against);
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(|one| one.guest.vmid.to_string()).collect();
+            against.push(format!(
+                "its SMBIOS uuid is that of VMs {}: which one it is cannot be told",
+                ids.join(", ")
+            ));
+            return Judgement::Not(against);
+        }
+    };
+    let known =
+        found.records.iter().find(|record| record.smbios_uuid.as_deref() == Some(&found.node.system_uuid));
+    if let Some(record) = known.filter(|record| record.pool != pool.name) {
+        return Judgement::Not(vec![format!("it is machine `{}` of pool `{}`", record.name, record.pool)]);
+    }
+    let marked = matches!(vm.config.owner(), Description::Ours(marker)
+        if known.is_some_and(|record| marker.machine == record.id) && marker.cluster == config.cluster);
+    against.extend(of_vm(config, vm, known));
+    against.extend(of_disks(pool, &vm.config));
+    if !found.quorate {
+        against.push("the Proxmox VE cluster is not quorate".to_owned());
+    }
+    let slot = slot(pool, found, vm, known).map_err(|why| against.push(why)).ok();
+    if known.is_none() {
+        against.extend(of_pool(pool, found, vm));
+    }
+    let Some(slot) = slot.filter(|_| against.is_empty()) else { return Judgement::Not(against) };
+    let record = known.cloned().unwrap_or_else(|| record(pool, &found.node, vm, slot, id, now));
+    let node = &found.node;
+    let labels = node::missing_labels(&node::wanted_labels(&record, pool), node);
+    let lacks =
+        |taint: &&Taint| !node.taints.iter().any(|own| (&own.key, own.effect) == (&taint.key, taint.effect));
+    let taints: Vec<Taint> = pool.taints.iter().filter(lacks).cloned().collect();
+    if marked && labels.is_empty() && taints.is_empty() {
+        return Judgement::Already(record.name);
+    }
+    Judgement::May(Box::new(Adoption {
+        change: if marked { BTreeMap::new() } else { marked_as(config, &record, &vm.config) },
+        digest: vm.config.digest().unwrap_or_default().to_owned(),
+        annotations: pool.annotations_for(&record.host, &record.name, record.slot.vmid),
+        remarks: remarks(pool, &record, found),
+        stored: known.is_some(),
+        labels,
+        taints,
+        record,
+    }))
+}
+
+/// Writes the record, then the mark, and reads that back.
+///
+/// # Errors
+/// [`AdoptionError::Record`]: nothing was done. [`AdoptionError::Unmarked`]: it is to be repeated.
+pub async fn carry_out(
+    client: &Client,
+    cluster: &Cluster,
+    config: &Config,
+    adoption: &Adoption,
+) -> Result<(), AdoptionError> {
+    let record = &adoption.record;
+    if !adoption.stored {
+        cluster.create_record(record).await?;
+    }
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let unmarked = |source| AdoptionError::Unmarked { vmid, source };
+    if !adoption.change.is_empty() {
+        let written = client.set_config(host, vmid, &adoption.change, &[], &adoption.digest, WAIT).await;
+        if let Some(upid) = written.map_err(|error| unmarked(Some(error)))? {
+            // What came of it is read back.
+            let _ = client.wait_task(&upid, config.limits.configure, config.limits.task_poll).await;
+        }
+    }
+    let read = client.config(host, vmid).await.map_err(|error| unmarked(Some(error)))?;
+    if !matches!(read.owner(), Description::Ours(marker) if marker.machine == record.id) {
+        return Err(unmarked(None));
+    }
+    label(cluster, adoption)
+        .await
+        .map_err(|source| AdoptionError::Unlabelled { name: record.name.clone(), source })
+}
+
+/// What the pool puts on its nodes; its label last, which is what makes it one.
+async fn label(cluster: &Cluster, adoption: &Adoption) -> Result<(), kubernetes::Error> {
+    let name = &adoption.record.name;
+    for taint in &adoption.taints {
+        cluster.add_taint(name, taint).await?;
+    }
+    for (key, value) in &adoption.annotations {
+        cluster.annotate_node(name, key, Some(value)).await?;
+    }
+    if adoption.labels.is_empty() {
+        return Ok(());
+    }
+    cluster.set_labels(name, &adoption.labels).await
+}
+
+/// What speaks against the Node.
+fn of_node(pool: &Pool, found: &Found) -> Vec<String> {
+    let node = &found.node;
+    let mut against = Vec::new();
+    if CONTROL_PLANE
+        .iter()
+        .any(|key| node.labels.contains_key(*key) || node.taints.iter().any(|taint| taint.key == *key))
+    {
+        against.push("it is a node of the control plane".to_owned());
+    }
+    if node.deleted.is_some() || node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT) {
+        against.push("it is being deleted".to_owned());
+    }
+    if !node::is_ready(node) {
+        against.push("it is not ready".to_owned());
+    }
+    if node.system_uuid.is_empty() {
+        against.push("its kubelet reports no systemUUID, by which its VM is found".to_owned());
+    }
+    match node.labels.get(POOL_LABEL) {
+        Some(other) if *other != pool.name => {
+            against.push(format!("its label {POOL_LABEL} says that it is one of pool `{other}`"));
+        }
+        _ => {}
+    }
+    if !found.namesakes.is_empty() {
+        let ids: Vec<_> = found.namesakes.iter().map(ToString::to_string).collect();
+        against.push(format!("its name is that of another guest, too: {}", ids.join(", ")));
+    }
+    against
+}
+
+/// Why no VM was found, and what helps.
+fn unseen(config: &Config, node: &Node) -> String {
+    let resource_pool = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref());
+    let help = resource_pool.map_or_else(String::new, |name| {
+        format!("; machines are in the resource pool `{name}`: as root on a host, `pvesh set /pools/{name} --vms VMID` puts it there")
+    });
+    format!("no VM that the token may see has its systemUUID {} as SMBIOS uuid{help}", node.system_uuid)
+}
+
+/// What speaks against the VM as it is.
+fn of_vm(config: &Config, vm: &Candidate, known: Option<&Record>) -> Vec<String> {
+    let (vmid, host) = (vm.guest.vmid, &vm.guest.host);
+    let mut against = Vec::new();
+    let mut no = |so: bool, why: String| {
+        if so {
+            against.push(why);
+        }
+    };
+    match vm.config.owner() {
+        Description::Ours(marker) if known.is_none_or(|record| record.id != marker.machine) => {
+            let what = format!(
+                "VM {vmid} carries the mark of machine {} of cluster `{}`",
+                marker.machine, marker.cluster
+            );
+            no(true, format!("{what}: remove the first line of its notes if that is gone for good"));
+        }
+        Description::BeingCloned => no(true, format!("VM {vmid} is being cloned")),
+        Description::Ours(_) | Description::Foreign => {}
+    }
+    no(vm.config.is_template(), format!("VM {vmid} is a template"));
+    let lock = vm.config.lock().or(vm.status.lock.as_deref());
+    no(lock.is_some(), format!("VM {vmid} is locked ({})", lock.unwrap_or_default()));
+    let ha = format!("VM {vmid} is managed by HA: `ha-manager remove vm:{vmid}` on {host} takes it out");
+    no(vm.status.ha_managed, ha);
+    let snapshot = vm.config.get("parent");
+    no(
+        snapshot.is_some(),
+        format!(
+            "VM {vmid} has snapshots, the last is `{}`: they would be destroyed with it",
+            snapshot.unwrap_or_default()
+        ),
+    );
+    no(
+        vm.config.get("protection") == Some("1"),
+        format!("VM {vmid} is protected: it could never be removed"),
+    );
+    no(vm.status.power != proxmox::Power::Running, format!("VM {vmid} does not run"));
+    if let Some(wanted) = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref()) {
+        let there = vm.guest.pool.as_deref();
+        let help = format!("as root on a host, `pvesh set /pools/{wanted} --vms {vmid}` puts it there");
+        no(there != Some(wanted), format!("VM {vmid} is not in the resource pool `{wanted}`: {help}"));
+    }
+    against
+}
+
+/// Disks that nobody said may be destroyed: every other one than the main disk, the cloud-init drive and those that the pool
+/// names.
+fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
+    let main = pool.disk.as_ref().map_or("scsi0", |DiskSize { device, .. }| device.as_str());
+    let cloud_init = config.cloudinit_drive();
+    let expected = |key: &str| {
+        key == main || Some(key) == cloud_init || pool.extra_disks.iter().any(|disk| disk.device == key)
+    };
+    let unused = |key: &str| key.strip_prefix("unused").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    let drives: Vec<&str> = config
+        .drives()
+        .filter(|(key, value)| !expected(key) && !is_empty_cdrom(value))
+        .map(|(key, _)| key)
+        .collect();
+    let left: Vec<&str> = config.all().map(|(key, _)| key).filter(|key| unused(key)).collect();
+    drives
+        .into_iter()
+        .filter(|key| !key.starts_with("efidisk") && !key.starts_with("tpmstate"))
+        .chain(left)
+        .map(|key| format!("its disk `{key}` would be destroyed with it: detach it, or name it in `extra_disks` of the pool"))
+        .collect()
+}
+
+/// An image or a drive without one is no disk of the VM's own.
+fn is_empty_cdrom(value: &str) -> bool {
+    value.split(',').any(|part| part == "media=cdrom")
+}
+
+/// The slot that the VM has: its VMID must be one of the pool's, its address the one that goes with it.
+fn slot(pool: &Pool, found: &Found, vm: &Candidate, known: Option<&Record>) -> Result<Slot, String> {
+    if let Some(record) = known {
+        return Ok(record.slot.clone());
+    }
+    let vmid = vm.guest.vmid;
+    let slot = pool.slots().into_iter().find(|slot| slot.vmid == vmid).ok_or_else(|| {
+        format!("VMID {vmid} has no slot in pool `{}`: add it to `vmids`, and its address at the same place of `addresses`", pool.name)
+    })?;
+    let has = |address: &std::net::IpAddr| {
+        found
+            .node
+            .internal_ips
+            .iter()
+            .any(|own| own.parse::<std::net::IpAddr>().is_ok_and(|own| own == *address))
+    };
+    match slot.address {
+        Some(address) if !has(&address) => {
+            let own = found.node.internal_ips.join(", ");
+            Err(format!(
+                "the slot of VMID {vmid} in pool `{}` has the address {address}, and the node has {own}",
+                pool.name
+            ))
+        }
+        _ => Ok(slot),
+    }
+}
+
+/// What speaks against one more machine like this in the pool.
+fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
+    let (name, vmid) = (&pool.name, vm.guest.vmid);
+    let mut against = Vec::new();
+    let of_pool = found.records.iter().filter(|record| record.pool == *name).count();
+    if of_pool >= pool.max as usize {
+        against.push(format!("pool `{name}` has {of_pool} machines, and its `max` is {}", pool.max));
+    }
+    if let Some(other) = found.records.iter().find(|record| record.slot.vmid == vmid) {
+        against.push(format!("VMID {vmid} is the slot of machine `{}`", other.name));
+    }
+    let map = format!("machine-{name}-{vmid}");
+    if found.unreadable.contains(&map) {
+        against.push(format!("the slot of VMID {vmid} is closed: its record `{map}` cannot be read"));
+    }
+    if found.records.iter().any(|record| record.name == found.node.name) {
+        against.push(format!("there is a machine called `{}` already", found.node.name));
+    }
+    if vm.config.get("name") != Some(found.node.name.as_str()) {
+        let own = vm.config.get("name").unwrap_or("?");
+        against.push(format!("VM {vmid} is called `{own}`: a machine and its node have one name"));
+    }
+    if !pool.hosts.is_empty() && !pool.hosts.contains(&vm.guest.host) {
+        against.push(format!("it is on {}, which is not one of the pool's `hosts`", vm.guest.host));
+    }
+    against
+}
+
+fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: Timestamp) -> Record {
+    let number = |key: &str| vm.config.get(key).and_then(|text| text.parse::<u32>().ok());
+    let cores = number("cores").unwrap_or(1).saturating_mul(number("sockets").unwrap_or(1));
+    let memory = number("memory").map_or(vm.guest.memory, |mib| i64::from(mib) << 20);
+    let template = match &pool.template {
+        Some(TemplateRef::Vmid(vmid)) => *vmid,
+        _ => 0,
+    };
+    let created = node.created.unwrap_or(now);
+    Record {
+        id: id.to_owned(),
+        pool: pool.name.clone(),
+        name: node.name.clone(),
+        slot,
+        host: vm.guest.host.clone(),
+        template,
+        template_host: vm.guest.host.clone(),
+        cores,
+        memory,
+        intent: Intent::Create,
+        created,
+        task: None,
+        smbios_uuid: Some(node.system_uuid.clone()),
+        token_id: None,
+        old_token_ids: Vec::new(),
+        node_uid: Some(node.uid.clone()),
+        cordoned: false,
+        clone_in_doubt: false,
+        warm: None,
+        asked: None,
+        entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
+        pods: Vec::new(),
+        // Of what it was made is not known: no difference to it replaces the node.
+        made_of: BTreeMap::new(),
+    }
+}
+
+/// Our mark before its notes, and our tag beside its own.
+fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String, String> {
+    let marker =
+        Marker { cluster: config.cluster.clone(), pool: record.pool.clone(), machine: record.id.clone() };
+    let notes = vm.get("description").unwrap_or_default().trim_end();
+    let mut tags: Vec<&str> =
+        vm.get("tags").unwrap_or_default().split([';', ',', ' ']).filter(|tag| !tag.is_empty()).collect();
+    tags.push(TAG);
+    tags.sort_unstable();
+    tags.dedup();
+    BTreeMap::from([("description".to_owned(), marker.describe(notes)), ("tags".to_owned(), tags.join(";"))])
+}
+
+/// What an operator should know before.
+fn remarks(pool: &Pool, record: &Record, found: &Found) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let fits = pool.sizes.iter().any(|size| (size.cores, size.memory) == (record.cores, record.memory));
+    if !fits {
+        remarks.push(format!(
+            "it has {} vCPUs and {} MiB, which is none of the pool's sizes",
+            record.cores,
+            record.memory >> 20
+        ));
+    }
+    let labels = pool.labels_for(&record.host, &record.name, record.slot.vmid);
+    let other = |(key, value): (&String, &String)| {
+        found
+            .node
+            .labels
+            .get(key)
+            .filter(|own| *own != value)
+            .map(|own| format!("its label {key}={own} becomes {value}"))
+    };
+    remarks.extend(labels.iter().filter_map(other));
+    let new = |taint: &&Taint| !found.node.taints.iter().any(|own| own.key == taint.key);
+    remarks.extend(
+        pool.taints.iter().filter(new).map(|taint| format!("it gets the pool's taint {}", taint.key)),
+    );
+    if found.node.unschedulable {
+        remarks.push("it is cordoned, and stays so".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+#[path = "adoption_tests.rs"]
+mod tests;

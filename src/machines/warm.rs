@@ -1,0 +1,117 @@
+//! Machines that are kept ahead of demand: brought to the state in which they wait, and woken from it.
+//!
+//! The record says what is meant: `warm` holds the state until the machine is asked to join, `asked` the time when it was.
+//! Asking is one write to the record, so that a crash before it leaves a machine that waits, and one after it a machine on its
+//! way. No token is made for one that waits.
+
+use tokio::time::Instant;
+
+use super::boot::Boot;
+use super::jobs::{self, SUSPEND};
+use super::ownership::{Sight, look};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, create, destroy, join};
+use crate::model::machine::{Phase, WarmState};
+use crate::proxmox::{Kind, Power, VmConfig};
+
+/// The lock of a VM whose memory is on disk, until it is started again.
+pub(super) const SUSPENDED: &str = "suspended";
+
+/// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had no lock.
+pub(super) fn is_suspended(config: &VmConfig) -> bool {
+    config.lock() == Some(SUSPENDED)
+}
+
+/// Brings a machine whose VM is configured to the state in which it waits.
+pub(super) async fn settle(
+    ctx: &Context,
+    machine: &mut Tracked,
+    state: WarmState,
+    fresh: bool,
+    suspended: bool,
+) -> Result<(), Trouble> {
+    if state != WarmState::Stopped && !suspended {
+        machine.enter(ctx, Phase::Starting, "the VM is being started");
+        let limit = ctx.config.limits.start;
+        create::within(limit, "the start", create::start(ctx, machine, fresh)).await?;
+        let boot = Boot::new(machine.record(), Instant::now());
+        join::await_boot(ctx, machine, boot).await?;
+        if state == WarmState::Suspended {
+            suspend(ctx, machine).await?;
+        }
+    }
+    let words = format!("kept {} until it is needed", state.name());
+    machine.enter(ctx, Phase::Warm, &words);
+    machine.stored.record.task = None;
+    machine.save(ctx).await
+}
+
+/// Writes the guest's memory to disk and ends QEMU.
+async fn suspend(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    // As much is written as a small clone has.
+    let limit = ctx.config.limits.clone;
+    machine.say(ctx, "its memory is being written to disk");
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    insist!(limit, machine.seed(), {
+        // An answer may have been lost.
+        match ctx.proxmox.config(&host, vmid).await?.lock() {
+            Some(SUSPENDED) => return Ok(()),
+            Some(lock) => return Err(still(vmid, lock)),
+            None => {}
+        }
+        let upid = ctx.proxmox.suspend_to_disk(&host, vmid).await?;
+        jobs::succeed(ctx, SUSPEND, &upid, limit).await
+    })
+    .await
+}
+
+fn still(vmid: u32, lock: &str) -> Trouble {
+    Trouble::Proxmox(crate::proxmox::Error {
+        kind: Kind::Busy,
+        call: format!("{} of VM {vmid}", SUSPEND.name),
+        status: 0,
+        text: format!("the VM is locked ({lock})"),
+    })
+}
+
+/// Starts a machine that was asked to join, or lets it go on.
+pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, Trouble> {
+    machine.enter(ctx, Phase::Starting, "it is woken");
+    let limit = ctx.config.limits.start;
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let seen = insist!(limit, machine.seed(), {
+        let sight = look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?;
+        Ok((sight, ctx.proxmox.power(&host, vmid).await?))
+    });
+    let (config, power) = match seen.await? {
+        (Sight::Ours(config), power) => (config, power),
+        (Sight::Foreign(what), _) => return Err(Trouble::Foreign { vmid, what }),
+        (Sight::Absent | Sight::BeingCloned, _) => {
+            let what = "the VM that was kept warm has disappeared".to_owned();
+            return Err(Trouble::Failed { what, blame: Blame::Nobody });
+        }
+    };
+    if power == Power::Running {
+        return Ok(Boot::up(machine.record()));
+    }
+    create::within(limit, "the start", create::start(ctx, machine, true)).await?;
+    Ok(if is_suspended(&config) {
+        Boot::up(machine.record()).with_old_clock()
+    } else {
+        Boot::new(machine.record(), Instant::now())
+    })
+}
+
+/// Whether a machine that waits is as it should be: its VM there, ours, and running only if it is to.
+pub(super) async fn waits_as_it_should(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
+    let destroy::Found::There(config) = destroy::find(ctx, machine).await? else { return Ok(false) };
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let power = ctx.proxmox.power(&host, vmid).await?;
+    Ok(match machine.record().warm {
+        Some(WarmState::Stopped) => power == Power::Stopped && config.lock().is_none(),
+        Some(WarmState::Booted) => power == Power::Running,
+        Some(WarmState::Suspended) => power == Power::Stopped && is_suspended(&config),
+        None => true,
+    })
+}

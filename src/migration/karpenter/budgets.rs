@@ -1,0 +1,112 @@
+//! `disruption` of a `NodePool`: when its nodes go, and how many at a time.
+
+use serde_json::Value as Json;
+use toml::{Table as Inline, Value};
+
+use super::super::draft::Table;
+use super::super::parts;
+use super::super::source::{Tree, text_at};
+
+/// Its reasons, and ours.
+const REASONS: [(&str, &[&str]); 3] = [
+    ("Empty", &["empty"]),
+    ("Underutilized", &["underutilized", "consolidation"]),
+    ("Drifted", &["drifted"]),
+];
+
+/// What a crontab's short forms stand for.
+const SHORT: [(&str, &str); 6] = [
+    ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
+    ("@monthly", "0 0 1 * *"),
+    ("@weekly", "0 0 * * 0"),
+    ("@daily", "0 0 * * *"),
+    ("@hourly", "0 * * * *"),
+];
+
+/// Fills `[scale_down]`, and returns a table `[[disruption]]` for each budget that becomes one.
+pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool) -> Vec<Table> {
+    let path = ["disruption", "consolidationPolicy"];
+    let place = tree.place(&path);
+    match tree.text(&path).as_deref() {
+        Some("WhenEmpty") => down.set("consolidation", false, place),
+        _ => {
+            down.set(
+                "consolidation",
+                true,
+                format!("{place}: WhenEmptyOrUnderutilized, as by default there"),
+            );
+        }
+    }
+    let path = ["disruption", "consolidateAfter"];
+    let place = tree.place(&path);
+    match tree.text(&path).as_deref() {
+        Some("Never") => down.set("enabled", false, place),
+        Some(text) if text != "0s" => down.set("unneeded_time", text, place),
+        _ => down.note(format!("{place}: at once there; here `unneeded_time` is 10m unless you say less")),
+    }
+    let path = ["disruption", "budgets"];
+    let place = tree.place(&path);
+    let mut tables = Vec::new();
+    for budget in tree.list(&path) {
+        tables.extend(one(&budget, pool, &place, down, several));
+    }
+    tables
+}
+
+fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) -> Option<Table> {
+    let nodes = match budget.get("nodes") {
+        Some(Json::String(text)) => text.clone(),
+        Some(Json::Number(number)) => number.to_string(),
+        _ => return None,
+    };
+    let listed = budget.get("reasons").and_then(Json::as_array);
+    let listed: Vec<_> = listed.into_iter().flatten().filter_map(Json::as_str).collect();
+    let window = text_at(budget, &["schedule"]).zip(text_at(budget, &["duration"]));
+    let mut table = Table::of_pool("[[disruption]]", pool);
+    if several {
+        table.set("pools", parts::list([pool]), place);
+    }
+    let ours = REASONS
+        .iter()
+        .filter(|(theirs, _)| listed.contains(theirs))
+        .flat_map(|(_, ours)| ours.iter().copied());
+    let ours: Vec<_> = ours.collect();
+    if !ours.is_empty() {
+        table.set("reasons", parts::list(ours), format!("{place}.reasons"));
+    }
+    let share = nodes.strip_suffix('%').and_then(|share| share.parse::<i64>().ok());
+    match (nodes.as_str(), share, window) {
+        ("0" | "0%", _, Some((start, length))) => {
+            let mut window = Inline::new();
+            let full = SHORT.iter().find(|(short, _)| *short == start).map_or(start, |(_, full)| full);
+            window.insert("start".to_owned(), Value::String(full.to_owned()));
+            window.insert("duration".to_owned(), Value::String(length.to_owned()));
+            table.set(
+                "closed",
+                Value::Array(vec![Value::Table(window)]),
+                format!("{place}: none in these windows, in UTC"),
+            );
+        }
+        (_, _, Some(_)) => {
+            down.note(format!("{place}: {nodes} in a window has no counterpart; `[[disruption]]` has windows that are open or closed"));
+            return None;
+        }
+        (_, Some(share), None) => {
+            down.note(format!("{place}: {share} per cent there"));
+            if listed.is_empty() && share > 0 {
+                down.set("max_removal_percentage", share, format!("{place}; but one node always may go"));
+                return None;
+            }
+            table.set("max_nodes", i64::from(share > 0), format!("{place}: a share there, a number here"));
+        }
+        (nodes, None, None) => {
+            let Ok(most) = nodes.parse::<i64>() else {
+                down.note(format!("{place}: its number of nodes is not understood"));
+                return None;
+            };
+            table.set("max_nodes", parts::count(most), format!("{place}.nodes"));
+        }
+    }
+    Some(table)
+}

@@ -1,0 +1,156 @@
+//! Manifests of Karpenter with the Proxmox provider, and the provider's cloud configuration.
+
+mod budgets;
+mod class;
+mod pool;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::draft::{Draft, Table};
+use super::parts::{self, ProxmoxSide, Said};
+use super::source::{Tree, all_documents, documents, text_at};
+use super::{SourceError, SourceFile};
+
+/// What the files hold, by kind and name.
+#[derive(Default)]
+struct Objects {
+    pools: Vec<(String, Tree)>,
+    classes: BTreeMap<String, Tree>,
+    templates: BTreeMap<String, Tree>,
+    unmanaged: BTreeMap<String, Tree>,
+    clusters: Vec<Tree>,
+    /// What is left of each class and template after a pool has read it; several may read the same.
+    left: BTreeMap<String, Tree>,
+}
+
+pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
+    let mut draft = Draft::default();
+    let mut objects = Objects::default();
+    for document in all_documents(files)? {
+        objects.add(document, &mut draft);
+    }
+    if objects.pools.is_empty() {
+        return Err(SourceError::Nothing { wanted: "a NodePool" });
+    }
+    parts::begin(&mut draft, side(&mut objects));
+    let mut bootstrap = Table::new("[bootstrap]");
+    bootstrap.set("method", "kubeadm", "over the guest agent, with a token for each machine; \"none\" is for templates that join by themselves, \"k3s\" and \"command\" for others");
+    draft.push(bootstrap);
+    let mut down = Table::new("[scale_down]");
+    let mut rules = Vec::new();
+    let pools = std::mem::take(&mut objects.pools);
+    let several = pools.len() > 1;
+    let mut tables = Vec::new();
+    for (name, mut tree) in pools {
+        let ours = parts::pool_name(&name);
+        // One table speaks for all pools there: what they differ in is said.
+        let mut own = Table::new("[scale_down]");
+        let settings = if down.is_empty() { &mut down } else { &mut own };
+        rules.extend(budgets::read(&mut tree, &ours, settings, several));
+        if !own.is_empty() {
+            draft.unneeded(
+                format!("NodePool {name}: disruption"),
+                "`[scale_down]` holds for all pools: see the first one's",
+            );
+        }
+        tables.extend(pool::read(&ours, &mut tree, &mut objects));
+        draft.unknown(tree.rest());
+    }
+    let drift = "drift is always looked for there";
+    let mut replace = Table::new("[replace]");
+    replace.set("drift", true, drift);
+    draft.push(down);
+    draft.push(replace);
+    for table in rules.into_iter().chain(tables) {
+        draft.push(table);
+    }
+    let named = objects
+        .classes
+        .into_values()
+        .chain(objects.templates.into_values())
+        .chain(objects.unmanaged.into_values());
+    for tree in named.filter(|tree| !objects.left.contains_key(tree.what())) {
+        draft.unneeded(tree.what(), "no pool in the files uses it");
+    }
+    for tree in objects.left.into_values() {
+        draft.unknown(tree.rest());
+    }
+    for tree in objects.clusters {
+        draft.unknown(tree.rest());
+    }
+    Ok(draft)
+}
+
+impl Objects {
+    fn add(&mut self, document: Value, draft: &mut Draft) {
+        let name = text_at(&document, &["metadata", "name"]).unwrap_or("?").to_owned();
+        let Some(kind) = text_at(&document, &["kind"]).map(ToOwned::to_owned) else {
+            self.cloud_configuration(&document);
+            return;
+        };
+        let tree = || Tree::new(format!("{kind} {name}"), document.get("spec").cloned().unwrap_or_default());
+        match kind.as_str() {
+            "NodePool" => self.pools.push((name.clone(), tree())),
+            "ProxmoxNodeClass" => drop(self.classes.insert(name.clone(), tree())),
+            "ProxmoxTemplate" => drop(self.templates.insert(name.clone(), tree())),
+            "ProxmoxUnmanagedTemplate" => drop(self.unmanaged.insert(name.clone(), tree())),
+            "Secret" => {
+                let inside = document.get("stringData").and_then(Value::as_object);
+                for text in inside.into_iter().flat_map(|data| data.values()).filter_map(Value::as_str) {
+                    let inside = documents(SourceFile { name: "the Secret", text }).unwrap_or_default();
+                    for document in &inside {
+                        self.cloud_configuration(document);
+                    }
+                }
+                draft.unneeded(
+                    format!("Secret {name}"),
+                    "secrets are in files of their own, and are not copied",
+                );
+            }
+            "NodeClaim" => {
+                draft.unneeded(format!("NodeClaim {name}"), "a record for each machine, made by itself");
+            }
+            _ => draft.unneeded(format!("{kind} {name}"), "it is a service on a host, not a pod"),
+        }
+    }
+
+    fn cloud_configuration(&mut self, document: &Value) {
+        let clusters = document.get("clusters").and_then(Value::as_array);
+        self.clusters.extend(clusters.into_iter().flatten().map(|one| {
+            let region = text_at(one, &["region"]).unwrap_or("?");
+            Tree::new(format!("cluster {region}"), one.clone())
+        }));
+    }
+}
+
+/// The first region: one daemon speaks to one Proxmox VE cluster.
+fn side(objects: &mut Objects) -> ProxmoxSide {
+    let mut side = ProxmoxSide::default();
+    for tree in &mut objects.clusters {
+        let url = Said::new(
+            tree.text(&["url"]),
+            format!("{}; other regions need a daemon each", tree.place(&["url"])),
+        );
+        let id = Said::new(tree.text(&["token_id"]), tree.place(&["token_id"]));
+        let user = Said::new(tree.text(&["username"]), tree.place(&["username"]));
+        let insecure = tree.truth(&["insecure"]) == Some(true);
+        let mut secret = None;
+        for key in ["token_secret", "password", "token_id_file", "token_secret_file"] {
+            if tree.was(&[key]) {
+                secret.get_or_insert(tree.place(&[key]));
+            }
+        }
+        tree.was(&["region"]);
+        if side.endpoint.is_none() {
+            let insecure = insecure.then(|| tree.place(&["insecure"]));
+            side = ProxmoxSide { endpoint: url, user: id.or(user), secret, insecure, ..side };
+        }
+    }
+    let class = objects.classes.values_mut().find_map(|tree| {
+        let place = tree.place(&["resourcePool"]);
+        Said::new(tree.text(&["resourcePool"]), place)
+    });
+    ProxmoxSide { resource_pool: class, ..side }
+}

@@ -1,0 +1,262 @@
+//! Values of kproximate's Helm chart (0.2 and 0.3), also as `helm get values` prints them.
+
+use serde_json::{Map, Value};
+
+use super::draft::{Draft, Table};
+use super::parts::{self, ProxmoxSide, Said};
+use super::source::{Tree, all_documents};
+use super::{SourceError, SourceFile};
+
+/// Settings that have no counterpart, and why none is needed.
+const UNNEEDED: &[(&str, &str)] = &[
+    ("debug", "`--log-level debug` of `run`"),
+    ("pmDebug", "no header and no token is ever logged"),
+    ("enableAffinityScaling", "affinity and selectors always count"),
+    ("kpLocalTemplateStorage", "templates of one name on several hosts are found by themselves"),
+    ("rabbitMQHost", "there is no queue: records are ConfigMaps"),
+    ("rabbitMQPort", "there is no queue: records are ConfigMaps"),
+    ("pollInterval", "watches: a round starts 0.1 s after something changed"),
+];
+
+/// Parts of the chart that are about its pods.
+const CHART: &[&str] = &[
+    "rabbitmq",
+    "image",
+    "imagePullSecrets",
+    "nameOverride",
+    "fullnameOverride",
+    "controllerPodAnnotations",
+    "workerPodAnnotations",
+    "podSecurityContext",
+    "securityContext",
+    "resources",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+];
+
+pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
+    let mut merged = Map::new();
+    for document in all_documents(files)? {
+        if let Value::Object(map) = document {
+            merge(&mut merged, map);
+        }
+    }
+    merged.remove("USER-SUPPLIED VALUES");
+    if !merged.get("kproximate").is_some_and(Value::is_object) {
+        return Err(SourceError::Nothing { wanted: "a map `kproximate`, as in the values of its chart," });
+    }
+    let mut values = Tree::new("", Value::Object(merged));
+    let mut draft = Draft::default();
+    let mut tree = Tree::new("", values.take(&["kproximate", "config"]).unwrap_or_default());
+    let mut secrets = Tree::new("", values.take(&["kproximate", "secrets"]).unwrap_or_default());
+    let token = secrets.was(&["pmToken"]);
+    let password = secrets.was(&["pmPassword"]);
+    let side = ProxmoxSide {
+        endpoint: Said::new(tree.text(&["pmUrl"]), "pmUrl".to_owned()),
+        user: Said::new(tree.text(&["pmUserID"]), "pmUserID".to_owned()),
+        secret: [(token, "pmToken"), (password, "pmPassword")]
+            .into_iter()
+            .find_map(|(there, name)| there.then(|| name.to_owned())),
+        insecure: (tree.truth(&["pmAllowInsecure"]) == Some(true)).then(|| "pmAllowInsecure".to_owned()),
+        ..ProxmoxSide::default()
+    };
+    parts::begin(&mut draft, side);
+    for host in tree.text(&["pmExcludeHosts"]).into_iter().chain(tree.text(&["excludedNodes"])) {
+        for name in host.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let mut table = Table::new("[[host]]");
+            table.set("name", name, "pmExcludeHosts");
+            table.set("closed", true, "nothing new is put on it");
+            draft.push(table);
+        }
+    }
+    draft.push(bootstrap(&mut tree, &mut secrets));
+    if let Some(workers) = values.whole(&["workerReplicaCount"]) {
+        let mut limits = Table::new("[limits]");
+        limits.set(
+            "max_parallel_creates",
+            parts::count(workers.max(1)),
+            "workerReplicaCount; the default is 20",
+        );
+        draft.push(limits);
+    }
+    times(&mut draft, &mut tree);
+    pool(&mut draft, &mut tree, &mut secrets);
+    for (key, why) in UNNEEDED {
+        if tree.was(&[key]) {
+            draft.unneeded(*key, why);
+        }
+    }
+    for key in CHART {
+        if values.was(&[key]) {
+            draft.unneeded(*key, "it is a service on a host, not a pod");
+        }
+    }
+    draft.unknown(tree.rest());
+    draft.unknown(secrets.rest().into_iter().map(|name| format!("secrets: {name}")));
+    draft.unknown(values.rest());
+    Ok(draft)
+}
+
+/// Later files say more, as with Helm.
+fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (key, value) in more {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(there)), Value::Object(map)) => merge(there, map),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+/// How its machines join.
+fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> Table {
+    let mut table = Table::new("[bootstrap]");
+    let by_agent = tree.truth(&["kpQemuExecJoin"]).unwrap_or(false);
+    let command = secrets.text(&["kpJoinCommand"]).unwrap_or_default();
+    if !by_agent {
+        table.set("method", "none", "kpQemuExecJoin is false: the template joins by itself");
+        if !command.is_empty() {
+            table.note("kpJoinCommand is not used by it, and not copied");
+        }
+        return table;
+    }
+    let word_after = |word: &str| command.split_whitespace().skip_while(|one| *one != word).nth(1);
+    if command.contains("K3S_") || command.contains("k3s") {
+        table.set("method", "k3s", "kpQemuExecJoin with a command of K3s");
+        table.fill("api_server", "10.10.10.2:6443", "the K3s server as nodes reach it");
+        table.set(
+            "server_token_credential",
+            "bootstrap",
+            "the agent token of kpJoinCommand goes into /etc/pve-autoscaler/credentials/bootstrap, mode 0600; it is not copied",
+        );
+    } else if command.is_empty() || command.contains("kubeadm join") {
+        table.set(
+            "method",
+            "kubeadm",
+            "kpQemuExecJoin; a token for each machine, instead of the lasting one of kpJoinCommand",
+        );
+        if let Some(server) = word_after("join").filter(|word| is_address(word)) {
+            table.set("api_server", server, "kpJoinCommand");
+        }
+    } else {
+        table.set("method", "command", "kpQemuExecJoin with a command of its own");
+        table.fill(
+            "command",
+            "echo 'not filled in' >&2; exit 1",
+            "the script of kpJoinCommand, which is not copied as there are secrets in it; they go on standard input (`input_credential`)",
+        );
+    }
+    table
+}
+
+/// `host:port`, and nothing else that may stand in a join command.
+fn is_address(word: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
+    let port = word.rsplit_once(':').map_or("", |(_, port)| port);
+    word.chars().all(fine) && port.parse::<u16>().is_ok() && !word.starts_with('-')
+}
+
+fn times(draft: &mut Draft, tree: &mut Tree) {
+    let provision = tree.number(&["waitSecondsForProvision"]);
+    let join = tree.number(&["waitSecondsForJoin"]);
+    if provision.is_some() || join.is_some() {
+        let mut up = Table::new("[scale_up]");
+        let sum = provision.unwrap_or(120.0).max(60.0) + join.unwrap_or(120.0).max(60.0);
+        up.set(
+            "max_node_provision_time",
+            parts::seconds(sum),
+            "waitSecondsForProvision and waitSecondsForJoin together, which is enforced here; the default is 15m",
+        );
+        draft.push(up);
+    }
+    let mut down = Table::new("[scale_down]");
+    if let Some(wait) = tree.number(&["scaleDownCooldownSeconds"]) {
+        down.set("delay_after_add", parts::seconds(wait), "scaleDownCooldownSeconds; of each pool");
+    }
+    if tree.was(&["loadHeadroom"]) {
+        down.note(
+            "loadHeadroom: a share of the whole cluster there. Here each node's pods must fit elsewhere; `headroom` of a pool \
+             keeps room free, and `utilization_threshold` says which nodes are candidates",
+        );
+    }
+    draft.push(down);
+}
+
+fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree) {
+    let name = parts::pool_name(&tree.text(&["kpNodeNamePrefix"]).unwrap_or_else(|| "kp-node".to_owned()));
+    let mut table = Table::of_pool("[[pool]]", &name);
+    table.set("name", name.as_str(), "kpNodeNamePrefix");
+    table.set("min", 0, "there is no minimum there");
+    let most = tree.whole(&["maxKpNodes"]).unwrap_or(3);
+    table.must("max", parts::count(most), 3, "maxKpNodes; VMs count, ready or not");
+    let cores = tree.whole(&["kpNodeCores"]).unwrap_or(2);
+    table.must("cores", parts::count(cores), 2, "kpNodeCores; a pool may have several `sizes`");
+    let memory = tree.whole(&["kpNodeMemory"]).unwrap_or(2048);
+    table.must("memory", parts::size(memory.saturating_mul(1 << 20)), "2GiB", "kpNodeMemory, in MiB there");
+    match tree.text(&["kpNodeTemplateName"]) {
+        Some(template) => table.set("template", template, "kpNodeTemplateName"),
+        None => table.missing("template", "\"k8s-worker\"", "the template, by name or VMID"),
+    }
+    table.set("clone", "linked", "as there");
+    table.missing(
+        "vmids",
+        "\"9100-9149\"",
+        "VMIDs that are this pool's alone, at least `max`; there the next free one is taken",
+    );
+    table.set("addresses", "dhcp", "as there; a range of addresses of the pool's own is safer");
+    if let Some(strategy) = tree.text(&["nodeSelectionStrategy"]) {
+        match strategy.as_str() {
+            "spread" | "round-robin" => table.set("placement", "spread", "nodeSelectionStrategy"),
+            "max-memory" | "balanced" => {
+                table.set("placement", "balance", "nodeSelectionStrategy; by free memory");
+            }
+            _ => table.note("nodeSelectionStrategy: `placement` is \"balance\", \"spread\" or \"pack\""),
+        }
+    } else {
+        table.set("placement", "spread", "as there: hosts with the fewest of its machines first");
+    }
+    if let Some(mib) = tree.whole(&["minAvailableMemoryMB"]) {
+        table.set("memory_reserve", parts::size(mib.saturating_mul(1 << 20)), "minAvailableMemoryMB");
+    }
+    if tree.was(&["minAvailableCpuCores"]) {
+        table.note("minAvailableCpuCores: `cpu_reserve` of a `[[host]]`");
+    }
+    keys(&mut table, tree, secrets);
+    draft.push(table);
+    let mut labels = Table::of_pool("[pool.labels]", &name);
+    for label in tree.text(&["kpNodeLabels"]).unwrap_or_default().split(',').map(str::trim) {
+        match label.split_once('=') {
+            Some((key, value)) => labels.set(key.trim(), variables(value.trim()), "kpNodeLabels"),
+            None if label.is_empty() => {}
+            None => labels.note("kpNodeLabels: one of them has no `=`"),
+        }
+    }
+    draft.push(labels);
+}
+
+fn keys(table: &mut Table, tree: &mut Tree, secrets: &mut Tree) {
+    let without = tree.truth(&["kpNodeDisableSsh"]).unwrap_or(false);
+    let keys = secrets.text(&["sshKey"]).unwrap_or_default();
+    let keys: Vec<_> = keys.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if without {
+        table.note("kpNodeDisableSsh: no `ssh_keys`");
+    } else if !keys.is_empty() && keys.iter().all(|key| parts::is_public_key(key)) {
+        table.set("ssh_keys", parts::list(keys), "sshKey");
+    } else if !keys.is_empty() {
+        table.note("sshKey: is not the public half of a key, and not copied");
+    }
+}
+
+/// Its one variable is the host.
+fn variables(value: &str) -> String {
+    match (value.find("{{"), value.find("}}")) {
+        (Some(from), Some(to))
+            if from < to && value[from..to].to_ascii_lowercase().contains("targethost") =>
+        {
+            format!("{}{{{{ host }}}}{}", &value[..from], &value[to + 2..])
+        }
+        _ => value.to_owned(),
+    }
+}

@@ -1,0 +1,188 @@
+//! What several sources have in common: how both clusters are reached, and how single values are written here.
+
+use toml::Value;
+
+use super::draft::{Draft, Table};
+use crate::model::quantity;
+
+/// Something of the other autoscaler, and what it is called there.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub value: String,
+    pub source: String,
+}
+
+impl Said {
+    pub fn new(value: Option<String>, source: String) -> Option<Self> {
+        value.map(|value| Self { value, source })
+    }
+}
+
+/// What the other one knows of the Proxmox VE cluster.
+#[derive(Debug, Default)]
+pub(super) struct ProxmoxSide {
+    /// Its address or URL.
+    pub endpoint: Option<Said>,
+    /// The token's id, or a user.
+    pub user: Option<Said>,
+    /// A name of the setting with the secret; its value is nowhere.
+    pub secret: Option<String>,
+    /// A name of the setting that switches the check of certificates off.
+    pub insecure: Option<String>,
+    /// The resource pool of its machines.
+    pub resource_pool: Option<Said>,
+    /// Memory of a host in MiB that machines leave free.
+    pub memory_reserve: Option<Said>,
+}
+
+/// `[proxmox]` and `[kubernetes]`, after the settings before all tables.
+pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
+    let mut top = Table::new("");
+    top.set(
+        "mode",
+        "observe",
+        "says what would be done, and does nothing: compare for a day, stop the other one, then remove this",
+    );
+    draft.push(top);
+    let mut table = Table::new("[proxmox]");
+    let local = "https://127.0.0.1:8006";
+    match &side.endpoint {
+        Some(said) => match endpoint(&said.value) {
+            Some(url) => table.must(
+                "endpoints",
+                list([url]),
+                list([local]),
+                format!("{}; several are tried in turn", said.source),
+            ),
+            None => {
+                table.fill("endpoints", list([local]), format!("{} is no address of a host", said.source));
+            }
+        },
+        None => table.fill("endpoints", list([local]), "the address of a host of Proxmox VE"),
+    }
+    let stand_in = "autoscaler@pve!agent";
+    match &side.user {
+        Some(said) if said.value.contains('!') => {
+            // What follows would be the secret.
+            let id = said.value.split('=').next().unwrap_or_default();
+            table.must("token_id", id, stand_in, said.source.clone());
+        }
+        Some(said) => {
+            let why = format!(
+                "{} is a user; here it is a token, which `pve-autoscaler setup` makes with the rights that are needed",
+                said.source
+            );
+            table.fill("token_id", stand_in, why);
+        }
+        None => table.fill("token_id", stand_in, "a token, which `pve-autoscaler setup` makes"),
+    }
+    let secret = side.secret.map_or_else(String::new, |name| format!("; {name} is not copied"));
+    let why =
+        format!("the token's secret goes into /etc/pve-autoscaler/credentials/pve-token, mode 0600{secret}");
+    table.set("token_credential", "pve-token", why);
+    let insecure = side
+        .insecure
+        .map_or_else(String::new, |name| format!("; certificates are always checked, whatever {name} says"));
+    let why =
+        format!("a copy of /etc/pve/pve-root-ca.pem goes into /etc/pve-autoscaler/credentials{insecure}");
+    table.set("ca_credential", "pve-root-ca", why);
+    if let Some(said) = side.resource_pool {
+        table.set(
+            "resource_pool",
+            said.value,
+            format!("{}; the token's rights over VMs can end there", said.source),
+        );
+    }
+    if let Some(said) = side.memory_reserve {
+        table.set("memory_reserve", format!("{}MiB", said.value), said.source);
+    }
+    draft.push(table);
+    let mut kubernetes = Table::new("[kubernetes]");
+    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other one runs in the cluster, this one beside it: a kubeconfig, which `pve-autoscaler setup` makes");
+    draft.push(kubernetes);
+}
+
+/// The base URL in an address or URL: without path, and without a user.
+fn endpoint(text: &str) -> Option<String> {
+    let rest = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?;
+    let fine = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
+    if host.is_empty() || !host.chars().all(fine) {
+        return None;
+    }
+    let has_port = host.rsplit_once(':').is_some_and(|(before, port)| {
+        !port.is_empty()
+            && port.chars().all(|c| c.is_ascii_digit())
+            && (!before.contains(':') || before.ends_with(']'))
+    });
+    Some(if has_port { format!("https://{host}") } else { format!("https://{host}:8006") })
+}
+
+/// A name that a pool can have.
+pub(super) fn pool_name(text: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let name: String = text.chars().take(40).map(letter).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "workers".to_owned() } else { name.to_owned() }
+}
+
+/// Seconds as a duration.
+pub(super) fn seconds(number: f64) -> String {
+    // Nothing longer than a year is a setting of a cluster; whole seconds are enough everywhere.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and a year")]
+    let whole = number.clamp(0.0, 31_536_000.0).round() as u64;
+    match whole {
+        0 => "0s".to_owned(),
+        whole if whole % 3600 == 0 => format!("{}h", whole / 3600),
+        whole if whole % 60 == 0 => format!("{}m", whole / 60),
+        whole => format!("{whole}s"),
+    }
+}
+
+/// Bytes as a size, down to whole MiB.
+pub(super) fn size(bytes: i64) -> String {
+    if bytes > 0 && bytes % (1 << 30) == 0 {
+        format!("{}GiB", bytes >> 30)
+    } else {
+        format!("{}MiB", bytes >> 20)
+    }
+}
+
+/// A quantity of Kubernetes (`512Gi`, `50G`) as a size.
+pub(super) fn size_of(text: &str) -> Option<String> {
+    quantity::units(text).ok().filter(|bytes| *bytes >= 1 << 20).map(size)
+}
+
+/// A list of texts.
+pub(super) fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Value {
+    Value::Array(items.into_iter().map(|item| Value::String(item.into())).collect())
+}
+
+/// A whole number that our settings can hold.
+pub(super) fn count(number: i64) -> Value {
+    Value::Integer(number.clamp(0, i64::from(u32::MAX)))
+}
+
+/// A taint as `key=value:Effect`, from an object with these fields.
+pub(super) fn taint(value: &serde_json::Value) -> Option<String> {
+    let field = |key| value.get(key).and_then(serde_json::Value::as_str);
+    let (key, effect) = (field("key")?, field("effect")?);
+    Some(match field("value").filter(|value| !value.is_empty()) {
+        Some(value) => format!("{key}={value}:{effect}"),
+        None => format!("{key}:{effect}"),
+    })
+}
+
+/// Whether a line could be the public half of an SSH key: nothing else is copied.
+pub(super) fn is_public_key(line: &str) -> bool {
+    let kind = line.split_ascii_whitespace().next().unwrap_or_default();
+    ["ssh-", "ecdsa-sha2-", "sk-"].iter().any(|start| kind.starts_with(start)) && !line.contains("PRIVATE")
+}
+
+/// Lines of a table of labels.
+pub(super) fn labels(table: &mut Table, pairs: &[(String, String)], source: &str) {
+    for (key, value) in pairs {
+        table.set(key, value.as_str(), source);
+    }
+}

@@ -1,0 +1,215 @@
+//! The settings of another autoscaler as a tree, from which each is taken as it is spoken of: what is left is unknown.
+
+use serde_json::Value;
+
+use super::SourceFile;
+
+/// A file that is of no use. No message shows any of its text: there may be secrets in it.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It is not YAML.
+    #[error("`{name}` is not YAML{}", at(*.line))]
+    Syntax {
+        /// The file.
+        name: String,
+        /// The line, where the reader says one.
+        line: Option<u64>,
+    },
+    /// Nothing in the files is what was asked for.
+    #[error("there is {wanted} in none of the files")]
+    Nothing {
+        /// What should be there.
+        wanted: &'static str,
+    },
+}
+
+fn at(line: Option<u64>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line}"))
+}
+
+/// The documents of a file, lists of Kubernetes objects taken apart.
+pub(super) fn documents(file: SourceFile<'_>) -> Result<Vec<Value>, SourceError> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let values: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(file.text, options).map_err(|error| {
+            let line = error.location().map(|location| location.line());
+            SourceError::Syntax { name: file.name.to_owned(), line }
+        })?;
+    let mut documents = Vec::new();
+    for value in values {
+        match value {
+            Value::Object(mut map) if map.get("kind").and_then(Value::as_str) == Some("List") => {
+                if let Some(Value::Array(items)) = map.remove("items") {
+                    documents.extend(items);
+                }
+            }
+            Value::Null => {}
+            other => documents.push(other),
+        }
+    }
+    Ok(documents)
+}
+
+/// The documents of all files.
+pub(super) fn all_documents(files: &[SourceFile<'_>]) -> Result<Vec<Value>, SourceError> {
+    let mut all = Vec::new();
+    for file in files {
+        all.extend(documents(*file)?);
+    }
+    Ok(all)
+}
+
+/// What a text in a document says at this path.
+pub(super) fn text_at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(value, |value, key| value.get(key))?.as_str()
+}
+
+/// Settings that are taken one by one.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    what: String,
+    value: Value,
+    odd: Vec<String>,
+}
+
+impl Tree {
+    /// `what` is the object, and empty where the settings stand alone.
+    pub fn new(what: impl Into<String>, value: Value) -> Self {
+        Self { what: what.into(), value, odd: Vec::new() }
+    }
+
+    /// The object.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// What a comment calls the setting.
+    pub fn place(&self, path: &[&str]) -> String {
+        let path = path.join(".");
+        if self.what.is_empty() { path } else { format!("{}: {path}", self.what) }
+    }
+
+    /// Takes whatever is there; nothing where it is null or an empty text, list or map.
+    pub fn take(&mut self, path: &[&str]) -> Option<Value> {
+        let (last, parents) = path.split_last()?;
+        let mut value = &mut self.value;
+        for key in parents {
+            value = value.get_mut(key)?;
+        }
+        value.as_object_mut()?.remove(*last).filter(|value| !is_empty(value))
+    }
+
+    /// A text, or a number or truth value as a text.
+    pub fn text(&mut self, path: &[&str]) -> Option<String> {
+        match self.take(path)? {
+            Value::String(text) => Some(text),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(truth) => Some(truth.to_string()),
+            _ => self.is_odd(path),
+        }
+    }
+
+    /// A number that is not negative, also in quotes.
+    pub fn number(&mut self, path: &[&str]) -> Option<f64> {
+        let number = match self.take(path)? {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.filter(|number| number.is_finite() && *number >= 0.0).or_else(|| self.is_odd(path))
+    }
+
+    /// A whole number that is not negative, also in quotes.
+    pub fn whole(&mut self, path: &[&str]) -> Option<i64> {
+        let number = match self.take(path)? {
+            Value::Number(number) => number.as_i64(),
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.filter(|number| *number >= 0).or_else(|| self.is_odd(path))
+    }
+
+    /// A truth value, also in quotes.
+    pub fn truth(&mut self, path: &[&str]) -> Option<bool> {
+        match self.take(path)? {
+            Value::Bool(truth) => Some(truth),
+            Value::String(text) if text == "true" => Some(true),
+            Value::String(text) if text == "false" => Some(false),
+            _ => self.is_odd(path),
+        }
+    }
+
+    /// A list; empty where there is none.
+    pub fn list(&mut self, path: &[&str]) -> Vec<Value> {
+        match self.take(path) {
+            Some(Value::Array(list)) => list,
+            Some(_) => self.is_odd(path).unwrap_or_default(),
+            None => Vec::new(),
+        }
+    }
+
+    /// A list of texts; what else is in it is odd.
+    pub fn texts(&mut self, path: &[&str]) -> Vec<String> {
+        let list = self.list(path);
+        let texts: Vec<_> = list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
+        if texts.len() < list.len() {
+            self.is_odd::<()>(path);
+        }
+        texts
+    }
+
+    /// Keys and scalar values of a map, in its order.
+    pub fn pairs(&mut self, path: &[&str]) -> Vec<(String, String)> {
+        let Some(value) = self.take(path) else { return Vec::new() };
+        let Value::Object(map) = value else { return self.is_odd(path).unwrap_or_default() };
+        let scalar = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(truth) => Some(truth.to_string()),
+            _ => None,
+        };
+        map.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?))).collect()
+    }
+
+    /// Whether there was anything; the value is forgotten, as for a secret.
+    pub fn was(&mut self, path: &[&str]) -> bool {
+        self.take(path).is_some()
+    }
+
+    /// A value that is not what it should be; its name is remembered.
+    pub fn is_odd<T>(&mut self, path: &[&str]) -> Option<T> {
+        self.odd.push(format!("{} (not a value that it can have)", self.place(path)));
+        None
+    }
+
+    /// What nobody took, by name.
+    pub fn rest(mut self) -> Vec<String> {
+        let mut names = std::mem::take(&mut self.odd);
+        leaves(&self.value, &mut Vec::new(), &mut |path| names.push(self.place(path)));
+        names
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+fn leaves<'a>(value: &'a Value, path: &mut Vec<&'a str>, found: &mut impl FnMut(&[&str])) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                path.push(key);
+                leaves(value, path, found);
+                path.pop();
+            }
+        }
+        value if !is_empty(value) && !path.is_empty() => found(path),
+        _ => {}
+    }
+}

@@ -1,0 +1,133 @@
+//! Single settings and broken files; whole files are in `tests/migration`.
+
+use super::*;
+use crate::config::{self, Needs};
+
+fn of(origin: Origin, text: &str) -> Migrated {
+    let migrated = migrate(origin, &[SourceFile { name: "values.yaml", text }]).unwrap();
+    let report = config::parse("migrated", &migrated.text, Needs::Plan).err();
+    assert!(report.is_none(), "{}\n{}", report.unwrap(), migrated.text);
+    migrated
+}
+
+fn kproximate(config: &str) -> Migrated {
+    of(Origin::Kproximate, &format!("kproximate:\n  config:\n    {}\n", config.replace('\n', "\n    ")))
+}
+
+#[test]
+fn single_settings_are_taken_over() {
+    for (there, here) in [
+        ("kpNodeMemory: 3000", "memory = \"3000MiB\""),
+        ("kpNodeMemory: \"4096\"", "memory = \"4GiB\""),
+        ("pmUrl: pve1.example.org", "endpoints = [\"https://pve1.example.org:8006\"]"),
+        ("pmUrl: http://10.0.0.1:8006/api2/json", "endpoints = [\"https://10.0.0.1:8006\"]"),
+        ("pmUrl: https://[fd00::1]/api2/json", "endpoints = [\"https://[fd00::1]:8006\"]"),
+        ("pmUrl: https://root:hidden@pve1:443/", "endpoints = [\"https://pve1:443\"]"),
+        ("pmUserID: u@pve!t=hidden", "token_id = \"u@pve!t\""),
+        ("kpNodeLabels: a/zone={{ targetHost }}", "\"a/zone\" = \"{{ host }}\""),
+        ("kpNodeLabels: a=x-{{.TargetHost}}-y", "a = \"x-{{ host }}-y\""),
+        ("kpNodeNamePrefix: KP_Node", "name = \"kp-node\""),
+        (
+            "pmExcludeHosts: pve3",
+            "[[host]]\n# pmExcludeHosts\nname = \"pve3\"\n# nothing new is put on it\nclosed = true",
+        ),
+        ("waitSecondsForProvision: 300", "max_node_provision_time = \"7m\""),
+        ("scaleDownCooldownSeconds: 90", "delay_after_add = \"90s\""),
+        ("nodeSelectionStrategy: max-memory", "placement = \"balance\""),
+        ("kpQemuExecJoin: false", "method = \"none\""),
+        ("kpQemuExecJoin: \"true\"", "method = \"kubeadm\""),
+    ] {
+        let text = kproximate(there).text;
+        assert!(text.contains(&format!("{here}\n")), "{there}: {here} is not in\n{text}");
+        assert!(!text.contains("hidden"), "{there}: {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_said_and_never_repeated() {
+    for (there, said) in [
+        ("pmUrl: \"https://a b/hidden\"", "FILL IN: pmUrl is no address of a host"),
+        ("pmUserID: hidden@pam", "FILL IN: pmUserID is a user"),
+        ("kpNodeCores: hidden", "kpNodeCores (not a value that it can have)"),
+        ("kpNodeCores: 0", "kpNodeCores; a pool may have several `sizes`: not taken over"),
+        ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of them has no `=`"),
+        ("kpNodeLabels: node-role.kubernetes.io/worker=", "kpNodeLabels: not taken over"),
+        ("kpNodeSomething: hidden", "# Not known, so not taken over:\n# kpNodeSomething\n"),
+        ("kpNodeSomething:\n  deep: [hidden]", "# kpNodeSomething.deep\n"),
+        ("\"kp\\nmode = 'x'\": hidden", "# kp?mode = 'x'\n"),
+    ] {
+        let migrated = kproximate(there);
+        assert!(migrated.text.contains(said), "{there}: {said} is not in\n{}", migrated.text);
+        assert!(!format!("{migrated:?}").contains("hidden"), "{there}: {}", migrated.text);
+    }
+}
+
+#[test]
+fn secrets_are_neither_copied_nor_told() {
+    let values = "kproximate:\n  config: {pmUserID: a@pve!b, kpQemuExecJoin: true}\n  secrets:\n    kpJoinCommand: COMMAND\n    pmToken: hidden\n    \
+                  pmPassword: hidden\n    sshKey: \"-----BEGIN OPENSSH PRIVATE KEY-----\\nhidden\"\n    other: hidden\n";
+    for (command, method) in [
+        ("kubeadm join 10.0.0.2:6443 --token hidden", "api_server = \"10.0.0.2:6443\""),
+        ("kubeadm join --token hidden:1 10.0.0.2:6443", "method = \"kubeadm\""),
+        ("curl -sfL https://get.k3s.io | K3S_TOKEN=hidden sh -", "method = \"k3s\""),
+        ("rke2 hidden", "method = \"command\""),
+    ] {
+        let migrated = of(Origin::Kproximate, &values.replace("COMMAND", &format!("{command:?}")));
+        assert!(migrated.text.contains(method), "{command}: {}", migrated.text);
+        assert!(migrated.text.contains("sshKey: is not the public half of a key, and not copied"));
+        assert_eq!(migrated.unknown, ["secrets: other"]);
+        assert!(!format!("{migrated:?}").contains("hidden"), "{command}: {}", migrated.text);
+    }
+}
+
+#[test]
+fn files_without_what_is_looked_for_are_refused_and_not_shown() {
+    for (origin, text, message) in [
+        (
+            Origin::Kproximate,
+            "a: 1",
+            "there is a map `kproximate`, as in the values of its chart, in none of the files",
+        ),
+        (Origin::Kproximate, "a: [hidden", "`f` is not YAML, line"),
+        (Origin::ProxmoxAutoscaler, "x = 1", "there is a setting of proxmox-autoscaler"),
+        (Origin::KubeNodeSmith, "kind: Pod", "there is a NodeSmithPool in none of the files"),
+        (Origin::Karpenter, "kind: Pod", "there is a NodePool in none of the files"),
+        (Origin::Karpenter, "- hidden\nkind: x", "`f` is not YAML"),
+    ] {
+        let error = migrate(origin, &[SourceFile { name: "f", text }]).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+        assert!(!error.contains("hidden"), "{error}");
+    }
+}
+
+#[test]
+fn later_values_say_more_than_earlier_ones() {
+    let files = [
+        SourceFile { name: "a", text: "kproximate: {config: {maxKpNodes: 3, kpNodeCores: 8}}" },
+        SourceFile { name: "b", text: "kproximate: {config: {maxKpNodes: 7}}" },
+    ];
+    let text = migrate(Origin::Kproximate, &files).unwrap().text;
+    assert!(text.contains("\nmax = 7\n") && text.contains("\ncores = 8\n"), "{text}");
+}
+
+#[test]
+fn pools_of_one_provider_share_its_vmids_without_overlap() {
+    let pool = |name| {
+        format!(
+            "---\nkind: NodeSmithPool\nmetadata: {{name: {name}}}\nspec: {{providerRef: p, limits: {{maxNodes: 2}}}}\n"
+        )
+    };
+    let provider = "kind: NodeSmithProvider\nmetadata: {name: p}\nspec: {type: proxmox, proxmox: {vmIDRange: {lower: 100, upper: 109}}}\n";
+    let text = of(Origin::KubeNodeSmith, &format!("{provider}{}{}{}", pool("a"), pool("b"), pool("c"))).text;
+    for range in ["100-102", "103-105", "106-108"] {
+        assert!(text.contains(&format!("vmids = \"{range}\"")), "{text}");
+    }
+}
+
+#[test]
+fn settings_in_python_that_come_from_the_environment_are_left_open() {
+    let text = "pxe_host = os.environ['H']\nmax_size = 4\npxe_autoscaled_node_network_mode = 'dhcp'\n";
+    let migrated = of(Origin::ProxmoxAutoscaler, text);
+    assert!(migrated.to_fill.contains(&"proxmox: endpoints".to_owned()), "{migrated:?}");
+    assert!(migrated.text.contains("addresses = \"dhcp\""), "{}", migrated.text);
+}

@@ -1,0 +1,166 @@
+//! Machines that are kept ahead of demand: stopped, booted, or suspended with their memory.
+
+use std::time::Duration;
+
+use pve_autoscaler::model::machine::WarmState;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(3);
+const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
+
+/// The one pool, with so many machines kept so.
+fn keeping(count: u32, state: WarmState) -> String {
+    format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
+}
+
+/// How many machines wait, as the daemon shows it.
+fn waiting(stage: &Stage) -> usize {
+    stage.status().machines.iter().filter(|machine| machine.phase == "Warm").count()
+}
+
+/// Secrets with bootstrap tokens.
+fn tokens(stage: &Stage) -> usize {
+    stage.leftovers().iter().filter(|name| name.starts_with("bootstrap-token-")).count()
+}
+
+/// Whether VMs are as they are to be while they wait.
+fn rests(stage: &Stage, vmid: u32, state: WarmState) -> bool {
+    let vm = stage.pve.vm(vmid).unwrap();
+    let lock = vm.config.get("lock").map(String::as_str);
+    match state {
+        WarmState::Stopped => !vm.running && lock.is_none(),
+        WarmState::Booted => vm.running && lock.is_none(),
+        WarmState::Suspended => !vm.running && lock == Some("suspended") && vm.config.contains_key("vmstate"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
+    let mut took = Vec::new();
+    for cold in ["clone = \"full\"\n", ""] {
+        let cold = Stage::running(&format!("{ONE_POOL}{cold}"));
+        cold.deploy("web", 1, "1", "1Gi");
+        took.push(cold.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await);
+    }
+    for state in STATES {
+        let stage = Stage::running(&keeping(1, state));
+        stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+        assert!(rests(&stage, 9100, state), "{state:?}");
+        assert_eq!((tokens(&stage), stage.ready_nodes("workers").len()), (0, 0), "{state:?}");
+        // A clock that stood still for longer than certificates forgive is set before the join.
+        let rest = if state == WarmState::Suspended { 6 } else { 1 };
+        tokio::time::sleep(Duration::from_mins(rest)).await;
+        assert_eq!(stage.vms(9100..=9109), [9100], "{state:?}");
+        stage.deploy("web", 1, "1", "1Gi");
+        took.push(stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await);
+        assert_eq!(stage.ready_nodes("workers").len(), 1);
+        // The number is kept.
+        stage.until("another waits", SOON, |stage| waiting(stage) == 1).await;
+        assert_eq!(stage.vms(9100..=9109), [9100, 9101], "{state:?}");
+        stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
+    }
+    let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
+    // A linked clone takes no time that matters; a copy, a boot, and reading memory do.
+    assert!(linked < full && stopped <= linked && suspended < stopped && booted < suspended, "{took:?}");
+    assert!(booted < Duration::from_secs(12), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_go_when_fewer_are_kept_and_leave_nothing() {
+    for state in STATES {
+        let stage = Stage::running(&keeping(2, state));
+        stage.until("two wait", SOON, |stage| waiting(stage) == 2).await;
+        stage.reload(&keeping(1, state));
+        stage.until("one is left", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
+        stage.reload(ONE_POOL);
+        stage.until("none is left", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+        stage.until("no record is left", SOON, |stage| stage.leftovers().is_empty()).await;
+        let left = [9100, 9101].map(|vmid| stage.pve.volumes_of(vmid)).concat();
+        assert_eq!(left, Vec::<String>::new(), "{state:?}");
+        assert!(stage.status().problems.is_empty(), "{:?}", stage.status().problems);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
+    for state in STATES {
+        // Its first look takes about twenty calls.
+        for calls in [26, 42, 58] {
+            let mut stage = Stage::new(&keeping(1, state));
+            stage.start_until(calls);
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            stage.kill();
+            stage.start();
+            stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+            assert_eq!(stage.vms(9100..=9109).len(), 1, "killed after {calls} calls, {state:?}");
+            stage.deploy("web", 1, "1", "1Gi");
+            stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_killed_while_it_wakes_a_machine_goes_on() {
+    for state in STATES {
+        for more in [3, 9] {
+            let mut stage = Stage::running(&keeping(1, state));
+            stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+            stage.kill();
+            let before = stage.calls.load(std::sync::atomic::Ordering::Relaxed);
+            stage.deploy("web", 1, "1", "1Gi");
+            stage.start_until(before + 20 + more);
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            stage.kill();
+            stage.start();
+            stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+            stage.until("another waits", SOON, |stage| waiting(stage) == 1).await;
+            assert_eq!(stage.ready_nodes("workers").len(), 1, "{state:?} after {more}");
+            stage.until("two are there", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_other_settings_is_made_anew() {
+    let stage = Stage::running(&keeping(2, WarmState::Stopped));
+    stage.until("two wait", SOON, |stage| waiting(stage) == 2).await;
+    let larger = keeping(2, WarmState::Stopped).replace("max = 5", "max = 5\ndisk = \"40GiB\"");
+    stage.reload(&larger);
+    let names: Vec<String> = stage.status().machines.into_iter().map(|machine| machine.name).collect();
+    let others = |stage: &Stage| {
+        let machines = stage.status().machines;
+        waiting(stage) == 2 && machines.iter().all(|machine| !names.contains(&machine.name))
+    };
+    stage.until("both are others", SOON * 2, others).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
+    for (state, what) in [
+        (WarmState::Booted, "stopped"),
+        (WarmState::Stopped, "started"),
+        (WarmState::Stopped, "removed"),
+        (WarmState::Suspended, "removed"),
+    ] {
+        let stage = Stage::running(&keeping(1, state));
+        stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+        let name = stage.status().machines[0].name.clone();
+        match what {
+            "stopped" => stage.pve.stop_by_hand(9100),
+            "started" => stage.pve.start_by_hand(9100),
+            _ => stage.pve.delete_by_hand(9100),
+        }
+        let other = |stage: &Stage| waiting(stage) == 1 && stage.status().machines[0].name != name;
+        stage.until("another waits", SOON, other).await;
+        stage.deploy("web", 1, "1", "1Gi");
+        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_wakes_nothing_and_observing_only_says_so() {
+    let text = keeping(1, WarmState::Booted).replacen("cluster", "mode = \"observe\"\ncluster", 1);
+    let stage = Stage::running(&text);
+    stage.throughout("nothing is made", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
