@@ -229,7 +229,9 @@ fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeS
     });
     let empty = nodes.filter_map(|(_, node)| pool_of(node).map(ToOwned::to_owned));
     let machines = snapshot.proxmox.machines.iter().flatten();
-    let made = machines.filter(|machine| machine.phase < Phase::Ready).map(|machine| machine.pool.clone());
+    let made = machines
+        .filter(|machine| machine.phase < Phase::Ready && machine.warm.is_none())
+        .map(|machine| machine.pool.clone());
     empty.chain(made).collect()
 }
 
