@@ -438,3 +438,16 @@ async fn what_is_wrong_with_a_configuration_has_its_place_in_json() {
     let lines: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(lines["lines"][0]["at"], json!({"line": 2, "column": 13}), "{out}");
 }
+
+#[tokio::test]
+async fn a_firewall_that_would_do_nothing_and_groups_that_are_not_there_are_named() {
+    let bench = Bench::demo().await;
+    bench.configure(&format!("{POOL}[pool.security]\n"));
+    let (status, said) = bench.about("firewall").await;
+    assert_eq!((status, said[0]["level"].as_str()), (0, Some("warning")), "{said:?}");
+    assert_eq!(said[0]["message"], "the datacenter's firewall is off: nothing is filtered");
+    bench.configure(&format!("{POOL}[pool.security]\ngroups = [\"k8s-workers\"]\n"));
+    let (status, said) = bench.about("firewall").await;
+    assert_eq!(status, 1, "{said:?}");
+    assert_eq!(said[0]["message"], "there is no security group k8s-workers");
+}
