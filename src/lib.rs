@@ -27,3 +27,4 @@ pub mod planning;
 pub mod proxmox;
 pub mod scheduling;
 pub mod snapshot;
+pub mod templates;

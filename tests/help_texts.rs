@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 14] = [
-    "", "setup", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "check", "plan",
-    "snapshot", "explain",
+const COMMANDS: [&str; 15] = [
+    "", "setup", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "check",
+    "template", "plan", "snapshot", "explain",
 ];
 
 #[test]

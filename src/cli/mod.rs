@@ -17,6 +17,7 @@ mod setup;
 mod snapshot;
 mod status;
 mod table;
+mod template;
 mod watch;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Command {
     Unpin(nodes::Node),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
+    /// Make the templates that the configuration describes, or make them anew where they have changed
+    Template(template::Arguments),
     /// Show what would be decided, and why; touches nothing
     Plan(plan::Arguments),
     /// Write what `plan` reads from the live cluster to standard output
@@ -85,6 +88,7 @@ impl Arguments {
             Command::Pin(arguments) => nodes::pin(&arguments),
             Command::Unpin(arguments) => nodes::unpin(&arguments),
             Command::Check(arguments) => check::run(&arguments),
+            Command::Template(arguments) => template::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),

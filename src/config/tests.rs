@@ -193,6 +193,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::KEYS,
         pool::SCHEDULE_KEYS,
         pool::DEVICE_KEYS,
+        template::KEYS,
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));
