@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::node::Node;
-use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Toleration, Volume, VolumeSource};
+use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Toleration};
 use pve_autoscaler::model::snapshot::POOL_LABEL;
 use pve_autoscaler::model::{Resources, Snapshot};
 use pve_autoscaler::planning::plan;
@@ -55,7 +55,6 @@ fn pod(number: usize, node: &str) -> Pod {
         tolerations: ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
             .map(toleration)
             .to_vec(),
-        volumes: vec![Volume { name: format!("kube-api-access-{number:05}"), source: VolumeSource::Other }],
         restarts_always: true,
         grace_seconds: 30,
         ready: true,

@@ -81,11 +81,12 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
 
 #[test]
 fn scripts_are_understood_by_their_shells() {
-    for name in ["deb/postinst", "deb/postrm", "deb/build", "deb/repository", "deb/trial", "proxmox-setup.sh"]
-    {
-        let path = format!("packaging/{name}");
-        let shell = if text(&path).starts_with("#!/bin/bash") { "bash" } else { "sh" };
-        let Some(output) = ask(shell, &["-n", &path]) else { return };
+    let own = ["postinst", "postrm", "build", "repository", "attempts", "trial"];
+    let places = ["places/common", "places/container", "places/machine"];
+    let all = own.iter().chain(&places).map(|name| format!("packaging/deb/{name}"));
+    for name in all.chain(["packaging/proxmox-setup.sh".to_owned(), "tests/playbooks/daemon".to_owned()]) {
+        let shell = if text(&name).starts_with("#!/bin/sh") { "sh" } else { "bash" };
+        let Some(output) = ask(shell, &["-n", &name]) else { return };
         assert!(output.status.success() && said(&output).is_empty(), "{name}: {}", said(&output));
     }
 }

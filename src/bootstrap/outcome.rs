@@ -35,12 +35,24 @@ pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> Join
         Some(72) => JoinEnd::Failed(format!("the guest did not come up: {}", last_lines(stderr))),
         Some(124) => JoinEnd::Failed(format!("{what} did not end in time: {}", last_lines(stderr))),
         Some(127) => JoinEnd::Failed(format!("the template lacks a program: {}", last_lines(stderr))),
-        Some(code) => JoinEnd::Failed(format!("{what} exited with {code}: {}", last_lines(stderr))),
+        Some(code) => {
+            JoinEnd::Failed(format!("{what} exited with {code}: {}{}", last_lines(stderr), advice(stderr)))
+        }
         None => {
             let signal = ended.signal.map_or_else(|| "no status".to_owned(), |signal| format!("signal {signal}"));
             JoinEnd::Failed(format!("the join was ended by {signal}"))
         }
     }
+}
+
+/// What to look at, where a program says something of which that is known.
+fn advice(stderr: &str) -> &'static str {
+    // kubeadm's `pubkeypin.Set.CheckAny`.
+    if stderr.contains("none of the public keys") {
+        return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was made; it is read \
+                anew for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
+    }
+    ""
 }
 
 #[cfg(test)]
@@ -66,6 +78,19 @@ mod tests {
                 JoinEnd::Failed("the guest did not come up: systemd is starting".to_owned()),
             ),
             (Some(1), None, "", "a\n\nb\n", JoinEnd::Failed("`kubeadm join` exited with 1: a; b".to_owned())),
+            (
+                Some(1),
+                None,
+                "",
+                "cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \"sha256:00\" are pinned",
+                JoinEnd::Failed(
+                    "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
+                     \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
+                     the machine was made; it is read anew for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
+                     plane)"
+                        .to_owned(),
+                ),
+            ),
             (None, Some(9), "", "", JoinEnd::Failed("the join was ended by signal 9".to_owned())),
         ];
         for (code, signal, out, err, expected) in cases {

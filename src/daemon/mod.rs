@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -118,7 +118,7 @@ struct Daemon {
     pace: Pace,
     recorder: Recorder,
     creating: Arc<Semaphore>,
-    facts: Arc<OnceCell<crate::machines::ClusterFacts>>,
+    facts: crate::machines::KnownFacts,
     inventory: Inventory,
     memory: Remembered,
     board: Board,
@@ -176,7 +176,7 @@ impl Daemon {
             registry: Registry::default(),
             recorder: Recorder::new(kubernetes.clone(), &deps.instance),
             creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
-            facts: Arc::default(),
+            facts: crate::machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
             random: warm.random(),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use secrecy::SecretString;
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 
-use super::{Pace, Probe, Registry, Templates};
+use super::{KnownFacts, Pace, Probe, Registry, Templates};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::kubernetes::{Cluster, ClusterInfo, Recorder, Watches};
+use crate::kubernetes::{Cluster, Recorder, Watches};
 use crate::model::Pause;
 use crate::proxmox::Client;
 
@@ -37,19 +37,10 @@ pub struct Context {
     pub recorder: Recorder,
     /// Machines that are being created at a time.
     pub creating: Arc<Semaphore>,
-    /// What a join needs to know of the cluster, asked once.
-    pub cluster_facts: Arc<OnceCell<ClusterFacts>>,
+    /// What a join needs to know of the cluster.
+    pub cluster_facts: KnownFacts,
     /// Why nothing new is begun now, if so.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
-}
-
-/// What a join needs to know of the cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterFacts {
-    /// Address and CA.
-    pub info: ClusterInfo,
-    /// Minor version.
-    pub minor: u32,
 }
 
 impl Context {

@@ -12,7 +12,7 @@ use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
 use crate::model::{Pod, Snapshot};
-use crate::planning;
+use crate::planning::{self, Evictions};
 
 /// Evictions that are asked for at a time, for one node.
 const AT_A_TIME: usize = 10;
@@ -46,99 +46,154 @@ pub(super) async fn run(
     node: &str,
     limit: Duration,
 ) -> Result<Drained, Trouble> {
-    let end = Instant::now() + limit;
-    let mut refused: BTreeMap<String, Refused> = BTreeMap::new();
-    let mut asked: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut drain =
+        Drain { ctx, node, end: Instant::now() + limit, refused: BTreeMap::new(), asked: BTreeMap::new() };
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
     let mut places = Places::default();
     loop {
         changed.mark_unchanged();
-        let mut snapshot = ctx.watches.snapshot();
-        snapshot.time = ctx.clock.now();
-        let judge = |snapshot: &Snapshot| {
-            planning::evictions(snapshot, &ctx.config, node)
-                .map_err(|why| Drained::GivenUp(format!("{why} came to the node meanwhile and must stay")))
+        let (snapshot, left, unsure) = match drain.look().await {
+            Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
+            Look::Over(drained) => return Ok(drained),
         };
-        if let Some(why) = ctx.paused().or_else(|| pinned(&snapshot, node)) {
-            return Ok(Drained::GivenUp(why));
-        }
-        let mut left = match judge(&snapshot) {
-            Ok(left) => left,
-            Err(given_up) => return Ok(given_up),
-        };
-        let mut unsure = None;
-        if left.evict.is_empty() && left.leaving.is_empty() {
-            // A watch that stands still shows no pod that was bound before the node was closed.
-            match ctx.kubernetes.pods_on(node).await {
-                Ok(pods) => {
-                    snapshot.pods.retain(|pod| pod.node.as_deref() != Some(node));
-                    snapshot.pods.extend(pods);
-                    left = match judge(&snapshot) {
-                        Ok(left) => left,
-                        Err(given_up) => return Ok(given_up),
-                    };
-                    if let Some(pod) = left.evict.first() {
-                        // The removal was decided on without it: the node may well be needed.
-                        return Ok(Drained::GivenUp(format!("{} came to the node meanwhile", pod.id())));
-                    }
-                    if left.leaving.is_empty() {
-                        return Ok(Drained::Empty);
-                    }
-                }
-                Err(error) => unsure = Some(error.to_string()),
-            }
-        }
         if left.left() > left.leaving.len()
             && let Some(pod) = places.lost(ctx, &snapshot, node)
         {
             return Ok(Drained::GivenUp(format!("{pod} has no place on another node any more")));
         }
-        if Instant::now() >= end {
-            let what = last_words(&refused, left.left());
-            return Ok(Drained::GivenUp(format!(
-                "it was not empty after {}: {what}",
-                super::trouble::words(limit)
-            )));
+        if Instant::now() >= drain.end {
+            let limit = super::trouble::words(limit);
+            let what = drain.last_words(&left);
+            return Ok(Drained::GivenUp(format!("it was not empty after {limit}: {what}")));
         }
+        if let Some(why) = drain.evict(&left).await {
+            return Ok(Drained::GivenUp(why));
+        }
+        machine.say(ctx, &unsure.unwrap_or_else(|| drain.last_words(&left)));
+        tokio::time::sleep(LOOKS.0).await;
+        tokio::select! {
+            biased;
+            () = changed.changed() => {}
+            Ok(()) = pause.changed() => {}
+            () = tokio::time::sleep_until(drain.next_look()) => {}
+        }
+    }
+}
+
+/// What a look at the node has shown.
+enum Look {
+    /// Pods that have to go; why nobody knows whether these are all.
+    Left {
+        snapshot: Box<Snapshot>,
+        left: Evictions,
+        unsure: Option<String>,
+    },
+    Over(Drained),
+}
+
+struct Drain<'a> {
+    ctx: &'a Context,
+    node: &'a str,
+    end: Instant,
+    /// By the pods' uids, as in `asked`.
+    refused: BTreeMap<String, Refused>,
+    asked: BTreeMap<String, Instant>,
+}
+
+impl Drain<'_> {
+    async fn look(&self) -> Look {
+        let mut snapshot = self.ctx.watches.snapshot();
+        snapshot.time = self.ctx.clock.now();
+        if let Some(why) = self.ctx.paused().or_else(|| pinned(&snapshot, self.node)) {
+            return Look::Over(Drained::GivenUp(why));
+        }
+        let left = match self.judge(&snapshot) {
+            Ok(left) => left,
+            Err(why) => return Look::Over(Drained::GivenUp(why)),
+        };
+        if !left.evict.is_empty() || !left.leaving.is_empty() {
+            return Look::Left { snapshot: Box::new(snapshot), left, unsure: None };
+        }
+        // A watch that stands still shows no pod that was bound before the node was closed.
+        let pods = match self.ctx.kubernetes.pods_on(self.node).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                return Look::Left { snapshot: Box::new(snapshot), left, unsure: Some(error.to_string()) };
+            }
+        };
+        snapshot.pods.retain(|pod| pod.node.as_deref() != Some(self.node));
+        snapshot.pods.extend(pods);
+        match self.judge(&snapshot) {
+            Err(why) => Look::Over(Drained::GivenUp(why)),
+            Ok(left) => match left.evict.first() {
+                // The removal was decided on without it: the node may well be needed.
+                Some(pod) => Look::Over(Drained::GivenUp(format!("{} came to the node meanwhile", pod.id()))),
+                None if left.leaving.is_empty() => Look::Over(Drained::Empty),
+                None => Look::Left { snapshot: Box::new(snapshot), left, unsure: None },
+            },
+        }
+    }
+
+    /// What the rules say; why the drain must end where they let a pod stay.
+    fn judge(&self, snapshot: &Snapshot) -> Result<Evictions, String> {
+        planning::evictions(snapshot, &self.ctx.config, self.node)
+            .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
+    }
+
+    /// Asks for the evictions that are due; why the drain must end where one will never be granted.
+    async fn evict(&mut self, left: &Evictions) -> Option<String> {
         let now = Instant::now();
         // An eviction that was accepted shows in the watch a moment later.
         let mut due = left.evict.clone();
         due.retain(|pod| {
-            refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
-                && asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
+            self.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
+                && self.asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
         });
         let answers: Vec<_> = futures::stream::iter(due)
-            .map(|pod| evict(ctx.kubernetes.clone(), pod))
+            .map(|pod| evict(self.ctx.kubernetes.clone(), pod))
             .buffer_unordered(AT_A_TIME)
             .collect()
             .await;
         for (pod, answer) in answers {
             match answer {
                 Ok(Eviction::Evicted | Eviction::Gone) => {
-                    refused.remove(&pod.uid);
-                    asked.insert(pod.uid.clone(), Instant::now());
+                    self.refused.remove(&pod.uid);
+                    self.asked.insert(pod.uid.clone(), Instant::now());
                 }
-                Ok(Eviction::Refused { message, retry_after }) => {
-                    refuse(&mut refused, &pod, message, retry_after);
-                }
+                Ok(Eviction::Refused { message, retry_after }) => self.refuse(&pod, &message, retry_after),
                 Ok(Eviction::Blocked { message }) => {
-                    return Ok(Drained::GivenUp(format!("{} cannot be evicted: {message}", pod.id())));
+                    return Some(format!("{} cannot be evicted: {message}", pod.id()));
                 }
-                Err(error) => refuse(&mut refused, &pod, error.to_string(), None),
+                Err(error) => self.refuse(&pod, &error.to_string(), None),
             }
         }
-        let words = unsure.unwrap_or_else(|| last_words(&refused, left.left()));
-        machine.say(ctx, &words);
-        tokio::time::sleep(LOOKS.0).await;
-        let next =
-            refused.values().map(|refused| refused.until).filter(|until| *until > Instant::now()).min();
-        let latest = (Instant::now() + LOOKS.1).min(end);
-        tokio::select! {
-            biased;
-            () = changed.changed() => {}
-            Ok(()) = pause.changed() => {}
-            () = tokio::time::sleep_until(next.map_or(latest, |next| next.min(latest))) => {}
+        None
+    }
+
+    fn refuse(&mut self, pod: &Pod, why: &str, wait: Option<Duration>) {
+        let before = self.refused.get(&pod.uid).map(|refused| refused.pause);
+        let pause = before.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
+        let until = Instant::now() + wait.unwrap_or(pause);
+        self.refused.insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
+    }
+
+    /// When a refused eviction may be asked for again, or something be missed.
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let latest = (now + LOOKS.1).min(self.end);
+        let next = self.refused.values().map(|refused| refused.until).filter(|until| *until > now).min();
+        next.map_or(latest, |next| next.min(latest))
+    }
+
+    fn last_words(&self, left: &Evictions) -> String {
+        let pods = match left.left() {
+            1 => "1 pod is left".to_owned(),
+            many => format!("{many} pods are left"),
+        };
+        match self.refused.values().next() {
+            Some(one) => format!("{pods}; {}", one.why),
+            None => pods,
         }
     }
 }
@@ -172,19 +227,4 @@ impl Places {
 async fn evict(kubernetes: Cluster, pod: Arc<Pod>) -> (Arc<Pod>, Result<Eviction, Error>) {
     let answer = kubernetes.evict(&pod.namespace, &pod.name, &pod.uid, None).await;
     (pod, answer)
-}
-
-fn refuse(refused: &mut BTreeMap<String, Refused>, pod: &Pod, why: String, wait: Option<Duration>) {
-    let before = refused.get(&pod.uid).map(|refused| refused.pause);
-    let pause = before.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
-    let until = Instant::now() + wait.unwrap_or(pause);
-    refused.insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
-}
-
-fn last_words(refused: &BTreeMap<String, Refused>, left: usize) -> String {
-    let pods = if left == 1 { "1 pod is left".to_owned() } else { format!("{left} pods are left") };
-    match refused.values().next() {
-        Some(one) => format!("{pods}; {}", one.why),
-        None => pods,
-    }
 }

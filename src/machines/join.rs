@@ -7,7 +7,8 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use super::context::{ClusterFacts, Ticket};
+use super::context::Ticket;
+use super::facts::ClusterFacts;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, node, self_join, tokens};
@@ -123,7 +124,10 @@ async fn in_guest(
                 }
                 return Ok(());
             }
-            Some(JoinEnd::Failed(why)) => return Err(Trouble::pool(why)),
+            Some(JoinEnd::Failed(why)) => {
+                ctx.cluster_facts.forget().await;
+                return Err(Trouble::pool(why));
+            }
             // The script can be run again: it joins once.
             Some(JoinEnd::Busy) | None => {
                 tracing::debug!(machine = %record.name, "the join is asked for again");
@@ -220,9 +224,8 @@ async fn join_facts(
     settings: &Kubeadm,
     ticket: &Ticket,
 ) -> Result<JoinFacts, Trouble> {
-    let facts = insist!(ctx.config.limits.join, machine.seed(), {
-        Ok(ctx.cluster_facts.get_or_try_init(|| cluster_facts(ctx)).await?.clone())
-    });
+    let facts =
+        insist!(ctx.config.limits.join, machine.seed(), Ok(ctx.cluster_facts.get(&ctx.kubernetes).await?));
     let facts: ClusterFacts = facts.await?;
     let server = facts.info.server.trim_start_matches("https://").trim_end_matches('/').to_owned();
     let api_server = settings.api_server.clone().unwrap_or(server);
@@ -256,11 +259,4 @@ fn kubelet_args(record: &Record, pool: &Pool) -> BTreeMap<String, String> {
     let id = pool.provider_id_for(&record.host, &record.name, record.slot.vmid);
     arguments.extend(id.map(|id| ("provider-id".to_owned(), id)));
     arguments
-}
-
-async fn cluster_facts(ctx: &Context) -> Result<ClusterFacts, crate::kubernetes::Error> {
-    let info = ctx.kubernetes.cluster_info().await?;
-    let version = ctx.kubernetes.version().await?;
-    let minor = version.trim_start_matches('v').split('.').nth(1).and_then(|minor| minor.parse().ok());
-    Ok(ClusterFacts { info, minor: minor.unwrap_or(31) })
 }

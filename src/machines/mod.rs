@@ -18,6 +18,7 @@ mod context;
 mod create;
 mod destroy;
 mod drain;
+mod facts;
 mod jobs;
 mod join;
 mod leftovers;
@@ -36,7 +37,8 @@ mod tokens;
 mod tracked;
 mod trouble;
 
-pub use context::{ClusterFacts, Context};
+pub use context::Context;
+pub use facts::KnownFacts;
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};

@@ -141,7 +141,7 @@ pub struct HostPort {
     pub port: i32,
 }
 
-/// `spec.volumes[]`, as far as scheduling and draining look at them.
+/// One of `spec.volumes[]`, of which those that neither scheduling nor draining looks at are left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Volume {
     /// The volume's name in the pod.
@@ -191,8 +191,6 @@ pub enum VolumeSource {
         /// `readOnly`.
         read_only: bool,
     },
-    /// Anything that neither scheduling nor draining looks at (configMap, secret, projected, nfs …).
-    Other,
 }
 
 /// A deletion under way.

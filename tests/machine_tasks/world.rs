@@ -7,13 +7,13 @@ use http::Method;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{Config, Needs, parse};
 use pve_autoscaler::kubernetes::{Cluster, Recorder, Versioned, Watches};
-use pve_autoscaler::machines::{self, Context, Ending, NoProbe, Pace, Registry, Templates, Told};
+use pve_autoscaler::machines::{self, Context, Ending, KnownFacts, NoProbe, Pace, Registry, Templates, Told};
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::{Record, Slot};
 use pve_autoscaler::proxmox::marker::Marker;
 use pve_autoscaler::proxmox::{Client, CloneRequest, Settings, Upid};
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use world::proxmox::Pve;
 
@@ -145,7 +145,7 @@ impl World {
             pace: Pace::default(),
             templates,
             creating: Arc::new(Semaphore::new(10)),
-            cluster_facts: Arc::new(OnceCell::new()),
+            cluster_facts: KnownFacts::default(),
             pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }

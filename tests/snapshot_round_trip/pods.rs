@@ -100,7 +100,6 @@ fn volume() -> impl Strategy<Value = Volume> {
             ro,
             format!("{monitor} {pool}/{image}")
         )),
-        Just(VolumeSource::Other),
     ];
     (name(), source).prop_map(|(name, source)| Volume { name, source })
 }

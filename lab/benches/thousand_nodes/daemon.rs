@@ -11,6 +11,12 @@ use tokio::time::Instant;
 /// Far more than the daemon takes to know both clusters.
 const LIMIT: Duration = Duration::from_mins(3);
 
+/// What the unit of the package sets.
+fn environment() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let unit = include_str!("../../../systemd/pve-autoscaler.service");
+    unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.split_once('='))
+}
+
 /// The daemon.
 pub struct Daemon {
     child: Child,
@@ -42,7 +48,7 @@ impl Daemon {
         };
         let at = |name: &str| folder.join(name);
         command.arg("run").arg("--config").arg(at("config.toml")).arg("--socket").arg(at("control.sock"));
-        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(environment()).env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
         let log = File::create(at("daemon.log")).unwrap();
         let child = command.stderr(log).kill_on_drop(true).spawn().unwrap();
         Self { child, folder: folder.to_owned(), since: Instant::now() }

@@ -15,6 +15,7 @@
 
 mod cluster;
 mod daemon;
+mod machine;
 mod reaction;
 
 use std::time::Duration;
@@ -48,10 +49,20 @@ async fn main() {
         after.resident, after.own, after.peak
     );
 
+    let naps = machine::Naps::start();
     let waits = reaction::measured(&cluster, &proxmox, samples).await;
+    let late = naps.end();
     let at = |share: usize| waits[(waits.len() * share / 100).min(waits.len() - 1)];
     println!("from \"pod unschedulable\" to the clone request, {} single pods at random times:", waits.len());
     println!("  median {:.0?}, p90 {:.0?}, p99 {:.0?}, most {:.0?}", at(50), at(90), at(99), at(100));
+    let of = |share: usize| late[(late.len() * share / 1000).min(late.len() - 1)];
+    println!(
+        "  meanwhile a nap in another process was late by {:.1?} (p99), {:.1?} (p99.9)",
+        of(990),
+        of(999)
+    );
+    let (all, within) = machine::record_writes(&cluster).await;
+    println!("  the API server took for {all} new ConfigMaps (seconds: how many no longer): {within:?}");
     let end = daemon.usage();
     println!(
         "memory after that: {} MB resident, {} MB of it its own; at most {} MB",

@@ -66,6 +66,10 @@ impl Kubernetes for Lab {
         self.kube.set_away(away);
     }
 
+    async fn replace_authority(&self, (pem, hash): (String, String)) -> (String, String) {
+        self.kube.replace_authority(pem, hash)
+    }
+
     async fn expire(&self, secret: &str) {
         let patch = json!({ "data": { "expiration": LONG_AGO } });
         // It may be gone already: its machine has joined, or is given up.

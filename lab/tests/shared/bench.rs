@@ -85,6 +85,9 @@ pub trait Kubernetes: Sized + Send + Sync {
     /// Takes the API server away, or brings it back.
     async fn set_away(&self, away: bool);
 
+    /// Puts another CA into cluster-info, given as PEM and as the hash of its public key; returns the former ones.
+    async fn replace_authority(&self, authority: (String, String)) -> (String, String);
+
     /// Lets a bootstrap token run out that is a Secret of this name.
     async fn expire(&self, secret: &str);
 

@@ -22,6 +22,7 @@ macro_rules! play_on {
             a_host_goes_offline_and_its_pods_get_a_node_elsewhere,
             kubernetes_is_away_for_a_while,
             a_token_that_has_run_out_costs_that_machine_only,
+            a_ca_that_is_not_the_pinned_one_is_refused_and_told,
         }
         #[tokio::test(flavor = "multi_thread")]
         async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use world::guest::GuestFaults;
 use world::kubernetes::samples;
+use world::serve::tls::ServerTls;
 
 use super::bench::{Bench, Kubernetes, POOL, cluster};
 
@@ -163,6 +164,32 @@ pub async fn a_token_that_has_run_out_costs_that_machine_only<K: Kubernetes>() {
     bench
         .until("one record is left over", |bench| bench.leftovers().len() == 1 && bench.vms().len() == 1)
         .await;
+    bench.stop().await;
+}
+
+/// The cluster shows another CA than the one that the daemon knows: kubeadm refuses it, the daemon says what to look at, gives the
+/// machine up and backs off; once all is well again the pod gets its Node. Who has joined before notices nothing.
+pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>() {
+    let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    let (node, vm) = (bench.nodes("workers"), bench.vms());
+    let other = ServerTls::for_loopback("Another CA").unwrap();
+    let right = bench.kube.replace_authority((other.ca_pem, other.ca_public_key_hash)).await;
+    bench.kube.scale("web", 2).await;
+    bench.until("kubeadm's reason is told", |bench| bench.log().contains("none of the public keys")).await;
+    bench.kube.replace_authority(right).await;
+    assert!(bench.log().contains("kube-public/cluster-info"), "what to look at is told");
+    bench.until("the machine is given up", |bench| bench.vms() == vm).await;
+    bench.until("the next one makes it", |bench| bench.running() == 2).await;
+    bench.until("two records are left over", |bench| bench.leftovers().len() == 2).await;
+    assert!(bench.nodes("workers").contains(&node[0]), "who has joined stays");
+    let calls = bench.proxmox.pve.calls();
+    let clones: Vec<_> =
+        calls.iter().filter(|call| call.path.ends_with("/clone")).map(|call| call.time).collect();
+    assert_eq!(clones.len(), 3, "one for the first pod, one that was refused, one more");
+    let wait = Duration::try_from(clones[2].duration_since(clones[1])).unwrap();
+    assert!(wait >= Duration::from_secs(3), "the pool backs off first: {wait:?}");
     bench.stop().await;
 }
 

@@ -74,6 +74,7 @@ fn from_parts(
     status: Option<&core::PodStatus>,
 ) -> Result<Pod, ConvertError> {
     let node = spec.node_name.clone().filter(|name| !name.is_empty());
+    // By way of a box, lists take no more memory than they need: tens of thousands of pods stay.
     let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     Ok(Pod {
         namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
@@ -97,10 +98,28 @@ fn from_parts(
         requests: pod_requests(spec, status)?,
         node_selector: labels(spec.node_selector.as_ref()),
         affinity: spec.affinity.as_ref().map(affinity).transpose()?.unwrap_or_default(),
-        tolerations: spec.tolerations.iter().flatten().map(toleration).collect::<Result<_, _>>()?,
-        spread: spec.topology_spread_constraints.iter().flatten().map(spread).collect::<Result<_, _>>()?,
+        tolerations: spec
+            .tolerations
+            .iter()
+            .flatten()
+            .map(toleration)
+            .collect::<Result<Box<_>, _>>()?
+            .into_vec(),
+        spread: spec
+            .topology_spread_constraints
+            .iter()
+            .flatten()
+            .map(spread)
+            .collect::<Result<Box<_>, _>>()?
+            .into_vec(),
         host_ports: host_ports(spec),
-        volumes: spec.volumes.iter().flatten().flat_map(|volume| volumes(meta, volume)).collect(),
+        volumes: spec
+            .volumes
+            .iter()
+            .flatten()
+            .flat_map(|volume| volumes(meta, volume))
+            .collect::<Box<_>>()
+            .into_vec(),
         resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
@@ -243,7 +262,7 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod. An RBD volume becomes one entry for each monitor, because two of them clash when they share one.
+/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume becomes one entry for each monitor, because two of them clash when they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),
@@ -273,7 +292,7 @@ fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
         let identity = |monitor: &String| format!("{monitor} {pool}/{}", disk.image);
         disk.monitors.iter().map(|monitor| exclusive("rbd", identity(monitor), disk.read_only)).collect()
     } else {
-        vec![VolumeSource::Other]
+        Vec::new()
     };
     sources.into_iter().map(|source| Volume { name: volume.name.clone(), source }).collect()
 }

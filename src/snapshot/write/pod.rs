@@ -188,8 +188,6 @@ fn volume(volume: &Volume) -> Fields {
         VolumeSource::Exclusive { kind, identity, read_only } => {
             (kind.as_str(), exclusive(kind, identity).when(*read_only, "readOnly", true))
         }
-        // Which source it was is not known any more; all that count for nothing are alike.
-        VolumeSource::Other => ("projected", source),
     };
     Fields::default().with("name", volume.name.as_str()).with(key, source)
 }

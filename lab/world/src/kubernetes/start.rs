@@ -81,4 +81,16 @@ impl Kube {
         state.spec.endpoint = endpoint.into();
         state.write_cluster_info();
     }
+
+    /// Puts another CA into cluster-info, with the hash of its public key as `caCertHashes` has it; returns the former ones.
+    pub fn replace_authority(&self, ca_pem: String, ca_hash: String) -> (String, String) {
+        let mut state = self.state();
+        let former = (
+            std::mem::replace(&mut state.spec.ca_pem, ca_pem),
+            std::mem::replace(&mut state.spec.ca_hash, ca_hash),
+        );
+        state.write_cluster_info();
+        state.tend_tokens();
+        former
+    }
 }
