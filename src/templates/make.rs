@@ -344,9 +344,8 @@ impl Work<'_> {
 
     async fn ended(&self, what: &'static str, upid: &Upid, limit: Duration) -> Result<(), Stop> {
         match self.client.wait_task(upid, limit, LOOK).await? {
-            Exit::Ok | Exit::Warnings(_) => Ok(()),
-            // What came of it is read back.
-            Exit::Unknown => Ok(()),
+            // What came of one whose worker vanished is read back.
+            Exit::Ok | Exit::Warnings(_) | Exit::Unknown => Ok(()),
             Exit::Failed(text) => Err(Stop::Task { what, text }),
         }
     }

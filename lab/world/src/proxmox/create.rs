@@ -149,8 +149,8 @@ fn drive(
     let ctime = state.clock.now().as_second();
     let volume = Volume { storage: target, size: image.disk, vmid, parent: None, format, ctime };
     state.volumes.insert((name.clone(), place), volume);
-    let rest: Vec<&str> = value.split(',').skip(1).filter(|part| !part.starts_with("import-from=")).collect();
-    let rest = rest.iter().map(|part| format!(",{part}")).collect::<String>();
+    let parts = value.split(',').skip(1).filter(|part| !part.starts_with("import-from="));
+    let rest = parts.fold(String::new(), |rest, part| rest + "," + part);
     let rate = state.timings.full_clone_rate.max(1);
     let time = Duration::from_millis(image.disk.saturating_mul(1000) / rate);
     Ok((format!("{name}{rest},size={}", show_size(image.disk)), time))
