@@ -28,3 +28,4 @@ pub mod planning;
 pub mod proxmox;
 pub mod scheduling;
 pub mod snapshot;
+pub mod templates;

@@ -451,3 +451,30 @@ async fn a_firewall_that_would_do_nothing_and_groups_that_are_not_there_are_name
     assert_eq!(status, 1, "{said:?}");
     assert_eq!(said[0]["message"], "there is no security group k8s-workers");
 }
+
+#[tokio::test]
+async fn templates_that_are_described_are_compared_with_those_there_are() {
+    let bench = Bench::demo().await;
+    let described = |more: &str| {
+        format!(
+            "{POOL}[[template]]\nname = \"made\"\nimage = \"https://images.example/a.qcow2\"\nchecksum = \"sha256:{}\"\n\
+             vmids = \"9010-9019\"\nbridge = \"vmbr0\"\n{more}\n",
+            "a".repeat(64)
+        )
+    };
+    for (more, status, part) in [
+        (
+            "storage = \"shared\"",
+            0,
+            "it is not there on pve1 as it is described | `pve-autoscaler template made`",
+        ),
+        ("storage = \"nowhere\"", 1, "no host that is online has its storage `nowhere`"),
+        ("storage = \"shared\"\nhosts = [\"pve9\"]", 1, "there is no host `pve9`"),
+        ("storage = \"shared\"\nimage_storage = \"local-lvm\"", 1, "does not take the content `import`"),
+    ] {
+        bench.configure(&described(more));
+        let (ended, lines) = bench.about("making template made").await;
+        assert_eq!(ended, status, "{lines:?}");
+        assert!(lines.iter().any(|line| words(line).contains(part)), "no {part:?} in {lines:?}");
+    }
+}

@@ -19,6 +19,7 @@ mod setup;
 mod snapshot;
 mod status;
 mod table;
+mod template;
 mod watch;
 
 use std::process::ExitCode;
@@ -59,6 +60,8 @@ enum Command {
     Adopt(adopt::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
+    /// Make the templates that the configuration describes, or make them anew where they have changed
+    Template(template::Arguments),
     /// Show what would be decided, and why; touches nothing
     Plan(plan::Arguments),
     /// Write what `plan` reads from the live cluster to standard output
@@ -93,6 +96,7 @@ impl Arguments {
             Command::Unpin(arguments) => nodes::unpin(&arguments),
             Command::Adopt(arguments) => adopt::run(&arguments),
             Command::Check(arguments) => check::run(&arguments),
+            Command::Template(arguments) => template::run(&arguments),
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),

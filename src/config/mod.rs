@@ -21,6 +21,7 @@ mod report;
 mod scale_down;
 mod scale_up;
 mod secret;
+mod template;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -53,6 +54,7 @@ pub use report::{Finding, Report};
 pub use scale_down::ScaleDown;
 pub use scale_up::{Expander, ScaleUp};
 pub use secret::{SecretError, SecretSource};
+pub use template::{Checksum, Image, Template};
 pub use window::Window;
 
 use crate::bootstrap::MachineFacts;
@@ -119,6 +121,8 @@ pub struct Config {
     pub hosts: BTreeMap<String, HostSettings>,
     /// The pools, in the order of the file.
     pub pools: Vec<Pool>,
+    /// Templates that `pve-autoscaler template` makes.
+    pub templates: Vec<Template>,
 }
 
 /// The file as it is written.
@@ -156,6 +160,8 @@ struct Written {
     host: Vec<hosts::Written>,
     #[serde(default)]
     pool: Vec<Spanned<pool::Written>>,
+    #[serde(default)]
+    template: Vec<Spanned<template::Written>>,
 }
 
 #[cfg(test)]
@@ -198,6 +204,7 @@ impl Written {
             self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
         let hosts = hosts::check(&self.host, checker);
         let pools = pool::check_all(&self.pool, headroom, &hosts, checker);
+        let templates = template::check_all(&self.template, &pools, checker);
         let disruption = |one| disruption::Written::check(one, &pools, checker);
         let disruptions = self.disruption.iter().map(disruption).collect();
         let config = Config {
@@ -227,6 +234,7 @@ impl Written {
             record: self.record.check(checker),
             pools,
             hosts,
+            templates,
         };
         self.token_lives_long_enough(&config, checker);
         self.method_and_pools(&config, checker);

@@ -95,7 +95,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         Kind::NotFound
     } else if has("agent is not running") || has("qga socket") || (has("qga command") && has("got timeout")) {
         Kind::AgentSilent
-    } else if has("checksum mismatch") {
+    } else if has("checksum mismatch (file change") {
         Kind::Changed
     } else if has("got timeout") || has("can't lock file") || has("got no worker upid") || has("cfs-lock") {
         Kind::Busy
@@ -143,6 +143,7 @@ mod tests {
             (596, "Connection timed out", Kind::OutcomeUnknown),
             (503, "Service Unavailable", Kind::Busy),
             (504, "Gateway Timeout", Kind::OutcomeUnknown),
+            (500, "checksum mismatch: got 'ab' != expect 'cd'", Kind::Other),
             (500, "start failed: QEMU exited with code 1", Kind::Other),
         ];
         for (status, text, expected) in cases {

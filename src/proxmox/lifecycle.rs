@@ -57,12 +57,12 @@ pub struct VmStatus {
     pub lock: Option<String>,
 }
 
-fn vm(host: &str, vmid: u32) -> String {
+pub(super) fn vm(host: &str, vmid: u32) -> String {
     format!("/nodes/{}/qemu/{vmid}", encode(host))
 }
 
 /// A configuration value in the form that Proxmox understands.
-fn as_sent(key: &str, value: &str) -> String {
+pub(super) fn as_sent(key: &str, value: &str) -> String {
     match key {
         "sshkeys" => encode(value.trim()),
         "nameserver" => {
@@ -73,7 +73,7 @@ fn as_sent(key: &str, value: &str) -> String {
     }
 }
 
-fn upid(call: &str, data: &Value) -> Result<Upid, Error> {
+pub(super) fn upid(call: &str, data: &Value) -> Result<Upid, Error> {
     data.as_str().and_then(Upid::parse).ok_or_else(|| Error::malformed(call, "no task id"))
 }
 

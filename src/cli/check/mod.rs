@@ -5,6 +5,7 @@
 mod clusters;
 mod hosts;
 mod lines;
+mod made;
 mod pve;
 mod security;
 mod slots;
@@ -110,6 +111,7 @@ async fn look(config: &Config, answer: &mut Answer) {
             Vec::new()
         }
     };
+    made::check(&pve, config, answer).await;
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;

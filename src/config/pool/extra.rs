@@ -76,18 +76,26 @@ pub fn privilege(option: &str) -> Option<&'static str> {
 
 /// The options as a VM's configuration has them.
 pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, String> {
-    let name = pool.name.get_ref();
+    free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
+}
+
+/// Options that are nobody else's, as a VM's configuration has them; `whose` stands before what is wrong with one.
+pub(in crate::config) fn free(
+    whose: &str,
+    options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    checker: &mut Checker,
+) -> BTreeMap<String, String> {
     let mut checked = BTreeMap::new();
-    for (key, value) in &pool.vm_options {
+    for (key, value) in options {
         let (option, at) = (key.get_ref().as_str(), key.span());
         if ROOTS.contains(&option) {
-            let title = format!("pool `{name}`: `{option}` is for root alone, not for a token");
+            let title = format!("{whose}: `{option}` is for root alone, not for a token");
             checker.wrong(title, at, "Proxmox VE refuses it", "set it in the template: clones inherit it");
         } else if let Some(ours) = setting(option) {
-            let title = format!("pool `{name}`: `{option}` is not free");
+            let title = format!("{whose}: `{option}` is not free");
             checker.wrong(title, at, "set by other settings", ours);
         } else if privilege(option).is_none() {
-            let title = format!("pool `{name}`: `{option}` is no option that a pool may set");
+            let title = format!("{whose}: `{option}` is no option that a pool may set");
             let known = FREE.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
             checker.wrong(title, at, "set it in the template", &format!("known are {known}"));
         }
@@ -96,16 +104,16 @@ pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, St
             other => other.to_string(),
         };
         if text.trim().is_empty() || text.contains(['\n', '\r']) {
-            let title = format!("pool `{name}`: `{option}` has no value on one line");
+            let title = format!("{whose}: `{option}` has no value on one line");
             checker.wrong(title, value.span(), "expected a value", "");
         }
         if option.starts_with("hostpci") && !text.split(',').any(|part| part.starts_with("mapping=")) {
-            let title = format!("pool `{name}`: `{option}` names no mapping");
+            let title = format!("{whose}: `{option}` names no mapping");
             let help = "make a resource mapping of the device in the datacenter, and set `mapping=NAME`";
             checker.wrong(title, value.span(), "for a token a device needs a mapping", help);
         }
         if option.starts_with("serial") && text != "socket" {
-            let title = format!("pool `{name}`: `{option}` is a device of the host");
+            let title = format!("{whose}: `{option}` is a device of the host");
             checker.wrong(title, value.span(), "must be \"socket\"", "");
         }
         checked.insert(option.to_owned(), text);

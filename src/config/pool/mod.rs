@@ -27,6 +27,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub use devices::{Device, DeviceModel, Family};
+pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use placement::Placement;

@@ -17,7 +17,7 @@ use super::{
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Keys that only `root@pam` itself may set, with no token.
-const ROOT_ONLY: &[&str] = &[
+pub(super) const ROOT_ONLY: &[&str] = &[
     "affinity",
     "args",
     "hookscript",
@@ -164,7 +164,7 @@ pub(super) fn stored_description(text: &str) -> String {
 }
 
 /// Tags as they are stored: lower case, each once, in order.
-fn stored_tags(text: &str) -> String {
+pub(super) fn stored_tags(text: &str) -> String {
     let tags: std::collections::BTreeSet<String> =
         text.split([',', ';', ' ']).filter(|tag| !tag.is_empty()).map(str::to_lowercase).collect();
     let joined = tags.into_iter().collect::<Vec<_>>().join(";");
@@ -313,12 +313,14 @@ impl Change {
     }
 }
 
-enum Needed {
+/// The privileges that setting a key needs.
+pub(super) enum Needed {
     All(&'static [&'static str]),
     Any(&'static [&'static str]),
 }
 
-fn needed(key: &str, value: &str) -> Needed {
+/// The privileges that setting a key to a value needs.
+pub(super) fn needed(key: &str, value: &str) -> Needed {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     match stem {
         "cores" | "sockets" | "vcpus" | "cpulimit" | "cpuunits" | "cpu" | "numa" => {
@@ -418,7 +420,13 @@ fn detach(state: &mut State, node: &str, vmid: u32, key: &str, next: Option<&str
 }
 
 /// A value with what Proxmox VE fills in: a MAC address, an allocated volume.
-fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) -> Result<String, Refusal> {
+pub(super) fn prepared(
+    state: &mut State,
+    node: &str,
+    vmid: u32,
+    key: &str,
+    value: &str,
+) -> Result<String, Refusal> {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     if stem == "net" {
         let (model, rest) = value.split_once(',').unwrap_or((value, ""));
@@ -434,6 +442,12 @@ fn prepared(state: &mut State, node: &str, vmid: u32, key: &str, value: &str) ->
     let (volume, options) =
         value.split_once(',').map_or((value, String::new()), |(v, rest)| (v, format!(",{rest}")));
     let Some((storage, what)) = volume.split_once(':') else { return Ok(value.to_owned()) };
+    if what.starts_with("iso/")
+        && property(&options, "size").is_none()
+        && let Some(file) = state.file(volume, node)
+    {
+        return Ok(format!("{value},size={}", super::vm::show_size(file.size)));
+    }
     let cloud_init = what == "cloudinit";
     let size = match what.parse::<u64>() {
         Ok(gib) => gib << 30,

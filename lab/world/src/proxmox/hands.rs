@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio::{sync::broadcast, time::Instant};
 
 use super::{
-    Event, Pve,
+    Event, Pve, WebImage,
     spec::{AccessSpec, VmSpec},
     state::{State, Volume},
     vm::{HaRequest, Machine},
@@ -307,6 +307,15 @@ impl Pve {
             .collect()
     }
 
+    /// Hangs a volume on a base image, as a linked clone's does.
+    pub fn link_by_hand(&self, volid: &str, base: &str) {
+        for ((id, _), volume) in &mut self.state().volumes {
+            if id == volid {
+                volume.parent = Some(base.to_owned());
+            }
+        }
+    }
+
     /// Removes a volume as `pvesm free` does.
     pub fn free_by_hand(&self, volid: &str) {
         self.state().volumes.retain(|(id, _), _| id != volid);
@@ -333,6 +342,21 @@ impl Pve {
     pub fn read_from_disk(&self, vmid: u32, path: &str) -> Option<String> {
         let content = self.state().vms.get(&vmid)?.disk.read(path)?;
         Some(String::from_utf8_lossy(&content).into_owned())
+    }
+
+    /// Puts something where hosts can download it.
+    pub fn publish(&self, url: &str, image: WebImage) {
+        self.state().web.insert(url.to_owned(), image);
+    }
+
+    /// The files on all storages, by their volume ids and, on storages that are not shared, hosts.
+    pub fn files(&self) -> Vec<(String, String)> {
+        self.state().files.keys().cloned().collect()
+    }
+
+    /// What was uploaded as a file.
+    pub fn read_file(&self, volid: &str, node: &str) -> Option<bytes::Bytes> {
+        self.state().file(volid, node).map(|file| file.bytes.clone())
     }
 
     /// Makes a running guest's agent silent for a while.

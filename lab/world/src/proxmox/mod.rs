@@ -38,6 +38,8 @@ mod clone;
 mod cloudinit;
 mod cluster;
 mod config;
+mod create;
+mod files;
 mod firewall;
 mod formats;
 mod grants;
@@ -61,6 +63,7 @@ mod tasks;
 mod upid;
 mod vm;
 
+pub use files::WebImage;
 pub use firewall::{ClusterFirewall, Firewall};
 pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
 
@@ -226,7 +229,14 @@ impl Pve {
         let answering = async {
             match &who {
                 Ok(who) => {
-                    let params = Params::read(&parts.method, parts.uri.query(), &parts.headers, &body)?;
+                    let uploaded = path.ends_with("/upload").then(|| files::multipart(&parts.headers, &body));
+                    let params = match uploaded.flatten() {
+                        Some((mut params, file)) => {
+                            params.0.insert("tmpfilename".into(), self.spool(file).into());
+                            params
+                        }
+                        None => Params::read(&parts.method, parts.uri.query(), &parts.headers, &body)?,
+                    };
                     self.dispatch(who.clone(), &method, &path, params).await
                 }
                 Err(refusal) => {
@@ -372,6 +382,10 @@ impl Pve {
             ("GET", "/nodes/{node}/storage") => Ok(self.storages(r)),
             ("GET", "/nodes/{node}/storage/{storage}/status") => self.storage_status(r),
             ("GET", "/nodes/{node}/storage/{storage}/content") => self.storage_content(r),
+            ("POST", "/nodes/{node}/storage/{storage}/upload") => self.upload(r).await,
+            ("POST", "/nodes/{node}/storage/{storage}/download-url") => self.download(r),
+            ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}") => self.delete_volume(r),
+            ("POST", "/nodes/{node}/qemu") => self.create_vm(r),
             ("GET", "/pools") => self.pools(r),
             ("PUT", "/pools") => self.change_pool(r).await,
             ("POST", "/pools") => self.create_pool(r).await,
@@ -393,6 +407,7 @@ impl Pve {
         match (method, rest) {
             ("DELETE", "") => self.destroy(r),
             ("POST", "/clone") => self.clone_vm(r),
+            ("POST", "/template") => self.convert(r),
             ("GET", "/config") => self.config(r),
             ("POST" | "PUT", "/config") => self.change_config(r, method == "POST").await,
             ("GET", "/pending") => self.pending(r),

@@ -92,6 +92,25 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/nodes/{node}/storage", true, "content:s enabled:b format:b storage:s target:s"),
     ("GET", "/nodes/{node}/storage/{storage}/status", true, ""),
     ("GET", "/nodes/{node}/storage/{storage}/content", true, "content:s vmid:i100"),
+    ("DELETE", "/nodes/{node}/storage/{storage}/content/{volume}", true, "delay:i1-30"),
+    (
+        "POST",
+        "/nodes/{node}/storage/{storage}/upload",
+        true,
+        "checksum:s checksum-algorithm:e=md5|sha1|sha224|sha256|sha384|sha512 content!:e=iso|vztmpl|import filename!:s255 tmpfilename:s",
+    ),
+    (
+        "POST",
+        "/nodes/{node}/storage/{storage}/download-url",
+        true,
+        "checksum:s checksum-algorithm:e=md5|sha1|sha224|sha256|sha384|sha512 compression:s content!:e=iso|vztmpl|import filename!:s255 url!:s verify-certificates:b",
+    ),
+    (
+        "POST",
+        "/nodes/{node}/qemu",
+        true,
+        "@config archive:s bwlimit:i0 ha-managed:b live-restore:b pool:s start:b storage:s unique:b vmid!:i100:pve-vmid",
+    ),
     ("DELETE", "/nodes/{node}/qemu/{vmid}", true, "destroy-unreferenced-disks:b purge:b skiplock:b"),
     (
         "POST",

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::Refusal,
+    files::{StoredFile, WebImage},
     firewall::ClusterFirewall,
     hands::{CallRecord, Fault, TaskFault},
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
@@ -39,6 +40,12 @@ pub struct State {
     pub volumes: BTreeMap<(String, String), Volume>,
     /// The firewall of the whole cluster.
     pub firewall: ClusterFirewall,
+    /// Files by `volid` and, on storages that are not shared, host.
+    pub files: BTreeMap<(String, String), StoredFile>,
+    /// What hosts can download, by URL.
+    pub web: BTreeMap<String, WebImage>,
+    /// Uploaded files whose call is not answered yet.
+    pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
     /// Tasks by UPID.
@@ -233,9 +240,12 @@ impl State {
             let place = self.place(volid.split(':').next().unwrap_or_default(), &vm.node);
             self.volumes.contains_key(&(volid.to_owned(), place))
         };
+        let there = |volid: &str| {
+            if volid.contains(":iso/") { self.file(volid, &vm.node).is_some() } else { there(volid) }
+        };
         let needed = |key: &str, volid: &str| {
             // The cloud-init drive is made anew at each start.
-            !key.starts_with("unused") && !volid.contains("cloudinit") && !volid.contains(":iso/")
+            !key.starts_with("unused") && !volid.contains("cloudinit")
         };
         let mut drives = vm.drives().into_iter();
         drives.find(|(key, volid, _)| needed(key, volid) && !there(volid)).map(|(_, volid, _)| volid)

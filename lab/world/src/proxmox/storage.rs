@@ -61,14 +61,16 @@ impl Pve {
             .filter(|((_, at), volume)| *at == place && volume.storage == storage.id)
             .filter(|(_, volume)| only.is_none_or(|only| only == volume.vmid) && may_see(volume.vmid))
             .filter(|_| kind.as_deref().is_none_or(|kind| kind == "images"));
-        let rows = volumes.map(|((volid, _), volume)| {
+        let images = volumes.map(|((volid, _), volume)| {
             json!({
                 "volid": volid, "format": volume.format, "size": volume.size, "vmid": volume.vmid, "content": "images",
                 "used": volume.used(), "ctime": volume.ctime,
                 "parent": volume.shown_parent(storage.kind.is_file_based()),
             })
         });
-        Ok(Value::Array(rows.collect()).into())
+        let mut rows: Vec<Value> = images.collect();
+        rows.extend(state.file_rows(&storage.id, call.node(), kind.as_deref()));
+        Ok(Value::Array(rows).into())
     }
 
     pub(super) fn storage_configs(&self, call: &ApiCall) -> Answer {

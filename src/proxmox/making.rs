@@ -1,0 +1,40 @@
+//! VMs that are made from nothing, and templates that VMs become.
+
+use std::collections::BTreeMap;
+
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+use super::lifecycle::{as_sent, upid, vm};
+use super::upid::Upid;
+
+impl Client {
+    /// Makes a VM of these options. The VMID is claimed before the task begins; until its end the configuration holds nothing
+    /// but `lock: create`, and a token that sees VMs through their pool sees nothing of it.
+    ///
+    /// # Errors
+    /// [`super::Kind::Exists`] where the VMID is taken, and whatever else Proxmox VE refuses.
+    pub async fn create_vm(
+        &self,
+        host: &str,
+        vmid: u32,
+        options: &BTreeMap<String, String>,
+        pool: Option<&str>,
+    ) -> Result<Upid, Error> {
+        let path = format!("/nodes/{}/qemu", encode(host));
+        let mut form = vec![("vmid", vmid.to_string())];
+        form.extend(options.iter().map(|(key, value)| (key.as_str(), as_sent(key, value))));
+        form.extend(pool.map(|pool| ("pool", pool.to_owned())));
+        let data = self.post(Lane::Lifecycle(host), &path, &form).await?;
+        upid("POST qemu", &data)
+    }
+
+    /// Turns a stopped VM into a template. Its disks become base images, which no clone changes.
+    ///
+    /// # Errors
+    /// Whatever Proxmox VE refuses; a VM that is a template already is refused too.
+    pub async fn convert_to_template(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
+        let path = format!("{}/template", vm(host, vmid));
+        let data = self.post(Lane::Lifecycle(host), &path, &[]).await?;
+        upid("POST template", &data)
+    }
+}

@@ -1,0 +1,410 @@
+//! Looking at the templates there are, and doing what is to be done: one step at a time, each read back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::mark::TemplateMark;
+use super::survey::{Found, Place, Step};
+use crate::config::Template;
+use crate::proxmox::{Client, Download, Error, Exit, Kind, Seen, Upid, VmConfig, WaitError};
+
+/// How often a task is looked at first, and a VM that is being made.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+const ON_ITS_WAY: Duration = Duration::from_secs(45);
+/// How long a step that takes seconds may take, with all that is in its way.
+const SHORT: Duration = Duration::from_mins(5);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Calls that nothing came of, before nobody goes on trying.
+const TRIES: u32 = 3;
+
+/// Why a template could not be made.
+#[derive(Debug, Error)]
+pub enum Stop {
+    /// A call failed for good.
+    #[error(transparent)]
+    Proxmox(#[from] Error),
+    /// A task could not be looked at, or took too long.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// A task failed.
+    #[error("{what} failed: {text}")]
+    Task {
+        /// What it was to do.
+        what: &'static str,
+        /// What Proxmox VE says.
+        text: String,
+    },
+    /// Every VMID of the template's is taken.
+    #[error("no VMID of {0}-{1} is free: widen `vmids`, or remove what is not needed")]
+    NoVmid(u32, u32),
+    /// What stands at the VMID does not bear the mark that it should.
+    #[error("VM {0} does not bear the mark of this template any more: it is left alone")]
+    NotOurs(u32),
+    /// It was made, and is not what was asked for.
+    #[error("VM {0}: {1}")]
+    Wrong(u32, &'static str),
+    /// Nothing is destroyed without quorum.
+    #[error("the Proxmox cluster is not quorate: nothing is destroyed")]
+    NoQuorum,
+}
+
+impl Stop {
+    fn passes(&self) -> bool {
+        let kind = match self {
+            Self::Proxmox(error) => error.kind,
+            Self::Task { text, .. } => match Exit::Failed(text.clone()).problem() {
+                Some(kind) => kind,
+                None => return false,
+            },
+            _ => return false,
+        };
+        matches!(
+            kind,
+            Kind::Busy | Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Changed | Kind::NoQuorum
+        )
+    }
+}
+
+/// Where the template has to be, and the hosts that are left out because they are offline.
+pub fn places(template: &Template, seen: &Seen) -> (Vec<Place>, Vec<String>) {
+    let wanted = |host: &&String| template.hosts.is_empty() || template.hosts.contains(host);
+    let (online, offline): (Vec<&String>, Vec<&String>) =
+        seen.hosts.keys().partition(|host| seen.hosts[*host].online);
+    let on = |host: &str| seen.storages.iter().find(|one| one.host == host && one.name == template.storage);
+    let with: Vec<&String> = online.into_iter().filter(|host| on(host).is_some()).collect();
+    let shared = with.iter().any(|host| on(host).is_some_and(|storage| storage.size.shared));
+    let left_out = offline.into_iter().filter(wanted).cloned().collect();
+    let places = if shared {
+        let first = with.iter().copied().find(wanted).into_iter();
+        let hosts: Vec<String> = seen.hosts.keys().cloned().collect();
+        first.map(|host| Place { host: host.clone(), hosts: hosts.clone() }).collect()
+    } else {
+        let own = with.into_iter().filter(wanted);
+        own.map(|host| Place { host: host.clone(), hosts: vec![host.clone()] }).collect()
+    };
+    (places, left_out)
+}
+
+/// The VMs that bear the template's mark, and templates of others that have its name. One call for each candidate.
+///
+/// # Errors
+/// One of them could not be read.
+pub async fn look(
+    client: &Client,
+    cluster: &str,
+    template: &Template,
+    seen: &Seen,
+) -> Result<Vec<Found>, Error> {
+    let mut found = Vec::new();
+    let ours = |vmid: u32| template.vmids.contains(&vmid);
+    let named = |name: Option<&str>| name == Some(&template.name);
+    let guests = seen.guests.values().filter(|guest| !guest.container);
+    for guest in guests.filter(|guest| ours(guest.vmid) || named(guest.name.as_deref())) {
+        if !seen.hosts.get(&guest.host).is_some_and(|host| host.online) {
+            continue;
+        }
+        let config = match client.config(&guest.host, guest.vmid).await {
+            Ok(config) => config,
+            // It has gone meanwhile, or is not for this token.
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => continue,
+            Err(error) => return Err(error),
+        };
+        let mark = TemplateMark::read(config.get("description"))
+            .filter(|mark| mark.cluster == cluster && mark.template == template.name);
+        if mark.is_some() || config.is_template() && named(config.get("name")) {
+            found.push(Found { vmid: guest.vmid, host: guest.host.clone(), config, mark });
+        }
+    }
+    Ok(found)
+}
+
+/// Does one step, and says what it does on the way and in the end.
+///
+/// # Errors
+/// It could not be done; the next run goes on from what there is.
+pub async fn make(
+    client: &Client,
+    template: &Template,
+    step: &Step,
+    say: &mut (dyn FnMut(String) + Send),
+) -> Result<(), Stop> {
+    let work = Work { client, template };
+    match step {
+        Step::Keep(..) | Step::Blocked(..) => Ok(()),
+        Step::Make(host, mark) => {
+            let file = work.download(host, say).await?;
+            let vmid = work.create(host, mark, &file, say).await?;
+            work.finish(vmid, host, mark, say).await
+        }
+        Step::Finish(vmid, host, mark) => work.finish(*vmid, host, mark, say).await,
+        Step::Serve(vmid, host, mark) => work.rename(*vmid, host, mark, &template.name, say).await,
+        Step::Aside(vmid, host, mark) => work.rename(*vmid, host, mark, &mark.aside(), say).await,
+        Step::Destroy(vmid, host, mark) => work.destroy(*vmid, host, mark, say).await,
+    }
+}
+
+struct Work<'a> {
+    client: &'a Client,
+    template: &'a Template,
+}
+
+type Say<'a> = &'a mut (dyn FnMut(String) + Send);
+
+impl Work<'_> {
+    /// The image on the host's storage, as a volume.
+    async fn download(&self, host: &str, say: Say<'_>) -> Result<String, Stop> {
+        let image = &self.template.image;
+        let file = format!("{}-{:.16}.{}", self.template.name, image.checksum.digest, image.format);
+        say(format!("{host}: {} is downloaded to {}", public(&image.url), image.storage));
+        let download = Download {
+            url: image.url.clone(),
+            file: file.clone(),
+            algorithm: image.checksum.algorithm.clone(),
+            digest: image.checksum.digest.clone(),
+        };
+        patiently(self.template.timeout, async || {
+            let upid = self.client.download_image(host, &image.storage, &download).await?;
+            self.ended("the download", &upid, self.template.timeout).await
+        })
+        .await?;
+        Ok(format!("{}:import/{file}", image.storage))
+    }
+
+    /// A VM with everything but its last size; its VMID.
+    async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<u32, Stop> {
+        let options = options(self.template, mark, file);
+        let pool = self.template.resource_pool.as_deref();
+        let (mut taken, mut tries) = (BTreeSet::new(), 0);
+        loop {
+            let vmid = self.free(&taken).await?;
+            say(format!("{host}: VM {vmid} is made, its disk imported to {}", self.template.storage));
+            let (sent, mut limit) = (Instant::now(), self.template.timeout.max(SHORT));
+            match self.client.create_vm(host, vmid, &options, pool).await {
+                Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
+                    Exit::Ok | Exit::Warnings(_) => {}
+                    // Its worker was killed: whoever waits for more waits in vain.
+                    Exit::Unknown => limit = SHORT,
+                    Exit::Failed(text) if is_taken(&text) => {
+                        taken.insert(vmid);
+                        continue;
+                    }
+                    Exit::Failed(text) => return Err(Stop::Task { what: "the creation", text }),
+                },
+                Err(error) if error.kind == Kind::Exists => {
+                    taken.insert(vmid);
+                    continue;
+                }
+                Err(error) if Stop::from(error.clone()).passes() => {
+                    tracing::debug!(%error, vmid, "whether a VM is being made is not known");
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if self.settled(vmid, host, mark, sent, sent.elapsed() + limit).await? {
+                return Ok(vmid);
+            }
+            tries += 1;
+            if tries >= TRIES {
+                return Err(Stop::Wrong(vmid, "nothing came of its creation"));
+            }
+        }
+    }
+
+    /// The first VMID that nobody has.
+    async fn free(&self, taken: &BTreeSet<u32>) -> Result<u32, Stop> {
+        for vmid in self.template.vmids.clone().filter(|vmid| !taken.contains(vmid)) {
+            if !patiently(SHORT, async || Ok(self.client.vmid_taken(vmid).await?)).await? {
+                return Ok(vmid);
+            }
+        }
+        Err(Stop::NoVmid(*self.template.vmids.start(), *self.template.vmids.end()))
+    }
+
+    /// Waits until a VM that is being made is there, unlocked and marked; `false`: nothing came of it.
+    async fn settled(
+        &self,
+        vmid: u32,
+        host: &str,
+        mark: &TemplateMark,
+        sent: Instant,
+        limit: Duration,
+    ) -> Result<bool, Stop> {
+        loop {
+            match self.client.config(host, vmid).await {
+                Ok(config) if config.lock().is_some() => {}
+                Ok(config) if bears(&config, mark) => return Ok(true),
+                Ok(_) => return Err(Stop::NotOurs(vmid)),
+                // With rights over a pool alone it is not seen before it is in the pool.
+                Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
+                    if sent.elapsed() >= ON_ITS_WAY && !self.client.vmid_taken(vmid).await? {
+                        return Ok(false);
+                    }
+                }
+                Err(error) if Stop::from(error.clone()).passes() => {}
+                Err(error) => return Err(error.into()),
+            }
+            if sent.elapsed() >= limit {
+                return Err(Stop::Wrong(
+                    vmid,
+                    "it is not there, or still locked: `qm config` on its host says more",
+                ));
+            }
+            tokio::time::sleep(LOOK * 5).await;
+        }
+    }
+
+    /// From a VM with its disk to the template that pools use.
+    async fn finish(&self, vmid: u32, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
+        let config = self.ours(vmid, host, mark).await?;
+        let size = config.drive_size("scsi0").ok_or(Stop::Wrong(vmid, "it has no disk scsi0"))?;
+        if config.cloudinit_drive().is_none() {
+            return Err(Stop::Wrong(vmid, "it has no cloud-init drive"));
+        }
+        if let Some(bytes) = self.template.disk.filter(|bytes| *bytes > size && !config.is_template()) {
+            patiently(SHORT, async || {
+                let upid = self.client.resize(host, vmid, "scsi0", bytes).await?;
+                self.ended("the resize", &upid, SHORT).await
+            })
+            .await?;
+        }
+        say(format!("{host}: VM {vmid} becomes a template"));
+        patiently(SHORT, async || {
+            if self.ours(vmid, host, mark).await?.is_template() {
+                return Ok(());
+            }
+            let upid = self.client.convert_to_template(host, vmid).await?;
+            self.ended("the conversion", &upid, SHORT).await
+        })
+        .await?;
+        if !self.ours(vmid, host, mark).await?.is_template() {
+            return Err(Stop::Wrong(vmid, "it is still no template after its conversion"));
+        }
+        self.rename(vmid, host, mark, &self.template.name, say).await
+    }
+
+    async fn rename(
+        &self,
+        vmid: u32,
+        host: &str,
+        mark: &TemplateMark,
+        name: &str,
+        say: Say<'_>,
+    ) -> Result<(), Stop> {
+        patiently(SHORT, async || {
+            let config = self.ours(vmid, host, mark).await?;
+            if config.get("name") == Some(name) {
+                return Ok(());
+            }
+            let set = BTreeMap::from([("name".to_owned(), name.to_owned())]);
+            let digest = config.digest().unwrap_or_default();
+            match self.client.set_config(host, vmid, &set, &[], digest, 20).await? {
+                Some(upid) => self.ended("the new name", &upid, SHORT).await,
+                None => Ok(()),
+            }
+        })
+        .await?;
+        say(format!("{host}: VM {vmid} is called {name}"));
+        Ok(())
+    }
+
+    async fn destroy(&self, vmid: u32, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
+        let destroyed = patiently(SHORT, async || {
+            match self.ours(vmid, host, mark).await {
+                Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
+                Err(stop) => return Err(stop),
+                // It got the name back since it was looked at.
+                Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
+                Ok(_) => {}
+            }
+            if !self.client.quorate().await? {
+                return Err(Stop::NoQuorum);
+            }
+            let upid = self.client.destroy(host, vmid).await?;
+            match self.ended("the destruction", &upid, SHORT).await {
+                // Proxmox VE looks for clones itself, under the storage's lock, before it removes anything.
+                Err(Stop::Task { text, .. }) if text.contains("is still in use by linked clone") => Ok(false),
+                other => other.map(|()| true),
+            }
+        })
+        .await?;
+        let what = if destroyed { "is destroyed" } else { "stays: clones of it are in use" };
+        say(format!("{host}: VM {vmid}, version {}, {what}", mark.version));
+        Ok(())
+    }
+
+    /// The VM's configuration, if it still bears the mark.
+    async fn ours(&self, vmid: u32, host: &str, mark: &TemplateMark) -> Result<VmConfig, Stop> {
+        let config = self.client.config(host, vmid).await?;
+        if bears(&config, mark) { Ok(config) } else { Err(Stop::NotOurs(vmid)) }
+    }
+
+    async fn ended(&self, what: &'static str, upid: &Upid, limit: Duration) -> Result<(), Stop> {
+        match self.client.wait_task(upid, limit, LOOK).await? {
+            // What came of one whose worker vanished is read back.
+            Exit::Ok | Exit::Warnings(_) | Exit::Unknown => Ok(()),
+            Exit::Failed(text) => Err(Stop::Task { what, text }),
+        }
+    }
+}
+
+fn bears(config: &VmConfig, mark: &TemplateMark) -> bool {
+    TemplateMark::read(config.get("description")).as_ref() == Some(mark)
+}
+
+fn is_taken(text: &str) -> bool {
+    Exit::Failed(text.to_owned()).problem() == Some(Kind::Exists)
+}
+
+/// A URL without what may be a secret in it.
+fn public(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+/// The options of the VM that becomes the template.
+fn options(template: &Template, mark: &TemplateMark, file: &str) -> BTreeMap<String, String> {
+    let about =
+        format!("Template {} of pve-autoscaler.\nMade of {}.", template.name, public(&template.image.url));
+    let tag = template.vlan.map(|vlan| format!(",tag={vlan}")).unwrap_or_default();
+    let mut options: BTreeMap<String, String> = [
+        ("name", mark.aside()),
+        ("description", mark.describe(&about)),
+        ("cores", template.cores.to_string()),
+        ("memory", (template.memory >> 20).to_string()),
+        ("ostype", "l26".to_owned()),
+        ("scsihw", "virtio-scsi-single".to_owned()),
+        ("scsi0", format!("{}:0,import-from={file},discard=on", template.storage)),
+        ("ide2", format!("{}:cloudinit", template.storage)),
+        ("boot", "order=scsi0".to_owned()),
+        ("agent", "enabled=1".to_owned()),
+        ("ciupgrade", "0".to_owned()),
+        ("net0", format!("virtio,bridge={}{tag}", template.bridge)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect();
+    if template.serial {
+        options.insert("serial0".to_owned(), "socket".to_owned());
+        options.insert("vga".to_owned(), "serial0".to_owned());
+    }
+    options.extend(template.vm_options.clone());
+    options
+}
+
+/// Tries something that is safe to repeat until it works, fails for good, or the limit is over.
+async fn patiently<T>(limit: Duration, mut attempt: impl AsyncFnMut() -> Result<T, Stop>) -> Result<T, Stop> {
+    let (started, mut pause) = (Instant::now(), LOOK);
+    loop {
+        match attempt().await {
+            Err(stop) if stop.passes() && started.elapsed() + pause < limit => {
+                tracing::debug!(error = %stop, ?pause, "trying again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}

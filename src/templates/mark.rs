@@ -1,0 +1,77 @@
+//! The mark of a template that is made here: the first line of its description.
+//!
+//! It is another one than that of machines, so that neither is ever taken for the other. A clone does not inherit it: whoever
+//! clones gives it a description of its own.
+
+use std::collections::BTreeMap;
+
+const PREFIX: &str = "pve-autoscaler-template/v1";
+
+/// Which template a VM is a version of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TemplateMark {
+    /// The Kubernetes cluster's id.
+    pub cluster: String,
+    /// The template's name in the configuration.
+    pub template: String,
+    /// What it was made of ([`super::version`]).
+    pub version: String,
+    /// Which attempt at this version: more than one where it was made anew on purpose.
+    pub turn: u32,
+}
+
+impl TemplateMark {
+    /// A description with the mark, and a text for people below it.
+    pub fn describe(&self, text: &str) -> String {
+        format!(
+            "{PREFIX} cluster={} template={} version={} turn={}\n\n{text}",
+            self.cluster, self.template, self.version, self.turn
+        )
+    }
+
+    /// The mark in a description; `None`: it is not ours.
+    pub fn read(description: Option<&str>) -> Option<Self> {
+        let first = description?.lines().next()?.trim();
+        let mut words = first.split_whitespace();
+        words.next().filter(|word| *word == PREFIX)?;
+        let fields: BTreeMap<_, _> = words.filter_map(|field| field.split_once('=')).collect();
+        let field =
+            |name: &str| fields.get(name).filter(|value| !value.is_empty()).map(|it| (*it).to_owned());
+        Some(Self {
+            cluster: field("cluster")?,
+            template: field("template")?,
+            version: field("version")?,
+            turn: field("turn")?.parse().ok()?,
+        })
+    }
+
+    /// The VM's name while it is not the one that pools use.
+    pub fn aside(&self) -> String {
+        format!("{}-{}-{}", self.template, self.version, self.turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxmox::marker::{self, Description};
+
+    #[test]
+    fn a_mark_is_read_back_and_is_no_machines() {
+        let mark = TemplateMark {
+            cluster: "home".to_owned(),
+            template: "k8s-worker".to_owned(),
+            version: "0123abcd".to_owned(),
+            turn: 2,
+        };
+        let text = mark.describe("Made of an image.").trim_end().replace("\n\n", "\n");
+        assert_eq!(TemplateMark::read(Some(&text)), Some(mark.clone()));
+        assert_eq!(marker::read(Some(&text)), Description::Foreign);
+        assert_eq!(mark.aside(), "k8s-worker-0123abcd-2");
+        for other in ["", "pve-autoscaler-template/v1 cluster=home template=a version=b", "a\nb", &text[1..]]
+        {
+            assert_eq!(TemplateMark::read(Some(other)), None, "{other}");
+        }
+        assert_eq!(TemplateMark::read(None), None);
+    }
+}

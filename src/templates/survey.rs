@@ -1,0 +1,148 @@
+//! What is to be done for a template to be as it is described. Pure.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use super::mark::TemplateMark;
+use crate::config::Template;
+use crate::proxmox::VmConfig;
+
+/// A VM that bears the mark of a template, or its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The host that has it.
+    pub host: String,
+    /// Its configuration.
+    pub config: VmConfig,
+    /// Its mark; `None`: it is somebody else's and only has the name.
+    pub mark: Option<TemplateMark>,
+}
+
+/// Where one VM of a template has to be: on a host, or, where the storage is shared, on any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The host that makes it.
+    pub host: String,
+    /// The hosts whose VM is as good.
+    pub hosts: Vec<String>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: it is there as it is described.
+    Keep(u32, String),
+    /// It is made anew, on this host.
+    Make(String, TemplateMark),
+    /// It was begun: it is finished.
+    Finish(u32, String, TemplateMark),
+    /// It is whole, and gets the name that pools use.
+    Serve(u32, String, TemplateMark),
+    /// A version that is replaced gives the name away; it is destroyed by the next run.
+    Aside(u32, String, TemplateMark),
+    /// A version that was replaced before is destroyed, if no clone needs it.
+    Destroy(u32, String, TemplateMark),
+    /// Somebody has to look: what is wrong, and a way out.
+    Blocked(String, String),
+}
+
+/// What tells one version of a template from another: a digest of everything that it is made of.
+pub fn version(template: &Template) -> String {
+    let checksum = &template.image.checksum;
+    let parts = [
+        format!("{}:{} {}", checksum.algorithm, checksum.digest, template.image.format),
+        format!("{} {:?} {} {}", template.storage, template.disk, template.cores, template.memory),
+        format!("{} {:?} {}", template.bridge, template.vlan, template.serial),
+        format!("{:?} {}", template.vm_options, template.version),
+    ];
+    let digest = Sha256::digest(parts.join("\n"));
+    digest.iter().take(4).fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The steps for all places, in their order. With `force` it is made anew though nothing has changed.
+pub fn steps(
+    template: &Template,
+    cluster: &str,
+    places: &[Place],
+    found: &[Found],
+    force: bool,
+) -> Vec<Step> {
+    let foreign: Vec<Step> = found.iter().filter(|one| one.mark.is_none()).map(namesake).collect();
+    if !foreign.is_empty() {
+        return foreign;
+    }
+    places.iter().flat_map(|place| at(template, cluster, place, found, force)).collect()
+}
+
+/// A pool could clone it instead of ours.
+fn namesake(found: &Found) -> Step {
+    let (vmid, name) = (found.vmid, found.config.get("name").unwrap_or_default());
+    let what = format!("there is a template {name} ({vmid} on {}) that was not made here", found.host);
+    let help =
+        format!("it is left alone: rename it (`qm set {vmid} --name OTHER`), or give ours another name");
+    Step::Blocked(what, help)
+}
+
+fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force: bool) -> Vec<Step> {
+    let wanted = version(template);
+    let here: Vec<(&Found, &TemplateMark)> = found
+        .iter()
+        .filter(|one| place.hosts.contains(&one.host))
+        .filter_map(|one| Some((one, one.mark.as_ref()?)))
+        .collect();
+    let serves = |one: &Found| one.config.is_template() && one.config.get("name") == Some(&template.name);
+    let of_version = || here.iter().filter(|(_, mark)| mark.version == wanted);
+    let turn = if force {
+        of_version().filter(|(one, _)| serves(one)).map(|(_, mark)| mark.turn).max().unwrap_or(0) + 1
+    } else {
+        of_version().map(|(_, mark)| mark.turn).max().unwrap_or(1)
+    };
+    let target = of_version().find(|(_, mark)| mark.turn == turn);
+    let mut steps = Vec::new();
+    match target {
+        None => {
+            let mark = TemplateMark {
+                cluster: cluster.to_owned(),
+                template: template.name.clone(),
+                version: wanted.clone(),
+                turn,
+            };
+            steps.push(Step::Make(place.host.clone(), mark));
+        }
+        Some((one, mark)) => {
+            let (vmid, host) = (one.vmid, one.host.clone());
+            steps.push(match one.config.lock() {
+                Some(lock) => locked(one, lock),
+                None if serves(one) => Step::Keep(vmid, host),
+                None if one.config.is_template() => Step::Serve(vmid, host, (*mark).clone()),
+                None => Step::Finish(vmid, host, (*mark).clone()),
+            });
+        }
+    }
+    if steps.iter().any(|step| matches!(step, Step::Blocked(..))) {
+        return steps;
+    }
+    let others = here.iter().filter(|(one, _)| target.is_none_or(|(target, _)| target.vmid != one.vmid));
+    for (one, mark) in others {
+        let (vmid, host) = (one.vmid, one.host.clone());
+        steps.push(match one.config.lock() {
+            Some(lock) => locked(one, lock),
+            None if serves(one) => Step::Aside(vmid, host, (*mark).clone()),
+            None => Step::Destroy(vmid, host, (*mark).clone()),
+        });
+    }
+    steps
+}
+
+fn locked(found: &Found, lock: &str) -> Step {
+    let what = format!("VM {} on {} is locked ({lock})", found.vmid, found.host);
+    let help = format!("see what task runs; a stale lock goes with `qm unlock {}`", found.vmid);
+    Step::Blocked(what, help)
+}

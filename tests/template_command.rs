@@ -1,0 +1,329 @@
+//! `template` as an operator runs it, against the embedded Proxmox VE over TLS: made, made anew, finished, destroyed.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::process::Command;
+use world::proxmox::spec::{ClusterSpec, Grant, TokenSpec, VmSpec};
+use world::proxmox::{Effect, Fault, Pve, TaskFault, WebImage};
+use world::serve::tls::ServerTls;
+use world::serve::{Serving, serve_https};
+
+mod lab;
+
+const URL: &str = "https://images.example/debian.qcow2";
+const NEXT: &str = "https://images.example/debian-next.qcow2";
+const SECRET: &str = "22222222-3333-4444-5555-666666666666";
+const TOKEN: &str = "templates@pve!maker";
+
+/// What docs/permissions.md gives a token that makes templates.
+const ROLES: [(&str, &str, &str); 5] = [
+    (
+        "/pool/k8s-templates",
+        "Maker",
+        "VM.Allocate VM.Audit VM.Config.CDROM VM.Config.CPU VM.Config.Cloudinit VM.Config.Disk VM.Config.HWType \
+         VM.Config.Memory VM.Config.Network VM.Config.Options",
+    ),
+    ("/storage/local", "MakerImages", "Datastore.AllocateTemplate Datastore.Audit"),
+    ("/storage/local-lvm", "MakerDisks", "Datastore.AllocateSpace Datastore.Audit"),
+    ("/nodes", "MakerHosts", "Sys.AccessNetwork"),
+    ("/sdn/zones/localnetwork/vmbr0", "MakerNetwork", "SDN.Use"),
+];
+
+struct Shop {
+    pve: Pve,
+    folder: TempDir,
+    serving: Serving,
+}
+
+fn image(digest: char) -> WebImage {
+    WebImage { size: 300 << 20, disk: 3 << 30, digest: digest.to_string().repeat(64) }
+}
+
+impl Shop {
+    async fn new(change: impl FnOnce(&mut ClusterSpec)) -> Self {
+        let mut spec = ClusterSpec::demo();
+        spec.vms.retain(|vm| vm.vmid < 9001);
+        spec.vms.iter_mut().for_each(|vm| {
+            vm.config.insert("name".into(), "by-hand".into());
+        });
+        spec.timings.full_clone_rate = 100 << 30;
+        (spec.timings.config, spec.timings.destroy) = (Duration::from_millis(20), Duration::from_millis(20));
+        spec.access.tokens.push(TokenSpec {
+            id: TOKEN.into(),
+            secret: SECRET.into(),
+            privsep: true,
+            enabled: true,
+        });
+        for (path, role, privileges) in ROLES {
+            let words = privileges.split_whitespace().map(ToOwned::to_owned).collect();
+            spec.access.roles.insert(role.into(), words);
+            for who in ["templates@pve", TOKEN] {
+                let propagate = path == "/nodes";
+                spec.access.grants.push(Grant {
+                    path: path.into(),
+                    who: who.into(),
+                    role: role.into(),
+                    propagate,
+                });
+            }
+        }
+        for who in ["templates@pve", TOKEN] {
+            spec.access.grants.push(Grant {
+                path: "/".into(),
+                who: who.into(),
+                role: "KasNode".into(),
+                propagate: false,
+            });
+        }
+        change(&mut spec);
+        let pve = lab::pve(spec);
+        pve.publish(URL, WebImage { size: 1 << 20, ..image('a') });
+        pve.publish(NEXT, WebImage { size: 1 << 20, ..image('b') });
+        let tls = ServerTls::for_loopback("Proxmox VE").unwrap();
+        let served = pve.clone();
+        let handler = move |request| {
+            let pve = served.clone();
+            async move { pve.handle(request).await }
+        };
+        let serving = serve_https(handler, "127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
+        let shop = Self { pve, folder: TempDir::new().unwrap(), serving };
+        shop.write("ca.pem", &tls.ca_pem, 0o644);
+        shop.write("daily", ClusterSpec::DEMO_SECRET, 0o600);
+        shop.write("maker", SECRET, 0o600);
+        shop.describe(URL, 'a', "");
+        shop
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn describe(&self, url: &str, digest: char, more: &str) {
+        let text = format!(
+            "[proxmox]\nendpoints = [\"https://{}\"]\ntoken_id = \"{}\"\ntoken_file = \"{}\"\nca_file = \"{}\"\n\
+             [[template]]\nname = \"k8s-worker\"\nimage = \"{url}\"\nchecksum = \"sha256:{}\"\nvmids = \"9010-9019\"\n\
+             storage = \"local-lvm\"\nhosts = [\"pve1\", \"pve2\"]\ndisk = \"10GiB\"\nbridge = \"vmbr0\"\n\
+             resource_pool = \"k8s-templates\"\n{more}\n",
+            self.serving.address(),
+            ClusterSpec::DEMO_TOKEN,
+            self.path("daily"),
+            self.path("ca.pem"),
+            digest.to_string().repeat(64),
+        );
+        self.write("config.toml", &text, 0o644);
+    }
+
+    async fn run(&self, more: &[&str]) -> (i32, String) {
+        let (config, maker) = (self.path("config.toml"), self.path("maker"));
+        let own = ["--token-id", TOKEN, "--token-file", &maker];
+        let arguments = [&["template", "--config", &config], &own[..], more].concat();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_pve-autoscaler")).args(arguments).output().await.unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        for secret in [SECRET, ClusterSpec::DEMO_SECRET] {
+            assert!(!said.contains(secret), "a secret is shown");
+        }
+        (output.status.code().unwrap(), said)
+    }
+
+    /// Runs it, and sees to it that all goes well.
+    async fn good(&self, more: &[&str]) -> String {
+        let (status, said) = self.run(more).await;
+        assert_eq!(status, 0, "{said}");
+        said
+    }
+
+    /// The templates that are there, by VMID.
+    fn named(&self, name: &str) -> Vec<u32> {
+        let is = |vmid: &u32| {
+            let vm = self.pve.vm(*vmid).unwrap();
+            vm.config.get("name").is_some_and(|own| own == name)
+                && vm.config.get("template").is_some_and(|it| it == "1")
+        };
+        self.pve.vmids().into_iter().filter(is).collect()
+    }
+
+    fn config(&self, vmid: u32) -> BTreeMap<String, String> {
+        self.pve.vm(vmid).unwrap().config
+    }
+}
+
+#[tokio::test]
+async fn a_template_is_made_on_each_host_and_made_anew_where_its_description_has_changed() {
+    let shop = Shop::new(|_| {}).await;
+    let by_hand = shop.pve.vm(9000).unwrap();
+    let said = shop.good(&["--dry-run"]).await;
+    assert!(said.contains("would   make k8s-worker-") && said.contains("on pve2"), "{said}");
+    assert_eq!(shop.pve.vmids(), [9000], "a dry run makes nothing");
+
+    shop.good(&[]).await;
+    assert_eq!(shop.named("k8s-worker"), [9010, 9011]);
+    let config = shop.config(9010);
+    for (key, part) in [
+        ("scsi0", "local-lvm:base-9010-disk-0,discard=on,size=10G"),
+        ("ide2", "local-lvm:vm-9010-cloudinit,media=cdrom"),
+        ("agent", "enabled=1"),
+        ("serial0", "socket"),
+        ("net0", "bridge=vmbr0"),
+        ("ciupgrade", "0"),
+        ("description", "pve-autoscaler-template/v1 cluster=kubernetes template=k8s-worker version="),
+    ] {
+        assert!(config[key].contains(part), "{key}: {}", config[key]);
+    }
+    assert_eq!(shop.pve.vm(9010).unwrap().pool.as_deref(), Some("k8s-templates"));
+    assert_eq!(
+        (shop.pve.vm(9010).unwrap().node, shop.pve.vm(9011).unwrap().node),
+        ("pve1".into(), "pve2".into())
+    );
+
+    let calls = shop.pve.calls().len();
+    let said = shop.good(&[]).await;
+    assert_eq!(said.matches("kept").count(), 2, "{said}");
+    let writes = shop.pve.calls().split_off(calls).into_iter().filter(|call| call.method != "GET").count();
+    assert_eq!(writes, 0, "what is there is left alone");
+
+    shop.describe(NEXT, 'b', "");
+    shop.good(&[]).await;
+    assert_eq!(shop.named("k8s-worker"), [9012, 9013], "the new ones have the name");
+    assert!(shop.config(9010)["name"].starts_with("k8s-worker-"), "{}", shop.config(9010)["name"]);
+    let said = shop.good(&[]).await;
+    assert!(said.contains("VM 9010, version") && said.contains("is destroyed"), "{said}");
+    assert_eq!(shop.pve.vmids(), [9000, 9012, 9013]);
+    assert!(shop.pve.is_as(9000, &by_hand), "what is not ours is as it was");
+
+    shop.good(&["k8s-worker", "--force"]).await;
+    assert_eq!(shop.named("k8s-worker"), [9010, 9011], "made anew although nothing has changed");
+    let said = shop.good(&[]).await;
+    assert_eq!(said.matches("kept").count(), 2, "{said}");
+}
+
+#[tokio::test]
+async fn a_former_version_stays_while_linked_clones_need_it() {
+    let shop = Shop::new(|_| {}).await;
+    shop.good(&[]).await;
+    let mut clone = VmSpec::machine(9105, "pve1", "worker-1");
+    clone.config.insert("scsi0".into(), "local-lvm:vm-9105-disk-0,size=10G".into());
+    assert!(shop.pve.create_by_hand(clone));
+    shop.pve.link_by_hand("local-lvm:vm-9105-disk-0", "local-lvm:base-9010-disk-0");
+    shop.describe(NEXT, 'b', "");
+    shop.good(&[]).await;
+    let said = shop.good(&[]).await;
+    assert!(said.contains("stays: clones of it are in use"), "{said}");
+    assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "only the one without clones goes");
+    shop.pve.delete_by_hand(9105);
+    shop.good(&[]).await;
+    assert!(shop.pve.vm(9010).is_none());
+}
+
+#[tokio::test]
+async fn a_vm_of_others_in_the_range_is_gone_round() {
+    let shop = Shop::new(|_| {}).await;
+    // A VM of somebody else in the range: it is gone round.
+    assert!(shop.pve.create_by_hand(VmSpec::machine(9010, "pve3", "somebodys")));
+    let somebodys = shop.pve.vm(9010).unwrap();
+    shop.good(&[]).await;
+    assert_eq!(shop.named("k8s-worker"), [9011, 9012]);
+    assert!(shop.pve.is_as(9010, &somebodys));
+    // A description that somebody rewrote proves nothing any more.
+    shop.pve.set_config_by_hand(9011, "description", Some("mine now"));
+    let (status, said) = shop.run(&[]).await;
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("was not made here") && shop.pve.vm(9011).is_some(), "{said}");
+}
+
+#[tokio::test]
+async fn a_template_of_others_with_the_same_name_is_left_alone_and_told() {
+    let shop = Shop::new(|spec| {
+        spec.vms.push(VmSpec::template(9300, "pve3", "k8s-worker", "local-lvm"));
+    })
+    .await;
+    let others = shop.pve.vm(9300).unwrap();
+    let (status, said) = shop.run(&[]).await;
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("(9300 on pve3) that was not made here"), "{said}");
+    assert!(shop.pve.is_as(9300, &others) && shop.pve.vmids() == [9000, 9300]);
+}
+
+#[tokio::test]
+async fn what_an_interrupted_run_has_left_is_finished() {
+    for kind in ["resize", "qmtemplate", "qmconfig"] {
+        let shop = Shop::new(|spec| spec.hosts.truncate(1)).await;
+        shop.describe(URL, 'a', "");
+        let text = fs::read_to_string(shop.path("config.toml")).unwrap();
+        shop.write("config.toml", &text.replace("[\"pve1\", \"pve2\"]", "[\"pve1\"]"), 0o644);
+        shop.pve.inject_task(kind, TaskFault::Fails("the host has a bad day".into()));
+        let (status, said) = shop.run(&[]).await;
+        assert!(status == 1 || status == 4, "{kind}: {said}");
+        assert!(said.contains("a bad day"), "{kind}: {said}");
+        let said = shop.good(&[]).await;
+        assert!(said.contains("finish ") || said.contains("call VM"), "{kind}: {said}");
+        assert_eq!(shop.named("k8s-worker"), [9010], "{kind}");
+        assert_eq!(shop.pve.vmids(), [9000, 9010], "{kind}: nothing is made twice");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_makes_nothing_twice() {
+    let shop = Shop::new(|_| {}).await;
+    let text = fs::read_to_string(shop.path("config.toml")).unwrap();
+    shop.write("config.toml", &text.replace("[\"pve1\", \"pve2\"]", "[\"pve1\"]"), 0o644);
+    for (method, path) in [("POST", "/nodes/pve1/qemu"), ("POST", "/nodes/pve1/qemu/9010/template")] {
+        shop.pve.inject(Fault {
+            method: method.into(),
+            path: path.into(),
+            times: 1,
+            effect: Effect::WorkThenLose,
+        });
+    }
+    shop.good(&[]).await;
+    assert_eq!(shop.pve.vmids(), [9000, 9010]);
+    assert_eq!(shop.named("k8s-worker"), [9010]);
+}
+
+#[tokio::test]
+async fn a_wrong_image_makes_no_vm() {
+    let shop = Shop::new(|_| {}).await;
+    shop.describe(URL, 'c', "");
+    let (status, said) = shop.run(&[]).await;
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("the download failed: checksum mismatch"), "{said}");
+    assert_eq!(shop.pve.vmids(), [9000]);
+}
+
+#[tokio::test]
+async fn the_daily_token_is_told_what_it_lacks_and_each_privilege_of_the_makers_is_needed() {
+    let shop = Shop::new(|_| {}).await;
+    let config = shop.path("config.toml");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    let output = program.args(["template", "--config", &config]).output().await.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    for part in ["Datastore.AllocateTemplate", "Sys.AccessNetwork on /nodes/pve1", "VM.Allocate"] {
+        assert!(said.contains(part), "no {part}: {said}");
+    }
+    assert_eq!(shop.pve.vmids(), [9000]);
+    for (_, role, privileges) in ROLES {
+        for privilege in privileges.split_whitespace() {
+            let shop = Shop::new(|spec| {
+                spec.access.roles.get_mut(role).unwrap().retain(|one| one != privilege);
+            })
+            .await;
+            let (status, said) = shop.run(&["--dry-run"]).await;
+            // Without seeing the storage there is no host for it.
+            let told =
+                said.contains(privilege) || said.contains("has a storage `local-lvm` that the token may see");
+            assert!(status != 0 && told, "{privilege}: {said}");
+        }
+    }
+}
