@@ -54,7 +54,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
     ("40-tasks", &[16], "the recorded list ends before the task that runs"),
     ("40-tasks", &[22, 25], "a full clone's log is as long as its progress is slow"),
     ("41-storage", &[3, 14], "volumes of other scenarios"),
-    ("41-storage", &[36, 39, 48, 49], "the images that were uploaded"),
+    ("41-storage", &[36, 39], "the images that were uploaded"),
 ];
 
 const RESOLVER: &str = "the recorded cluster had no name resolver";
