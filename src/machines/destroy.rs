@@ -220,8 +220,8 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
             (STOP, ctx.proxmox.stop(host, vmid).await?)
         };
         match jobs::finish(ctx, job, &upid, limit).await? {
-            Exit::Ok | Exit::Warnings(_) if upid.only_asks() => Err(still_runs(&upid)),
-            Exit::Ok | Exit::Warnings(_) => Ok(()),
+            Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => Ok(()),
+            Exit::Ok | Exit::Warnings(_) => Err(still_runs(&upid)),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
                 Trouble::Proxmox(error) => {
@@ -234,13 +234,13 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
     .await
 }
 
-/// HA was asked to stop the VM, and takes its time: the VM itself is asked again.
+/// HA was asked to stop the VM and takes its time, or somebody has started it meanwhile: it is stopped once more.
 fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
     Trouble::Proxmox(crate::proxmox::Error {
         kind: Kind::Busy,
         call: format!("{} ({upid})", STOP.name),
         status: 0,
-        text: "HA was asked to stop the VM and has not done it yet".to_owned(),
+        text: "the VM runs although it was stopped: HA takes its time, or somebody has started it".to_owned(),
     })
 }
 

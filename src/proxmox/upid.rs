@@ -26,11 +26,6 @@ impl Upid {
         self.0.split(':').nth(5).unwrap_or_default()
     }
 
-    /// Whether the task only asks HA for something: it ends well at once, whatever becomes of it.
-    pub fn only_asks(&self) -> bool {
-        matches!(self.kind(), "hastart" | "hastop" | "hamigrate")
-    }
-
     /// The id as it is written.
     pub fn as_str(&self) -> &str {
         &self.0

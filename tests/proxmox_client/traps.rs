@@ -495,7 +495,7 @@ async fn trap_25_a_vm_that_ha_manages_is_only_asked_to_stop_and_says_itself_when
     pve.set_ha(VMID, true);
     assert!(client.vm_status("pve1", VMID).await.unwrap().ha_managed);
     let upid = client.stop("pve1", VMID).await.unwrap();
-    assert!(upid.only_asks(), "{upid}");
+    assert_eq!(upid.kind(), "hastop");
     assert_eq!(done(&client, &upid).await, Exit::Ok);
     assert_eq!(client.power("pve1", VMID).await.unwrap(), Power::Running);
     tokio::time::sleep(Duration::from_secs(15)).await;

@@ -34,6 +34,26 @@ async fn an_idle_node_goes_after_the_unneeded_time_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_somebody_starts_while_it_is_shut_down_is_stopped_before_its_node_goes() {
+    let stage = with_one_node().await;
+    let vmid = stage.vms(9100..=9109)[0];
+    let runs = |stage: &Stage| stage.pve.vm(vmid).is_some_and(|vm| vm.running);
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(UNNEEDED - Duration::from_secs(5)).await;
+    while runs(&stage) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stage.pve.start_by_hand(vmid);
+    assert!(runs(&stage));
+    let node = |stage: &Stage| stage.kube.list("Node").len() > 1;
+    while node(&stage) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!runs(&stage), "its Node is gone while it runs");
+    stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_needed_again_stays() {
     let stage = with_one_node().await;
     stage.kube.scale("default", "web", 0);
