@@ -129,6 +129,9 @@ impl Daemon {
                 continue;
             }
             memory.templates = self.templates.prints(&pool.name);
+            let own =
+                |host: &String| usable.is_some_and(|found| found.usable.iter().any(|one| one.host == *host));
+            memory.across = reach.iter().filter(|host| !own(host)).map(|host| (*host).clone()).collect();
             memory.reach = Some(reach.into_iter().cloned().collect());
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct State {
     vm_missing: BTreeMap<String, u64>,
     /// Machines whose Node is not there, since when.
     node_missing: BTreeMap<String, Timestamp>,
+    /// The first look is over: whoever is met from now on was not counted.
+    begun: bool,
     /// Records that cannot be read close their slots.
     unreadable: Vec<u32>,
     read: Option<Timestamp>,
@@ -86,7 +88,11 @@ impl Daemon {
         let mut pause = TRIES.0;
         loop {
             match self.kubernetes.list_records().await {
-                Ok(records) => return self.take_up(records),
+                Ok(records) => {
+                    self.take_up(records);
+                    self.mend.begun = true;
+                    return;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the machine records cannot be read yet");
                     self.board.problem("kubernetes", &error.to_string());
@@ -167,7 +173,12 @@ impl Daemon {
             return;
         }
         let new = self.registry.get(&id).is_none();
-        self.registry.put(view);
+        self.registry.put(view.clone());
+        if active && new && self.mend.begun && is_untouched(&stored.record) {
+            // Others were made in its place, and the pool may be full.
+            let config = self.config.borrow().clone();
+            return self.discard(&config, &view, "the answer to the making of its record was lost");
+        }
         if active {
             if new {
                 tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "goes on with a machine");
@@ -269,4 +280,12 @@ impl Daemon {
             }
         });
     }
+}
+
+/// Whether nothing was begun of the machine.
+fn is_untouched(record: &Record) -> bool {
+    record.intent == Intent::Create
+        && record.task.is_none()
+        && record.smbios_uuid.is_none()
+        && record.entered.keys().all(|phase| *phase == Phase::Requested)
 }

@@ -66,6 +66,10 @@ pub struct PoolMemory {
     /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
+    /// Those of them that have no template of their own: what is cloned to another host can only be put on a storage that hosts
+    /// share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub across: Vec<String>,
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,

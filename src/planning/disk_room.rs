@@ -32,8 +32,9 @@ impl DiskRoom {
     }
 
     /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the most free space
-    /// of those that have enough; or which storage lacks what, in words.
-    pub(super) fn choose(&self, pool: &Pool) -> Result<Option<String>, String> {
+    /// of those that have enough; or which storage lacks what, in words. What comes `across` from the template of another host
+    /// can only be put on a storage that hosts share.
+    pub(super) fn choose(&self, pool: &Pool, across: bool) -> Result<Option<String>, String> {
         let extra = extra(pool);
         for (storage, bytes) in &extra {
             self.check(storage, *bytes, pool)?;
@@ -45,6 +46,12 @@ impl DiskRoom {
         let mut best: Option<(i64, &String)> = None;
         for storage in &pool.storages {
             let bytes = clone_bytes(pool).saturating_add(extra.get(storage.as_str()).copied().unwrap_or(0));
+            let kept_apart = across && self.0.get(storage).is_some_and(|seen| !seen.shared);
+            if kept_apart {
+                let why = format!("has no template of its own, and storage `{storage}` is not shared");
+                refusals.push(why);
+                continue;
+            }
             match self.check(storage, bytes, pool) {
                 // The first of equally empty ones.
                 Ok(free) if best.is_none_or(|(most, _)| free > most) => best = Some((free, storage)),

@@ -284,7 +284,8 @@ impl<'a> Rooms<'a> {
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
         };
-        let reach = self.memory.get(&pool.name).and_then(|memory| memory.reach.as_ref());
+        let memory = self.memory.get(&pool.name);
+        let reach = memory.and_then(|memory| memory.reach.as_ref());
         let mut backing_off = None;
         let mut best: Option<Place> = None;
         let mut refusals = Vec::new();
@@ -293,7 +294,8 @@ impl<'a> Rooms<'a> {
             if !reached || !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
                 continue;
             }
-            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool), Err) {
+            let across = memory.is_some_and(|memory| memory.across.contains(name));
+            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across), Err) {
                 Ok(storage) => storage,
                 Err(why) => {
                     refusals.push(format!("{name} {why}"));

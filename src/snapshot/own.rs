@@ -101,6 +101,8 @@ struct PoolDocument {
     learnt_sizes: Vec<LearntDocument>,
     reach: Option<Vec<String>>,
     #[serde(default)]
+    across: Vec<String>,
+    #[serde(default)]
     templates: Vec<String>,
 }
 
@@ -225,6 +227,7 @@ impl PoolDocument {
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,
+            across: self.across,
             templates: self.templates,
         })
     }

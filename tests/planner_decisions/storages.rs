@@ -16,6 +16,10 @@ fn pool(more: &str) -> Config {
 
 /// Host `a` with these storages and machines, and so many pods that each want a machine.
 fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
+    with_inventory(pods, storages, machines).plan(config)
+}
+
+fn with_inventory(pods: usize, storages: &str, machines: &str) -> Cluster {
     let host = |name: &str| format!("{{name: {name}, cores: 64, memory: 512Gi, storage: {{{storages}}}}}");
     let inventory = format!(
         "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{}, {}]\nmachines: [{machines}]",
@@ -23,7 +27,7 @@ fn plan(config: &Config, pods: usize, storages: &str, machines: &str) -> Plan {
         host("b")
     );
     let cluster = (0..pods).fold(Cluster::new(), |all, number| all.pod(&format!("p{number}"), "3", ""));
-    cluster.with(&inventory).plan(config)
+    cluster.with(&inventory)
 }
 
 /// Host and storage of each new machine.
@@ -50,6 +54,24 @@ fn a_storage_that_hosts_share_is_counted_once() {
     let config = pool("storage = \"nas\"\nplacement = \"spread\"");
     let plan = plan(&config, 5, "nas: {total: 130Gi, used: 0, shared: true}", "");
     assert_eq!(places(&plan), ["a nas", "b nas", "a nas"]);
+}
+
+#[test]
+fn a_clone_of_another_hosts_template_goes_to_a_storage_that_hosts_share() {
+    let storages = "local: {total: 900Gi, used: 0}, nas: {total: 100Gi, used: 0, shared: true}";
+    let memory = "\n---\napiVersion: pve-autoscaler/v1\nkind: AutoscalerState\npools: {w: {reach: [a, b], across: [b]}}\n";
+    let cluster = |storage: &str| {
+        let config = pool(&format!("{storage}\nplacement = \"spread\""));
+        with_inventory(3, storages, "").with(memory).plan(&config)
+    };
+    assert_eq!(places(&cluster("storage = [\"local\", \"nas\"]")), ["a local", "b nas", "a local"]);
+    let plan = cluster("storage = \"local\"\nhosts = [\"b\"]");
+    assert_eq!(places(&plan), [""; 0]);
+    let message = &plan.pods[0].reasons[0].message;
+    assert!(
+        message.contains("b has no template of its own, and storage `local` is not shared"),
+        "{message:?}"
+    );
 }
 
 #[test]

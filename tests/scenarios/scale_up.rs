@@ -13,6 +13,27 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(2);
 
 #[tokio::test(start_paused = true)]
+async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum() {
+    let stage = Stage::running(&ONE_POOL.replace("max = 5", "max = 1"));
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    stage.kube.inject(world::kubernetes::Fault {
+        method: "POST".to_owned(),
+        path: "/api/v1/namespaces/pve-autoscaler/configmaps".to_owned(),
+        times: 1,
+        effect: world::kubernetes::Effect::WorkThenLose,
+    });
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("one pod runs", SOON * 2, |stage| stage.running_pods() == 1).await;
+    stage
+        .throughout("there is one machine", Duration::from_mins(12), |stage| {
+            stage.vms(9100..=9109).len() == 1
+        })
+        .await;
+    // Of the machine that is there.
+    assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pool_scales_from_zero_for_a_pod_that_fits_nowhere() {
     let stage = Stage::running(ONE_POOL);
     stage.deploy("web", 1, "1", "1Gi");

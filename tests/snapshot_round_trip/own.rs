@@ -79,7 +79,7 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let reach = (option::of(vec(name(), 0..3)), vec(text(), 0..3));
+    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3));
     let learnt = (any::<u32>(), bytes(), resources(0..200_i64, 0))
         .prop_map(|(cores, memory, allocatable)| Learnt { cores, memory, allocatable });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
@@ -92,7 +92,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             learnt_allocatable: learnt.0,
             learnt_sizes: learnt.1,
             reach: reach.0,
-            templates: reach.1,
+            across: reach.1,
+            templates: reach.2,
         },
     );
     let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });

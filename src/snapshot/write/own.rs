@@ -98,6 +98,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())
+        .list("across", pool.across.iter().map(String::as_str))
         .list("templates", pool.templates.iter().map(String::as_str))
 }
 
