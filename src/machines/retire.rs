@@ -46,7 +46,8 @@ fn leaving() -> Taint {
     Taint { key: BEING_DELETED_TAINT.to_owned(), value: String::new(), effect, time_added: None }
 }
 
-async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+/// Lets nothing more onto the node.
+pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {

@@ -199,3 +199,21 @@ async fn a_command_that_fails_says_how_and_shows_nothing_of_its_input() {
         })
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_becomes_ready_too_late_gets_no_pods_any_more() {
+    let stage = joins_by_itself(without_agent());
+    stage.kube.set_nodes_never_ready(true);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("it is registered", SOON, |stage| stage.kube.list("Node").len() == 2).await;
+    // `limits.ready` is five minutes.
+    tokio::time::sleep(Duration::from_secs(4 * 60 + 45)).await;
+    stage.pve.set_away(true);
+    let failed = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains(" failed: "));
+    stage.until("it is given up", SOON, failed).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.kube.set_nodes_never_ready(false);
+    stage.throughout("no pod runs", Duration::from_mins(1), |stage| stage.running_pods() == 0).await;
+    stage.pve.set_away(false);
+    stage.until("it runs on another one", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+}
