@@ -159,7 +159,7 @@ async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_wakes_nothing_and_observing_only_says_so() {
+async fn observing_makes_no_warm_machine() {
     let text = keeping(1, WarmState::Booted).replacen("cluster", "mode = \"observe\"\ncluster", 1);
     let stage = Stage::running(&text);
     stage.throughout("nothing is made", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;

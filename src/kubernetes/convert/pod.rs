@@ -262,7 +262,8 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .collect()
 }
 
-/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume becomes one entry for each monitor, because two of them clash when they share one.
+/// A volume of a pod, unless nothing looks at its kind (configMap, secret, projected, nfs …). An RBD volume becomes one entry
+/// for each monitor, because two of them clash when they share one.
 fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
     let exclusive = |kind: &str, identity: String, read_only: Option<bool>| VolumeSource::Exclusive {
         kind: kind.to_owned(),
