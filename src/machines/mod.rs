@@ -27,6 +27,7 @@ mod pace;
 mod probe;
 mod registry;
 mod retire;
+mod seed;
 mod self_join;
 mod shape;
 mod slots;

@@ -27,6 +27,7 @@ mod restarts;
 mod rights;
 mod scale_down;
 mod scale_up;
+mod seeds;
 mod sizes;
 mod stage;
 mod wishes;
