@@ -28,7 +28,7 @@ const FUEL: u64 = 1_000_000;
 pub struct MachineFacts {
     machine: Machine,
     pool: PoolFacts,
-    host: Named,
+    host: HostFacts,
     cluster: Named,
 }
 
@@ -65,7 +65,15 @@ struct PoolFacts {
     kubelet_args: BTreeMap<String, String>,
 }
 
-/// `host` and `cluster`.
+/// `host`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HostFacts {
+    name: String,
+    /// Its own name where it has none.
+    zone: String,
+}
+
+/// `cluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,
@@ -154,7 +162,10 @@ impl MachineFacts {
                 max_pods: pool.max_pods.unwrap_or_default(),
                 kubelet_args: pool.kubelet_args.clone(),
             },
-            host: Named { name: host.to_owned() },
+            host: HostFacts {
+                name: host.to_owned(),
+                zone: pool.zones.get(host).map_or(host, String::as_str).to_owned(),
+            },
             cluster: Named { name: cluster.to_owned() },
         }
     }

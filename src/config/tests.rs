@@ -195,6 +195,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::DEVICE_KEYS,
         pool::SECURITY_KEYS,
         template::KEYS,
+        pool::CLOUD_INIT_KEYS,
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));

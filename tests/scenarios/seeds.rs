@@ -1,0 +1,123 @@
+//! Machines that are told what they are by a seed of the daemon's.
+
+use std::time::Duration;
+
+use world::proxmox::iso;
+use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::{Effect, Fault, TaskFault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(5);
+const LATE: Duration = Duration::from_hours(1);
+const SEED: &str = r##"
+[pool.cloud_init]
+method = "seed"
+storage = "local"
+user_data = """#cloud-config
+hostname: {{ machine.name }}
+write_files: [{path: /etc/zone, content: "{{ host.zone }} {{ pool.name }}"}]
+"""
+"##;
+
+/// The lab with what seeds need.
+fn stage() -> Stage {
+    let mut spec = ClusterSpec::demo();
+    let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    spec.access.roles.insert(
+        "Seeds".into(),
+        words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"),
+    );
+    spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, role) = ("/storage/local".into(), "Seeds".into());
+        spec.access.grants.push(Grant { path, who: who.into(), role, propagate: false });
+    }
+    Stage::of(&format!("{ONE_POOL}{SEED}"), spec, world::kubernetes::spec::KubeSpec::demo())
+}
+
+/// Everything is gone: VMs, records, tokens and seeds.
+async fn all_gone(stage: &Stage) {
+    stage.kube.scale("default", "web", 0);
+    stage.until("the VMs are gone", LATE, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
+    assert_eq!(stage.pve.files(), [], "no seed outlives its machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_boots_from_its_own_seed_which_goes_with_it() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("two pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let vm = stage.pve.vm(9100).unwrap();
+    let volume = vm.config["ide2"].split(',').next().unwrap().to_owned();
+    assert!(volume.starts_with("local:iso/pve-autoscaler-") && volume.ends_with(".iso"), "{volume}");
+    assert!(vm.config.values().all(|value| !value.contains("cloudinit")), "there is no other seed");
+    let image = stage.pve.read_file(&volume, &vm.node).unwrap();
+    let (label, files) = iso::read(&image).unwrap();
+    let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
+    assert_eq!(label, "cidata");
+    assert!(text("user-data").contains(&format!("hostname: {}", vm.config["name"])), "{}", text("user-data"));
+    assert!(text("user-data").contains(&format!("{} workers", vm.node)), "{}", text("user-data"));
+    assert!(text("network-config").contains("address: '10.10.10.11/24'"), "{}", text("network-config"));
+    assert_eq!(stage.pve.files().len(), 2, "one each");
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_that_fail_or_whose_answer_is_lost_leave_no_seed_behind() {
+    for effect in [
+        Effect::WorkThenLose,
+        Effect::WorkThenTimeOut,
+        Effect::Lose,
+        Effect::Answer { status: 595, reason: "No route to host".into(), body: String::new() },
+    ] {
+        let mut stage = stage();
+        let path = "/nodes/*/storage/local/upload".to_owned();
+        stage.pve.inject(Fault { method: "POST".into(), path, times: 2, effect: effect.clone() });
+        stage.start();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.pve.files().len(), 1, "{effect:?}");
+        all_gone(&stage).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_halfway_takes_its_seed_with_it() {
+    let mut stage = stage();
+    stage.pve.inject_task("qmconfig", TaskFault::Fails("the storage is broken".into()));
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    let first = stage.pve.files();
+    stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+    assert_ne!(stage.pve.files(), first, "another machine has another seed");
+    assert_eq!(stage.pve.files().len(), 1);
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_that_the_token_may_not_remove_is_an_administrators() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("Seeds").unwrap().retain(|one| one != "Datastore.Allocate");
+    });
+    stage.kube.scale("default", "web", 0);
+    let told = |stage: &Stage| {
+        let status = serde_json::to_string(&stage.status()).unwrap();
+        status.contains("pvesm free local:iso/pve-autoscaler-")
+    };
+    stage.until("the command is told", LATE, told).await;
+    assert_eq!(stage.pve.files().len(), 1);
+    assert!(!stage.leftovers().is_empty(), "its slot stays closed");
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("Seeds").unwrap().push("Datastore.Allocate".into());
+    });
+    stage.until("the record is gone", LATE, |stage| stage.leftovers().is_empty()).await;
+    assert_eq!(stage.pve.files(), []);
+}
