@@ -298,7 +298,7 @@ impl Written {
                 let facts = MachineFacts::sample(&config.cluster, pool);
                 if let Err(error) = facts.fill(text.get_ref()) {
                     let title = format!("pool `{}`: `{key}` cannot be filled in", pool.name);
-                    let help = "docs/bootstrap.md lists the variables";
+                    let help = "docs/cloud-init.md lists the variables";
                     checker.wrong(title, text.span(), &error.to_string(), help);
                 }
             }

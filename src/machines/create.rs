@@ -10,7 +10,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, destroy, join, node, security, seed, shape, warm};
-use crate::config::{CloneKind, CloudInit, Pool};
+use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
 use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig};
@@ -268,11 +268,7 @@ async fn configure(
 ) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
-    if let CloudInit::Seed(wanted) = &pool.cloud_init
-        && !seed::is_attached(&wanted.storage, &record, &cloned)
-    {
-        seed::upload(ctx, machine, pool, wanted, &cloned).await?;
-    }
+    seed::provide(ctx, machine, pool, &cloned).await?;
     let mut known = Some(cloned.clone());
     insist!(limit, machine.seed(), {
         let config = match known.take() {

@@ -4,22 +4,28 @@
 //! whatever the configuration says later. What it holds are the operator's texts with the machine's facts: no secrets.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::Context;
 use super::jobs::{self, Job};
 use super::shape;
 use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
+use super::trouble::{Blame, Trouble, insist};
 use crate::bootstrap::{MachineFacts, iso};
-use crate::config::{Pool, Seed};
+use crate::config::{CloudInit, Pool, Seed};
 use crate::model::Record;
+use crate::model::machine::Intent;
 use crate::proxmox::{Kind, VmConfig};
 
 /// The drive that it is in.
 pub(super) const DRIVE: &str = "ide2";
 /// The label by which cloud-init finds it.
 const LABEL: &str = "cidata";
-const UPLOAD: Job = Job { name: "the upload of the seed", guess: std::time::Duration::from_millis(200) };
+const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
+/// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
+const MADE_OF: &str = "cloud_init";
+/// How long an upload without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
 fn file(record: &Record) -> String {
     format!("pve-autoscaler-{}.iso", record.id)
@@ -36,8 +42,31 @@ pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> 
     there == Some(volume(storage, record).as_str())
 }
 
+/// Sees to it that what the machine's seed drive is to hold is on its storage, where the pool has seeds.
+///
+/// # Errors
+/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed with it. Or the
+/// upload failed.
+pub(super) async fn provide(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    config: &VmConfig,
+) -> Result<(), Trouble> {
+    let CloudInit::Seed(seed) = &pool.cloud_init else { return Ok(()) };
+    let record = machine.record();
+    if is_attached(&seed.storage, record, config) {
+        return Ok(());
+    }
+    if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
+        let what = "`cloud_init` of its pool was changed while it was made".to_owned();
+        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+    }
+    upload(ctx, machine, pool, seed, config).await
+}
+
 /// Writes the seed and uploads it. The same machine's seed is written over: it is the same.
-pub(super) async fn upload(
+async fn upload(
     ctx: &Context,
     machine: &Tracked,
     pool: &Pool,
@@ -143,13 +172,20 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
 ///
 /// # Errors
 /// The token may not: an administrator has to. Or the storage does not answer.
-pub(super) async fn remove(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let made = machine.record().made_of.get(MADE_OF).and_then(|made| made.strip_prefix("seed "));
+    let Some(storage) = made.and_then(|made| made.split(' ').next()).map(ToOwned::to_owned) else {
+        return Ok(());
+    };
+    let left = still_on_its_way(ctx, machine.record());
+    if !left.is_zero() {
+        machine.say(ctx, "an upload of its seed may still be on its way");
+        tokio::time::sleep(left).await;
+    }
     let record = machine.record();
-    let made = record.made_of.get("cloud_init").and_then(|made| made.strip_prefix("seed "));
-    let Some(storage) = made.and_then(|made| made.split(' ').next()) else { return Ok(()) };
-    let volume = volume(storage, record);
+    let volume = volume(&storage, record);
     insist!(ctx.config.limits.destroy, machine.seed(), {
-        let there = match ctx.proxmox.isos(&record.host, storage).await {
+        let there = match ctx.proxmox.isos(&record.host, &storage).await {
             Ok(isos) => isos.contains(&volume),
             // The storage is no more.
             Err(error) if error.kind == Kind::NotFound => false,
@@ -158,7 +194,7 @@ pub(super) async fn remove(ctx: &Context, machine: &Tracked) -> Result<(), Troub
         if !there {
             return Ok(());
         }
-        match ctx.proxmox.delete_iso(&record.host, storage, &volume).await {
+        match ctx.proxmox.delete_iso(&record.host, &storage, &volume).await {
             Err(error) if error.kind == Kind::Forbidden => Err(Trouble::Administrator {
                 what: format!(
                     "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
@@ -171,6 +207,16 @@ pub(super) async fn remove(ctx: &Context, machine: &Tracked) -> Result<(), Troub
         }
     })
     .await
+}
+
+/// How long to wait before nothing can come any more of an upload for a machine that was given up before it was configured: who was
+/// killed, or had no answer, may have asked for one right before.
+fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
+    let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
+    if record.smbios_uuid.is_some() {
+        return Duration::ZERO;
+    }
+    ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
 }
 
 #[cfg(test)]

@@ -43,9 +43,13 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
         };
         let mut wrong = unfit(pve, pool, usable, &vm);
         wrong.extend(rights(pve, pool, usable, &vm).await);
-        let drive = vm.cloudinit_drive().unwrap_or_default();
         let agent = if vm.agent_enabled() { "agent enabled" } else { "no agent" };
-        let good = Line::good(what.clone(), format!("{agent}, cloud-init drive {drive}")).of(&pool.name);
+        let told = match (&pool.cloud_init, vm.cloudinit_drive()) {
+            (CloudInit::Seed(seed), _) => format!("seeds on {}", seed.storage),
+            (CloudInit::Drive, Some(drive)) => format!("cloud-init drive {drive}"),
+            (CloudInit::Drive, None) => "no cloud-init drive".to_owned(),
+        };
+        let good = Line::good(what.clone(), format!("{agent}, {told}")).of(&pool.name);
         let usable_all_the_same = wrong.iter().all(|line| line.level != Level::Error);
         let wrong =
             wrong.into_iter().map(|line| Line { what: what.clone(), ..line }.of(&pool.name)).collect();
