@@ -150,7 +150,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
     fn other_programs_read_the_image() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("seed.iso");
