@@ -81,7 +81,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
             .await?;
         }
         if let Some(state) = machine.record().warm {
-            warm::settle(ctx, machine, state, fresh, suspended).await?;
+            warm::settle(ctx, machine, &pool, state, fresh, suspended).await?;
             return Ok(Made::Warm);
         }
         machine.enter(ctx, Phase::Starting, "the VM is being started");

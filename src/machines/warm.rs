@@ -12,6 +12,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, destroy, join};
+use crate::config::Pool;
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
 
@@ -27,6 +28,7 @@ pub(super) fn is_suspended(config: &VmConfig) -> bool {
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut Tracked,
+    pool: &Pool,
     state: WarmState,
     fresh: bool,
     suspended: bool,
@@ -36,7 +38,7 @@ pub(super) async fn settle(
         let limit = ctx.config.limits.start;
         create::within(limit, "the start", create::start(ctx, machine, fresh)).await?;
         let boot = Boot::new(machine.record(), Instant::now());
-        join::await_boot(ctx, machine, boot).await?;
+        join::await_boot(ctx, machine, pool, boot).await?;
         if state == WarmState::Suspended {
             suspend(ctx, machine).await?;
         }
