@@ -329,7 +329,7 @@ async fn configure(
 }
 
 /// The VM's configuration, if it is still ours.
-async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
+pub(super) async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
     match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
         Sight::Ours(config) => Ok(*config),
         Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
