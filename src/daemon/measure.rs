@@ -41,14 +41,16 @@ impl Waiting {
     /// Takes in who waits now, and measures who has a node since the last look.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
+        // By uid: to write out the names of all pods of a large cluster would delay whatever waits for this round.
+        let waited: BTreeMap<&str, Timestamp> =
+            before.values().map(|(uid, since)| (uid.as_str(), *since)).collect();
         for pod in &snapshot.pods {
             if pod.node.is_none() {
                 if let Some(since) = unschedulable_since(pod) {
                     self.0.insert(pod.id(), (pod.uid.clone(), since));
                 }
-            } else if !before.is_empty()
-                && let Some((uid, since)) = before.get(&pod.id())
-                && *uid == pod.uid
+            } else if !waited.is_empty()
+                && let Some(since) = waited.get(pod.uid.as_str())
                 && let Ok(waited) = Duration::try_from(snapshot.time.duration_since(*since))
             {
                 metrics.pod_waited(waited);
