@@ -105,7 +105,8 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
     let kind = tree.text(&path);
     for key in ["templatesRef", "valuesRef", "secretRef"] {
         if tree.was(&["metadataOptions", key]) {
-            table.note(format!("{}: what guests are is in the template; Proxmox VE's own cloud-init drive tells them the rest", tree.place(&["metadataOptions", key])));
+            let place = tree.place(&["metadataOptions", key]);
+            table.note(format!("{place}: Proxmox VE's own cloud-init drive tells guests what they are; texts of yours go into `[pool.cloud_init]` with `method = \"seed\"`, with other variables and without secrets (docs/cloud-init.md)"));
         }
     }
     if kind.as_deref() == Some("cdrom") {
@@ -177,7 +178,7 @@ fn template(
         return;
     }
     if let Some(mut read) = objects.templates.get(name).filter(|_| !unmanaged).cloned() {
-        table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; docs/template.md says how one is made here"));
+        table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with the same image and its checksum (docs/template.md)"));
         of_image(ours, table, &mut read, further);
         objects.left.insert(read.what().to_owned(), read);
         return;
