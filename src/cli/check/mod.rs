@@ -8,6 +8,7 @@ mod lines;
 mod made;
 mod pve;
 mod security;
+mod serving;
 mod slots;
 mod template;
 
@@ -117,6 +118,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
         security::check(&pve, pool, answer).await;
+        serving::addresses(config, pool, answer);
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Kubelet {
     pub beats: u64,
     pub machine_id: String,
     pub boot_id: String,
+    /// Its latest request for a serving certificate.
+    pub serving_request: Option<String>,
 }
 
 impl State {
@@ -51,6 +53,7 @@ impl State {
             beats: 0,
             machine_id,
             boot_id,
+            serving_request: None,
         };
         self.kubelets.insert(name, kubelet);
     }
@@ -92,6 +95,7 @@ impl State {
         self.wake(Work::Lease(name.into()), timings.lease);
         self.wake(Work::Beat(name.into()), timings.heartbeat);
         self.wake(Work::Silence(name.into()), timings.monitor_grace);
+        self.will_ask_to_serve(name);
         self.resume_pods(name);
     }
 
