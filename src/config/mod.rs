@@ -44,8 +44,8 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy, Pool, Room,
-    Schedule, Security, Size, TemplateRef, Warm,
+    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, KubeletSettings, Placement,
+    Policy, Pool, Room, Schedule, Security, Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
@@ -277,6 +277,7 @@ impl Written {
         let Some(bootstrap) = &config.bootstrap else { return };
         match (&bootstrap.method, self.bootstrap.as_ref().and_then(|table| table.get_ref().script())) {
             (BootstrapMethod::None, _) => pool::untold(&self.pool, checker),
+            (BootstrapMethod::K3s(_), _) => pool::without_kubeadm(&self.pool, "k3s", checker),
             (BootstrapMethod::Command(command), Some(written)) => {
                 let fill =
                     |pool| MachineFacts::sample(&config.cluster, pool).without_mac().fill(&command.script);

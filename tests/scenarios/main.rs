@@ -31,6 +31,7 @@ mod scale_down;
 mod scale_up;
 mod security;
 mod serving;
+mod settings;
 mod sizes;
 mod stage;
 mod storms;

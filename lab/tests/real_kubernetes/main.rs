@@ -11,6 +11,7 @@
 )]
 
 mod joins;
+mod kubelets;
 mod playbooks;
 mod real;
 mod rights;

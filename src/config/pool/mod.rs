@@ -12,6 +12,7 @@ mod ranges;
 mod room;
 mod schedule;
 mod security;
+mod settings;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use schedule::Schedule;
 #[cfg(test)]
 pub(super) use security::KEYS as SECURITY_KEYS;
 pub use security::{Policy, Security};
+pub use settings::KubeletSettings;
 pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
@@ -109,6 +111,8 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration that differ from the cluster's.
+    pub kubelet: KubeletSettings,
     /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
     pub annotations: Labels,
     /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
@@ -198,6 +202,7 @@ pub(super) struct Written {
     max_pods: Option<Spanned<u32>>,
     #[serde(default)]
     kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    kubelet: Option<Spanned<settings::Fields>>,
     #[serde(default)]
     annotations: BTreeMap<Spanned<String>, Spanned<String>>,
     provider_id: Option<Spanned<String>>,
@@ -343,8 +348,16 @@ impl Pool {
     }
 }
 
+/// Finds settings of kubelets that this method lays over nothing.
+pub(super) fn without_kubeadm(pools: &[Spanned<Written>], method: &str, checker: &mut Checker) {
+    for pool in pools {
+        settings::unused(pool.get_ref(), method, checker);
+    }
+}
+
 /// Finds what pools ask for that nobody tells machines which join by themselves.
 pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
+    without_kubeadm(pools, "none", checker);
     for pool in pools {
         let pool = pool.get_ref();
         kubelet::untold(pool, checker);
@@ -431,6 +444,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         startup_taints,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
+        kubelet: settings::check(pool, memory, checker),
         annotations: labels::annotations(pool, checker),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),

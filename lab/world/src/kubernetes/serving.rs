@@ -1,4 +1,4 @@
-//! Certificates that kubelets serve with, where the cluster's kubelet configuration says `serverTLSBootstrap`: each kubelet asks
+//! Certificates that kubelets serve with, where its configuration, or the cluster's, says `serverTLSBootstrap`: each kubelet asks
 //! for one, somebody approves it or not, and the signer of kube-controller-manager signs what is approved.
 //!
 //! After `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission plugin
@@ -29,7 +29,7 @@ const SIGNER: Duration = Duration::from_millis(20);
 impl State {
     /// A kubelet asks for its serving certificate, unless it has one.
     pub(super) fn ask_to_serve(&mut self, name: &str) {
-        if !self.server_tls_bootstrap || !self.hears(name) {
+        if !self.serves_by_request(name) || !self.hears(name) {
             return;
         }
         let Some(kubelet) = self.kubelets.get(name) else { return };
@@ -58,9 +58,15 @@ impl State {
         self.wake(Work::AskToServe(name.into()), ANEW);
     }
 
+    fn serves_by_request(&self, name: &str) -> bool {
+        let own =
+            self.kubelets.get(name).and_then(|kubelet| kubelet.settings["serverTLSBootstrap"].as_bool());
+        own.unwrap_or(self.server_tls_bootstrap)
+    }
+
     /// A kubelet has registered its Node: it asks soon.
     pub(super) fn will_ask_to_serve(&mut self, name: &str) {
-        if self.server_tls_bootstrap {
+        if self.serves_by_request(name) {
             self.wake(Work::AskToServe(name.into()), FIRST);
         }
     }
