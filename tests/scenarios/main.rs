@@ -30,6 +30,7 @@ mod rights;
 mod scale_down;
 mod scale_up;
 mod security;
+mod seeds;
 mod serving;
 mod settings;
 mod sizes;

@@ -1,6 +1,7 @@
 //! `[[pool]]`: machines of one kind.
 
 mod claims;
+mod cloud_init;
 mod devices;
 mod extra;
 mod kubelet;
@@ -27,6 +28,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+#[cfg(test)]
+pub(super) use cloud_init::KEYS as CLOUD_INIT_KEYS;
+pub use cloud_init::{CloudInit, Seed};
 pub use devices::{Device, DeviceModel, Family};
 pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
@@ -145,6 +149,8 @@ pub struct Pool {
     pub warm: Warm,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
+    /// How a machine's first boot is told what it is.
+    pub cloud_init: CloudInit,
 }
 
 /// A `[[pool]]` as it is written.
@@ -223,6 +229,7 @@ pub(super) struct Written {
     schedule: Vec<schedule::Written>,
     warm: Option<warm::Written>,
     security: Option<Spanned<security::Written>>,
+    cloud_init: Option<Spanned<cloud_init::Written>>,
 }
 
 #[cfg(test)]
@@ -355,6 +362,13 @@ pub(super) fn without_kubeadm(pools: &[Spanned<Written>], method: &str, checker:
     }
 }
 
+impl Written {
+    /// The texts of its seed with their keys and places.
+    pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
+    }
+}
+
 /// Finds what pools ask for that nobody tells machines which join by themselves.
 pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
     without_kubeadm(pools, "none", checker);
@@ -446,6 +460,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         kubelet_args: kubelet::arguments(pool, checker),
         kubelet: settings::check(pool, memory, checker),
         annotations: labels::annotations(pool, checker),
+        cloud_init: cloud_init::check(pool, checker),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
