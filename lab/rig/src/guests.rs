@@ -62,12 +62,6 @@ impl Guests {
         let hardware = hardware(request, &directory);
         let file = directory.join("join.yaml");
         fs::write(&file, &request.configuration).context("cannot write join.yaml")?;
-        if let Some(patch) = &request.kubelet_patch {
-            let patches = directory.join("patches");
-            fs::create_dir_all(&patches).context("cannot make a folder for patches")?;
-            fs::write(patches.join("kubeletconfiguration+merge.json"), patch)
-                .context("cannot write a patch")?;
-        }
         let mut join = Command::new(self.programs.path("machine"));
         join.arg("join").args(&hardware).stdin(Stdio::null()).kill_on_drop(true);
         let output = join.output().await.context("cannot run machine")?;
@@ -117,7 +111,6 @@ fn hardware(request: &JoinRequest, directory: &std::path::Path) -> Vec<String> {
         format!("--cpus={}", request.cpus),
         format!("--memory={}", request.memory),
         format!("--disk={}", request.disk),
-        format!("--addresses={}", request.addresses.join(",")),
     ]
 }
 

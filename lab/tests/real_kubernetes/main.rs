@@ -11,7 +11,6 @@
 )]
 
 mod joins;
-mod kubelets;
 mod playbooks;
 mod real;
 mod rights;

@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
-	"strconv"
-	"strings"
 
 	info "github.com/google/cadvisor/info/v1"
 	infov2 "github.com/google/cadvisor/info/v2"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 )
+
+// The kubelet's default hard eviction thresholds, which it takes off what pods may use: memory.available<100Mi and
+// nodefs.available<10%.
+const evictionMemory = 100 << 20
 
 // cadvisor tells the kubelet of the machine.
 type cadvisor struct{ hardware }
@@ -55,50 +56,23 @@ func (c *cadvisor) ContainerFsInfo(context.Context) (infov2.FsInfo, error) { ret
 
 func (c *cadvisor) GetDirFsInfo(string) (infov2.FsInfo, error) { return c.RootFsInfo() }
 
-// containerManager has no cgroups, and reserves what the kubelet's configuration says.
+// containerManager has no cgroups, and reserves what a kubelet with default settings does.
 type containerManager struct {
 	cm.ContainerManager
 	hardware
-	config *kubeletconfig.KubeletConfiguration
 }
 
-func newContainerManager(hardware hardware, config *kubeletconfig.KubeletConfiguration) cm.ContainerManager {
-	return &containerManager{cm.NewStubContainerManager(), hardware, config}
+func newContainerManager(hardware hardware) cm.ContainerManager {
+	return &containerManager{cm.NewStubContainerManager(), hardware}
 }
 
 func (m *containerManager) GetCapacity(bool) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceEphemeralStorage: *resource.NewQuantity(m.disk, resource.BinarySI)}
 }
 
-// As the kubelet's own does: what is reserved for it and for the system, and the hard eviction thresholds.
 func (m *containerManager) GetNodeAllocatableReservation() v1.ResourceList {
-	sum := v1.ResourceList{}
-	add := func(name v1.ResourceName, amount resource.Quantity) {
-		sum[name] = func(q resource.Quantity) resource.Quantity { q.Add(amount); return q }(sum[name])
+	return v1.ResourceList{
+		v1.ResourceMemory:           *resource.NewQuantity(evictionMemory, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(m.disk/10, resource.BinarySI),
 	}
-	for _, table := range []map[string]string{m.config.KubeReserved, m.config.SystemReserved} {
-		for name, text := range table {
-			add(v1.ResourceName(name), resource.MustParse(text))
-		}
-	}
-	signals := map[string]struct {
-		name     v1.ResourceName
-		capacity int64
-	}{
-		"memory.available": {v1.ResourceMemory, int64(m.memory)},
-		"nodefs.available": {v1.ResourceEphemeralStorage, m.disk},
-	}
-	for signal, text := range m.config.EvictionHard {
-		about, known := signals[signal]
-		if !known {
-			continue
-		}
-		if part, isPart := strings.CutSuffix(text, "%"); isPart {
-			percent, _ := strconv.ParseFloat(part, 64)
-			add(about.name, *resource.NewQuantity(int64(float64(about.capacity)*percent/100), resource.BinarySI))
-		} else {
-			add(about.name, resource.MustParse(text))
-		}
-	}
-	return sum
 }

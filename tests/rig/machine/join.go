@@ -69,12 +69,7 @@ func (g guest) preflight(config *kubeadmapi.JoinConfiguration) error {
 	if err := kubeletphase.WriteInstanceConfigToDisk(instance, g.dir); err != nil {
 		return err
 	}
-	patches := ""
-	if config.Patches != nil && config.Patches.Directory != "" {
-		// The folder is the guest's, whose disk is this machine's.
-		patches = g.path("patches")
-	}
-	if err := kubeletphase.WriteConfigToDisk(&cluster.ClusterConfiguration, g.dir, patches, os.Stdout); err != nil {
+	if err := kubeletphase.WriteConfigToDisk(&cluster.ClusterConfiguration, g.dir, "", os.Stdout); err != nil {
 		return err
 	}
 	return kubeletphase.WriteKubeletDynamicEnvFile(&cluster.ClusterConfiguration, &cluster.NodeRegistration, true, g.dir)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace/noop"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/errors"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
-	"k8s.io/kubernetes/pkg/kubelet/certificate"
 	"k8s.io/kubernetes/pkg/kubelet/certificate/bootstrap"
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/configfiles"
 	"k8s.io/kubernetes/pkg/kubemark"
@@ -56,31 +54,8 @@ func (g guest) kubelet(ctx context.Context) error {
 		return err
 	}
 	hollow := kubemark.NewHollowKubelet(flags, config, client, heartbeats, &cadvisor{g.hardware},
-		containers.ImageService, runtime, newContainerManager(g.hardware, config))
-	if config.ServerTLSBootstrap {
-		if err := g.serve(client, config, name); err != nil {
-			return err
-		}
-	}
+		containers.ImageService, runtime, newContainerManager(g.hardware))
 	hollow.Run(ctx)
-	return nil
-}
-
-// serve asks for the certificate that the kubelet would serve with, by the kubelet's own code and for the machine's own addresses. The
-// hollow kubelet does not, as it has no server.
-func (g guest) serve(client clientset.Interface, config *kubeletconfig.KubeletConfiguration, name types.NodeName) error {
-	addresses := func() []v1.NodeAddress {
-		all := []v1.NodeAddress{{Type: v1.NodeHostName, Address: string(name)}}
-		for _, address := range g.addresses {
-			all = append(all, v1.NodeAddress{Type: v1.NodeInternalIP, Address: address})
-		}
-		return all
-	}
-	manager, err := certificate.NewKubeletServerCertificateManager(client, config, name, addresses, g.path("pki"))
-	if err != nil {
-		return err
-	}
-	manager.Start()
 	return nil
 }
 

@@ -23,8 +23,6 @@ type hardware struct {
 	memory uint64
 	disk   int64
 	bootID string
-	// Its addresses, which a kubelet asks its network devices for.
-	addresses []string
 }
 
 // guest is one machine, and the folder that is its disk.
@@ -44,7 +42,6 @@ func main() {
 	flags.IntVar(&g.cpus, "cpus", 1, "vCPUs")
 	flags.Uint64Var(&g.memory, "memory", 1<<30, "memory in bytes")
 	flags.Int64Var(&g.disk, "disk", 10<<30, "root file system in bytes")
-	flags.StringSliceVar(&g.addresses, "addresses", nil, "addresses")
 	klog.InitFlags(nil)
 	if err := flags.Parse(os.Args[1:]); err != nil || g.dir == "" || flags.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: machine join|kubelet --dir DIR")
