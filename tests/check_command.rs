@@ -180,6 +180,38 @@ async fn each_missing_right_in_kubernetes_has_a_line_with_its_purpose() {
 }
 
 #[tokio::test]
+async fn rights_to_approve_certificates_are_asked_for_only_where_that_is_switched_on() {
+    let groups = ["", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io", "events.k8s.io"];
+    let groups = groups.into_iter().chain(["coordination.k8s.io"]);
+    let mut rules: Vec<Rule> = groups.map(|group| Rule::new("*", group, "*", None)).collect();
+    rules.push(Rule::new("list", "certificates.k8s.io", "*", None));
+    let account = ServiceAccountSpec {
+        name: "system:serviceaccount:kube-system:limited".to_owned(),
+        token: "limited".to_owned(),
+        rules,
+    };
+    let kube = KubeSpec { service_accounts: vec![account], ..KubeSpec::demo() };
+    let bench = Bench::new(ClusterSpec::demo(), kube).await;
+    let (status, text) = bench.check().await;
+    assert!(status == 0 && !text.contains("serving certificates"), "{text}");
+    bench.change("[kubernetes]\n", "[kubernetes]\napprove_serving_certificates = true\n");
+    let (status, lines) = bench.about("serving certificates").await;
+    assert_eq!(status, 4);
+    let said: Vec<_> = lines.iter().map(words).collect();
+    for (line, expected) in [
+        "may not watch certificatesigningrequests.certificates.k8s.io, to see requests",
+        "may not patch certificatesigningrequests/approval.certificates.k8s.io, to approve",
+        "may not approve signers.certificates.k8s.io kubernetes.io/kubelet-serving, to approve",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(said[line].starts_with(expected), "{said:?}");
+    }
+    assert!(said.len() == 3 && said[2].contains("rbac-serving.yaml"), "{said:?}");
+}
+
+#[tokio::test]
 async fn templates_that_join_by_themselves_need_neither_agent_nor_rights_for_tokens() {
     let mut spec = ClusterSpec::demo();
     spec.vms[0].config.insert("agent".to_owned(), "0".to_owned());

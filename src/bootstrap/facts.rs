@@ -65,6 +65,8 @@ struct PoolFacts {
     /// 0: the kubelet's default.
     max_pods: u32,
     kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration.
+    kubelet: serde_json::Map<String, serde_json::Value>,
 }
 
 /// `host`.
@@ -164,6 +166,7 @@ impl MachineFacts {
                 name: pool.name.clone(),
                 max_pods: pool.max_pods.unwrap_or_default(),
                 kubelet_args: pool.kubelet_args.clone(),
+                kubelet: pool.kubelet.fields().clone(),
             },
             host: HostFacts {
                 name: host.to_owned(),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
+use super::script::PATCHES;
 use crate::model::node::{Taint, TaintEffect};
 use crate::model::selector::Labels;
 use crate::model::snapshot::STARTING_TAINT;
@@ -48,6 +49,8 @@ pub struct JoinFacts {
     pub kubelet_args: BTreeMap<String, String>,
     /// `--max-pods`, where it is not the kubelet's default.
     pub max_pods: Option<u32>,
+    /// Fields of the kubelet's configuration wait in the guest to be laid over the cluster's.
+    pub patched: bool,
     /// Preflight checks whose failure is only a warning.
     pub ignore_preflight_errors: Vec<String>,
 }
@@ -73,8 +76,9 @@ pub fn configuration(facts: &JoinFacts) -> SecretString {
     if !facts.ignore_preflight_errors.is_empty() {
         registration["ignorePreflightErrors"] = json!(facts.ignore_preflight_errors);
     }
+    let patches = facts.patched.then(|| json!({ "directory": PATCHES }));
     let version = if facts.minor >= 31 { "v1beta4" } else { "v1beta3" };
-    let whole = json!({
+    let mut whole = json!({
         "apiVersion": format!("kubeadm.k8s.io/{version}"),
         "kind": "JoinConfiguration",
         "discovery": { "bootstrapToken": {
@@ -84,6 +88,9 @@ pub fn configuration(facts: &JoinFacts) -> SecretString {
         } },
         "nodeRegistration": registration,
     });
+    if let Some(patches) = patches {
+        whole["patches"] = patches;
+    }
     format!("{whole:#}\n").into()
 }
 
@@ -152,6 +159,7 @@ mod tests {
             }],
             kubelet_args: BTreeMap::from([("v".to_owned(), "2".to_owned())]),
             max_pods: Some(50),
+            patched: minor == 36,
             ignore_preflight_errors: Vec::new(),
         }
     }
@@ -172,7 +180,9 @@ mod tests {
             json!([{"key": "d", "value": "b", "effect": "NoExecute"},
                    {"key": STARTING_TAINT, "value": "", "effect": "NoSchedule"}])
         );
+        assert_eq!(new["patches"], json!({"directory": "/run/pve-autoscaler/patches"}));
         let old = read(30);
+        assert_eq!(old.get("patches"), None);
         assert_eq!(old["apiVersion"], "kubeadm.k8s.io/v1beta3");
         assert_eq!(old["nodeRegistration"]["kubeletExtraArgs"]["max-pods"], "50");
     }

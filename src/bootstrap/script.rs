@@ -51,6 +51,14 @@ const KUBEADM_DONE: &str = r#"if [ -e /etc/kubernetes/kubelet.conf ]; then echo 
 const KUBEADM: &str = r#"if timeout "$3" kubeadm join --config /dev/stdin >"$dir/join.log" 2>&1; then
 "#;
 
+/// What differs from the cluster's configuration of kubelets, where `kubeadm join` looks for it (target and type of a patch are
+/// its file's name). It has no secrets.
+const PATCH: &str = r#"mkdir -p "$dir/patches"
+printf '%s\n' "$5" >"$dir/patches/kubeletconfiguration+merge.json"
+"#;
+/// The folder of such patches, as a join configuration names it.
+pub(super) const PATCHES: &str = "/run/pve-autoscaler/patches";
+
 /// What an operator's script has done outlives a reboot, which would have it done again.
 const COMMAND_DONE: &str = r#"if [ -e "/var/lib/pve-autoscaler/joined-$1" ]; then echo "joined before"; exit 0; fi
 "#;
@@ -105,6 +113,8 @@ pub struct Settle {
 pub enum Act {
     /// `kubeadm join` with the configuration on standard input.
     Kubeadm,
+    /// The same with these fields of the kubelet's configuration, a JSON object, laid over the cluster's.
+    KubeadmWith(String),
     /// The agent of K3s, with its configuration on standard input.
     K3s,
     /// A script of the operator's, with whatever is on standard input.
@@ -117,7 +127,7 @@ impl Act {
     /// What it is called in messages.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Kubeadm => "`kubeadm join`",
+            Self::Kubeadm | Self::KubeadmWith(_) => "`kubeadm join`",
             Self::K3s => "the agent of K3s",
             Self::Command(_) => "the command",
             Self::Wait => "systemd",
@@ -131,6 +141,7 @@ pub fn command(machine: &str, settle: &Settle, act: &Act) -> Vec<String> {
     let degraded = if settle.accept_degraded { "yes" } else { "no" };
     let script = match act {
         Act::Kubeadm => [BEGIN, KUBEADM_DONE, SETTLE, KUBEADM, END].concat(),
+        Act::KubeadmWith(_) => [BEGIN, KUBEADM_DONE, SETTLE, PATCH, KUBEADM, END].concat(),
         Act::K3s => [BEGIN, K3S_DONE, SETTLE, K3S, K3S_END].concat(),
         Act::Command(_) => [BEGIN, COMMAND_DONE, SETTLE, COMMAND, END].concat(),
         Act::Wait => [SETTLE, WAITED].concat(),
@@ -140,7 +151,7 @@ pub fn command(machine: &str, settle: &Settle, act: &Act) -> Vec<String> {
     let (settle, join) = (seconds(settle.settle), seconds(settle.join));
     let mut words =
         ["/bin/sh", "-c", &script, "join", machine, &settle, &join, degraded].map(ToOwned::to_owned).to_vec();
-    if let Act::Command(text) = act {
+    if let Act::Command(text) | Act::KubeadmWith(text) = act {
         words.push(text.clone());
     }
     words

@@ -20,6 +20,8 @@ pub struct Kubernetes {
     pub namespace: String,
     /// How long one call may take.
     pub request_timeout: Duration,
+    /// Whether requests of its machines' kubelets for serving certificates are approved.
+    pub approve_serving_certificates: bool,
 }
 
 /// `[kubernetes]` as it is written.
@@ -31,10 +33,13 @@ pub(super) struct Written {
     context: Option<Spanned<String>>,
     namespace: Option<Spanned<String>>,
     request_timeout: Option<Spanned<String>>,
+    #[serde(default)]
+    approve_serving_certificates: bool,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["kubeconfig_file", "context", "namespace", "request_timeout"];
+pub(super) const KEYS: &[&str] =
+    &["kubeconfig_file", "context", "namespace", "request_timeout", "approve_serving_certificates"];
 
 impl Written {
     pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Kubernetes> {
@@ -66,6 +71,7 @@ impl Written {
             context,
             namespace: namespace.unwrap_or_else(|| "pve-autoscaler".to_owned()),
             request_timeout,
+            approve_serving_certificates: this.approve_serving_certificates,
         })
     }
 }

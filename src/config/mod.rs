@@ -44,8 +44,8 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement,
-    Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
+    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
+    KubeletSettings, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
@@ -302,6 +302,7 @@ impl Written {
             let script = own.or(self.bootstrap.as_ref()).and_then(|table| table.get_ref().script());
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
+                (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
                 // The one for all pools is told about once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();

@@ -19,6 +19,7 @@ mod leader;
 mod measure;
 mod mend;
 mod remember;
+mod serving;
 mod show;
 mod speak;
 mod standby;
@@ -146,6 +147,7 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
         () = daemon.first_look() => true,
     };
     if looked {
+        daemon.spawn(daemon.approver().run());
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}

@@ -35,6 +35,8 @@ const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
 pub(super) struct Feed<K, T> {
     pub kind: &'static str,
     pub api: Api<DeserializeGuard<K>>,
+    /// A field selector, where not all objects of the kind are followed.
+    pub fields: Option<&'static str>,
     pub convert: fn(&K) -> Result<T, ConvertError>,
     /// What a change is worth.
     pub worth: fn(Option<&T>, Option<&T>) -> Worth,
@@ -66,7 +68,10 @@ where
     pub(super) async fn follow(self) {
         let mut waits = Waits::new(self.kind);
         loop {
-            let settings = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+            let mut settings = watcher::Config::default().page_size(PAGE).timeout(WATCH_SECONDS);
+            if let Some(fields) = self.fields {
+                settings = settings.fields(fields);
+            }
             let mut events = pin!(watcher(self.api.clone(), settings));
             let mut incoming = Incoming::default();
             let mut given_up = false;

@@ -5,6 +5,7 @@
 //!            ├─ records, memory: what the daemon remembers, as ConfigMaps of its own namespace
 //!            ├─ nodes, evictions: conditional writes, each refusal told apart
 //!            ├─ tokens, cluster-info: what a machine needs to join
+//!            ├─ serving: requests of kubelets for their serving certificates
 //!            ├─ lease: which of several instances is the active one
 //!            └─ events, rights: what operators see
 //! ```
@@ -27,6 +28,7 @@ mod memory;
 mod nodes;
 mod records;
 mod rights;
+mod serving;
 mod signals;
 mod status_map;
 mod store;
@@ -44,6 +46,7 @@ pub use manifest::AccountToken;
 pub use memory::MemoryVersion;
 pub use records::{RecordError, Records, UnreadableRecord, Versioned, name as record_name};
 pub use rights::Right;
+pub use serving::{ServingRequest, ServingRequests};
 pub use tokens::BootstrapToken;
 pub use watches::Watches;
 

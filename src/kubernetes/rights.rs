@@ -8,6 +8,7 @@ use kube::api::PostParams;
 
 use super::cluster::Cluster;
 use super::error::Error;
+use super::serving::SERVING_SIGNER;
 
 /// A right that is needed, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Right {
     pub resource: &'static str,
     /// The namespace, `None` for the whole cluster.
     pub namespace: Option<String>,
+    /// The one object that it is for, `None` for all of them.
+    pub name: Option<&'static str>,
     /// What it is for.
     pub purpose: &'static str,
     /// We have it.
@@ -31,7 +34,10 @@ impl Right {
     pub fn words(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let place = self.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
-        format!("{} {}{group}{place}", self.verb, self.resource)
+        // cluster-info goes without saying in kube-public.
+        let name = self.name.filter(|_| self.namespace.is_none());
+        let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+        format!("{} {}{group}{name}{place}", self.verb, self.resource)
     }
 }
 
@@ -48,6 +54,7 @@ struct Needed {
     group: &'static str,
     resources: &'static [&'static str],
     place: Place,
+    name: Option<&'static str>,
     purpose: &'static str,
 }
 
@@ -65,6 +72,7 @@ const NEEDED: &[Needed] = &[
             "persistentvolumeclaims",
         ],
         place: Place::Everywhere,
+        name: None,
         purpose: "see what is scheduled and what waits",
     },
     Needed {
@@ -72,6 +80,7 @@ const NEEDED: &[Needed] = &[
         group: "apps",
         resources: &["replicasets", "statefulsets", "deployments", "daemonsets"],
         place: Place::Everywhere,
+        name: None,
         purpose: "see what makes pods",
     },
     Needed {
@@ -79,6 +88,7 @@ const NEEDED: &[Needed] = &[
         group: "batch",
         resources: &["jobs"],
         place: Place::Everywhere,
+        name: None,
         purpose: "see what makes pods",
     },
     Needed {
@@ -86,6 +96,7 @@ const NEEDED: &[Needed] = &[
         group: "policy",
         resources: &["poddisruptionbudgets"],
         place: Place::Everywhere,
+        name: None,
         purpose: "respect disruption budgets",
     },
     Needed {
@@ -93,6 +104,7 @@ const NEEDED: &[Needed] = &[
         group: "scheduling.k8s.io",
         resources: &["priorityclasses"],
         place: Place::Everywhere,
+        name: None,
         purpose: "know which pods go first",
     },
     Needed {
@@ -100,6 +112,7 @@ const NEEDED: &[Needed] = &[
         group: "storage.k8s.io",
         resources: &["storageclasses", "csinodes", "volumeattachments"],
         place: Place::Everywhere,
+        name: None,
         purpose: "know where volumes can be used",
     },
     Needed {
@@ -107,6 +120,7 @@ const NEEDED: &[Needed] = &[
         group: "",
         resources: &["nodes"],
         place: Place::Everywhere,
+        name: None,
         purpose: "label, taint, cordon and remove the nodes of its machines",
     },
     Needed {
@@ -114,6 +128,7 @@ const NEEDED: &[Needed] = &[
         group: "",
         resources: &["pods/eviction"],
         place: Place::Everywhere,
+        name: None,
         purpose: "drain nodes",
     },
     Needed {
@@ -121,6 +136,7 @@ const NEEDED: &[Needed] = &[
         group: "events.k8s.io",
         resources: &["events"],
         place: Place::Everywhere,
+        name: None,
         purpose: "say what was decided about pods and nodes",
     },
     Needed {
@@ -128,6 +144,7 @@ const NEEDED: &[Needed] = &[
         group: "",
         resources: &["configmaps"],
         place: Place::Own,
+        name: None,
         purpose: "keep the records of its machines",
     },
     Needed {
@@ -135,6 +152,7 @@ const NEEDED: &[Needed] = &[
         group: "coordination.k8s.io",
         resources: &["leases"],
         place: Place::Own,
+        name: None,
         purpose: "agree on one active instance",
     },
     Needed {
@@ -142,6 +160,7 @@ const NEEDED: &[Needed] = &[
         group: "",
         resources: &["secrets"],
         place: Place::In("kube-system"),
+        name: None,
         purpose: "make and remove bootstrap tokens",
     },
     Needed {
@@ -149,9 +168,41 @@ const NEEDED: &[Needed] = &[
         group: "",
         resources: &["configmaps"],
         place: Place::In("kube-public"),
+        name: Some("cluster-info"),
         purpose: "read cluster-info, for joining",
     },
 ];
+
+/// Everything that `packaging/rbac-serving.yaml` grants, and nothing else. The API server asks for the right to a signer's
+/// name beside that to the subresource (its admission plugin `CertificateApproval`).
+const SERVING: &[Needed] = &[
+    Needed {
+        verbs: &["list", "watch"],
+        group: CERTIFICATES,
+        resources: &["certificatesigningrequests"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "see requests for serving certificates",
+    },
+    Needed {
+        verbs: &["patch"],
+        group: CERTIFICATES,
+        resources: &["certificatesigningrequests/approval"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "approve serving certificates",
+    },
+    Needed {
+        verbs: &["approve"],
+        group: CERTIFICATES,
+        resources: &["signers"],
+        place: Place::Everywhere,
+        name: Some(SERVING_SIGNER),
+        purpose: "approve serving certificates",
+    },
+];
+
+const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
     /// Every right that is needed, with the API server's word on whether we have it.
@@ -161,8 +212,20 @@ impl Cluster {
     /// # Errors
     /// The API server could not be asked.
     pub async fn rights(&self) -> Result<Vec<Right>, Error> {
+        self.asked(NEEDED).await
+    }
+
+    /// The same of the rights that approving serving certificates needs besides.
+    ///
+    /// # Errors
+    /// The API server could not be asked.
+    pub async fn serving_rights(&self) -> Result<Vec<Right>, Error> {
+        self.asked(SERVING).await
+    }
+
+    async fn asked(&self, all: &[Needed]) -> Result<Vec<Right>, Error> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut rights = needed(&self.namespace);
+        let mut rights = needed(all, &self.namespace);
         for right in &mut rights {
             let question =
                 SelfSubjectAccessReview { spec: question(right), ..SelfSubjectAccessReview::default() };
@@ -174,9 +237,9 @@ impl Cluster {
     }
 }
 
-fn needed(own: &str) -> Vec<Right> {
+fn needed(all: &[Needed], own: &str) -> Vec<Right> {
     let mut rights = Vec::new();
-    for entry in NEEDED {
+    for entry in all {
         for resource in entry.resources {
             for verb in entry.verbs {
                 let namespace = match entry.place {
@@ -184,8 +247,8 @@ fn needed(own: &str) -> Vec<Right> {
                     Place::Own => Some(own.to_owned()),
                     Place::In(name) => Some(name.to_owned()),
                 };
-                let (group, purpose) = (entry.group, entry.purpose);
-                rights.push(Right { verb, group, resource, namespace, purpose, granted: false });
+                let (group, name, purpose) = (entry.group, entry.name, entry.purpose);
+                rights.push(Right { verb, group, resource, namespace, name, purpose, granted: false });
             }
         }
     }
@@ -197,15 +260,14 @@ fn question(right: &Right) -> SelfSubjectAccessReviewSpec {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (right.resource, None),
     };
-    // kube-public's right is for one object only, and a review without a name would ask for all of them.
-    let name = (right.namespace.as_deref() == Some("kube-public")).then(|| "cluster-info".to_owned());
     SelfSubjectAccessReviewSpec {
         resource_attributes: Some(ResourceAttributes {
             verb: Some(right.verb.to_owned()),
             group: Some(right.group.to_owned()),
             resource: Some(resource.to_owned()),
             subresource,
-            name,
+            // A right to one object is refused where a review asks for all of them.
+            name: right.name.map(ToOwned::to_owned),
             namespace: right.namespace.clone(),
             ..ResourceAttributes::default()
         }),

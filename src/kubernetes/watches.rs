@@ -259,7 +259,8 @@ impl Starter<'_> {
         T: PartialEq + Send + Sync + 'static,
     {
         let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
-        let feed = Feed { kind, api, convert, worth, store: store.clone(), board: self.board.clone() };
+        let (store, board) = (store.clone(), self.board.clone());
+        let feed = Feed { kind, api, fields: None, convert, worth, store, board };
         let cancel = self.cancel.clone();
         tokio::spawn(async move {
             tokio::select! {

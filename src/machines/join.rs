@@ -44,7 +44,8 @@ pub(super) async fn run(
             // The guest boots meanwhile.
             let ticket = ticket(ctx, machine, kubeadm).await?;
             let facts = join_facts(ctx, machine, pool, kubeadm, &ticket).await?;
-            Order { act: Act::Kubeadm, input: Some(bootstrap::configuration(&facts)) }
+            let act = pool.kubelet.patch().map_or(Act::Kubeadm, Act::KubeadmWith);
+            Order { act, input: Some(bootstrap::configuration(&facts)) }
         }
         BootstrapMethod::K3s(k3s) => agent_of_k3s(machine, pool, k3s)?,
         BootstrapMethod::Command(command) => ordered(ctx, machine, pool, command)?,
@@ -259,6 +260,7 @@ async fn join_facts(
         taints: pool.taints.iter().chain(&pool.startup_taints).cloned().collect(),
         kubelet_args: kubelet_args_with_address(record, pool),
         max_pods: pool.max_pods,
+        patched: pool.kubelet.patch().is_some(),
         ignore_preflight_errors: settings.ignore_preflight_errors.clone(),
     })
 }

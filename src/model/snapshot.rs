@@ -85,6 +85,8 @@ pub struct Learnt {
     pub memory: i64,
     /// What its node offers.
     pub allocatable: Resources,
+    /// What was set of its kubelet, as the machine's record has it.
+    pub kubelet: String,
 }
 
 /// Something that was decided, or that happened to a machine.

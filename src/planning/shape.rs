@@ -1,5 +1,7 @@
 //! What a fresh node of a pool offers to pods.
 //!
+//! What kubelets are configured to keep changes with the pool's settings: nodes of before teach nothing then.
+//!
 //! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of another size of the
 //! pool, else computed from the VM alone.
 
@@ -21,8 +23,11 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     for pool in config.pools.iter().filter(|pool| pool.allocatable.is_none()) {
         let own = memory.pools.get(&pool.name);
         let mut sizes = own.map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
-        let offered =
-            |one: &Learnt| pool.sizes.iter().any(|size| (size.cores, size.memory) == (one.cores, one.memory));
+        let kubelet = pool.kubelet.words();
+        let offered = |one: &Learnt| {
+            one.kubelet == kubelet
+                && pool.sizes.iter().any(|size| (size.cores, size.memory) == (one.cores, one.memory))
+        };
         sizes.retain(offered);
         for seen in live(snapshot, &pool.name).into_iter().filter(offered) {
             match sizes.iter_mut().find(|one| (one.cores, one.memory) == (seen.cores, seen.memory)) {
@@ -52,6 +57,8 @@ pub(super) fn of(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resources
     let mut known =
         snapshot.memory.pools.get(&pool.name).map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
     known.extend(live(snapshot, &pool.name));
+    let kubelet = pool.kubelet.words();
+    known.retain(|one| one.kubelet == kubelet);
     let same = known.iter().find(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
     let mut offered = same
         .map(|one| one.allocatable.clone())
@@ -76,10 +83,12 @@ fn live(snapshot: &Snapshot, pool: &str) -> Vec<Learnt> {
             *best = node;
         }
     }
+    let kubelet = |node: &Node| machines.get(node.name.as_str())?.made_of.get("kubelet").cloned();
     let learnt = |((cores, memory), node): ((u32, i64), &Arc<Node>)| Learnt {
         cores,
         memory,
         allocatable: node.allocatable.clone(),
+        kubelet: kubelet(node).unwrap_or_default(),
     };
     newest.into_iter().map(learnt).collect()
 }
@@ -102,7 +111,10 @@ fn of_unknown_size(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Option<
     if (own.cores, own.memory) != (pool.cores, pool.memory) {
         return None;
     }
-    let learnt = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.learnt_allocatable.clone());
+    let memory = snapshot.memory.pools.get(&pool.name);
+    // Together with sizes it is one of them, and judged there.
+    let memory = memory.filter(|memory| memory.learnt_sizes.is_empty());
+    let learnt = memory.and_then(|memory| memory.learnt_allocatable.clone());
     let seen = || {
         let machines = by_node(snapshot.proxmox.machines.as_deref());
         let nodes = ready_nodes(snapshot, &pool.name, &machines).into_iter();
@@ -133,12 +145,13 @@ fn kernel(memory: i64) -> i64 {
     memory / 50
 }
 
-/// What a kubelet with default settings leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB, the
-/// eviction threshold 100 MiB; all of the CPU; 110 pods unless it is told another number.
+/// What a kubelet leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB; of the rest the kubelet what the
+/// pool's settings say, without any the eviction threshold of 100 MiB; 110 pods unless it is told another number.
 fn computed(pool: &Pool) -> Resources {
-    let memory = pool.memory - kernel(pool.memory) - (64 << 20) - (100 << 20);
+    let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
+    let memory = capacity - pool.kubelet.kept_memory(capacity);
     Resources {
-        cpu_milli: i64::from(pool.cores) * 1000,
+        cpu_milli: i64::from(pool.cores) * 1000 - pool.kubelet.kept_cpu(),
         memory: if memory > 0 { memory } else { pool.memory },
         pods: 110,
         ..Resources::default()
@@ -245,6 +258,31 @@ mod tests {
         let config = config("cores = 2\nmemory = \"4GiB\"\nmax_pods = 30");
         let seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
         assert_eq!(of(&seen, &config, &config.pools[0]).pods, 30);
+    }
+
+    #[test]
+    fn what_kubelets_are_set_to_keep_is_reckoned_with_and_nodes_of_before_teach_nothing() {
+        let shape = "cores = 2\nmemory = \"4GiB\"\n";
+        let plain = config(shape);
+        let reserved = "[pool.kubelet]\nsystemReserved = { cpu = \"250m\", memory = \"1Gi\" }\n";
+        let set = config(&format!("{shape}{reserved}"));
+        let capacity = 4 * GIB - 4 * GIB / 50 - (64 << 20);
+        let computed = (1750, capacity - GIB - (100 << 20));
+        assert_eq!(cpu_and_memory(&Snapshot::default(), &set), computed);
+        // A node that was made with other settings, live or remembered, says nothing of one to come.
+        let mut seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &seen, &plain));
+        seen.memory = memory.clone();
+        assert_eq!(cpu_and_memory(&seen, &plain), (1900, 3 * GIB));
+        assert_eq!(cpu_and_memory(&seen, &set), computed);
+        assert!(learn(&mut memory, &seen, &set), "it is forgotten");
+        // One that was made with these does.
+        let mut made = machine("b", 2, 4);
+        made.made_of.insert("kubelet".to_owned(), set.pools[0].kubelet.words());
+        let seen = snapshot(&[node("b", 1700, 2, 0)], vec![made]);
+        assert!(learn(&mut memory, &seen, &set));
+        assert_eq!(cpu_and_memory(&Snapshot { memory, ..Snapshot::default() }, &set), (1700, 2 * GIB));
     }
 
     #[test]

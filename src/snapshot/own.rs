@@ -111,6 +111,8 @@ struct LearntDocument {
     cores: u32,
     memory: Amount,
     allocatable: BTreeMap<String, Amount>,
+    #[serde(default)]
+    kubelet: String,
 }
 
 /// A quantity, written as text or as a number.
@@ -217,7 +219,8 @@ impl PoolDocument {
     fn into_model(self) -> Result<PoolMemory, QuantityError> {
         let sizes = self.learnt_sizes.into_iter().map(|one| {
             let memory = one.memory.units()?;
-            Ok(Learnt { cores: one.cores, memory, allocatable: resources(one.allocatable)? })
+            let (cores, kubelet) = (one.cores, one.kubelet);
+            Ok(Learnt { cores, memory, allocatable: resources(one.allocatable)?, kubelet })
         });
         Ok(PoolMemory {
             last_add: self.last_add,

@@ -11,14 +11,15 @@ use crate::fake::{Reply, cluster};
 type Tuple = (String, String, String, Option<String>);
 
 const SHIPPED: &str = include_str!("../../packaging/rbac.yaml");
+const FOR_CERTIFICATES: &str = include_str!("../../packaging/rbac-serving.yaml");
 
 fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect()
 }
 
-fn shipped() -> BTreeSet<Tuple> {
+fn shipped(manifest: &str) -> BTreeSet<Tuple> {
     let mut rights = BTreeSet::new();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(SHIPPED).unwrap_or_default();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap_or_default();
     for document in documents {
         let namespace = document["metadata"]["namespace"].as_str().map(ToOwned::to_owned);
         for rule in document["rules"].as_array().into_iter().flatten() {
@@ -40,12 +41,17 @@ async fn the_shipped_roles_grant_what_is_needed_and_nothing_else() {
         |one: Right| (one.verb.to_owned(), one.group.to_owned(), one.resource.to_owned(), one.namespace);
     let needed: BTreeSet<Tuple> = cluster.rights().await.unwrap().into_iter().map(tuple).collect();
     assert!(!needed.is_empty());
-    assert_eq!(needed, shipped());
+    assert_eq!(needed, shipped(SHIPPED));
+    let further = cluster.serving_rights().await.unwrap();
+    let to_one: Vec<_> = further.iter().filter_map(|right| Some((right.resource, right.name?))).collect();
+    assert_eq!(to_one, [("signers", "kubernetes.io/kubelet-serving")]);
+    let further: BTreeSet<Tuple> = further.into_iter().map(tuple).collect();
+    assert_eq!(further, shipped(FOR_CERTIFICATES));
 }
 
 #[test]
 fn no_shipped_role_reads_secrets_or_takes_everything() {
-    for (verb, group, resource, namespace) in shipped() {
+    for (verb, group, resource, namespace) in shipped(SHIPPED).into_iter().chain(shipped(FOR_CERTIFICATES)) {
         assert!(verb != "*" && group != "*" && resource != "*");
         if resource == "secrets" {
             assert!(["create", "delete"].contains(&verb.as_str()), "{verb} secrets in {namespace:?}");

@@ -32,6 +32,8 @@ mod scale_down;
 mod scale_up;
 mod security;
 mod seeds;
+mod serving;
+mod settings;
 mod sizes;
 mod stage;
 mod storms;

@@ -30,7 +30,7 @@ fn words(list: &Value) -> Vec<String> {
 }
 
 /// The manifest without each of its rights, by the right's name.
-fn without_each(manifest: &[Value]) -> Vec<(String, Vec<Value>)> {
+pub fn without_each(manifest: &[Value]) -> Vec<(String, Vec<Value>)> {
     let mut variants = Vec::new();
     for (document, role) in manifest.iter().enumerate() {
         let rules = role["rules"].as_array().cloned().unwrap_or_default();

@@ -80,8 +80,11 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
     let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3));
-    let learnt = (any::<u32>(), bytes(), resources(0..200_i64, 0))
-        .prop_map(|(cores, memory, allocatable)| Learnt { cores, memory, allocatable });
+    let learnt =
+        (any::<u32>(), bytes(), resources(0..200_i64, 0)).prop_map(|(cores, memory, allocatable)| {
+            let kubelet = if cores % 2 == 0 { String::new() } else { r#"{"podPidsLimit":9}"#.to_owned() };
+            Learnt { cores, memory, allocatable, kubelet }
+        });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
     let pool = (times, option::of(backoff()), learnt, reach).prop_map(
         |((last_add, last_removal, last_removal_failure), backoff, learnt, reach)| PoolMemory {

@@ -89,6 +89,7 @@ fn request(case: &Case, endpoint: &str) -> JoinRequest {
         taints: Vec::new(),
         provider_id: None,
         max_pods: None,
+        kubelet_patch: None,
         configuration,
     }
 }

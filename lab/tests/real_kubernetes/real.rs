@@ -146,6 +146,7 @@ async fn own_node(plane: &ControlPlane, guests: &Guests) -> anyhow::Result<()> {
         taints: Vec::new(),
         provider_id: None,
         max_pods: None,
+        kubelet_patch: None,
         configuration,
     };
     guests.join(request).await.map_err(|failure| anyhow::anyhow!("cp1 cannot join: {}", failure.stderr))?;

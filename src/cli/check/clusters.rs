@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::hosts;
 use super::lines::{Answer, Line};
 use super::pve::Pve;
+use super::serving;
 use crate::bootstrap::TokenHost;
 use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
@@ -206,6 +207,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
         }
     }
     let complete = rights(config, &cluster, answer).await;
+    serving::rights(config, &cluster, answer).await;
     joining(config, &cluster, answer).await;
     if !complete {
         return None;

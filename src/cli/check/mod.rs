@@ -9,6 +9,7 @@ mod made;
 mod network_boot;
 mod pve;
 mod security;
+mod serving;
 mod slots;
 mod template;
 
@@ -119,6 +120,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
         security::check(&pve, pool, answer).await;
+        serving::addresses(config, pool, answer);
     }
 }
 

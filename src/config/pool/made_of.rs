@@ -50,6 +50,7 @@ impl Pool {
             ("network", network(&self.addressing)),
             ("max_pods", self.max_pods.map_or_else(|| "110".to_owned(), |most| most.to_string())),
             ("kubelet_args", list(arguments.collect())),
+            ("kubelet", self.kubelet.words()),
             ("provider_id", self.provider_id.clone().unwrap_or_default()),
             ("security", set(self.security.as_ref().map(security))),
         ];
@@ -130,7 +131,7 @@ fn network(addressing: &Addressing) -> String {
 }
 
 /// FNV-1a of a list, in sixteen digits: tells lists apart, and hides nothing.
-fn digest(list: &[String]) -> String {
+pub(super) fn digest(list: &[String]) -> String {
     let bytes = list.iter().flat_map(|one| one.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -169,6 +170,7 @@ mod tests {
             ("user = \"admin\"\n", "user"),
             ("max_pods = 50\n", "max_pods"),
             ("kubelet_args = { v = 2 }\n", "kubelet_args"),
+            ("[pool.kubelet]\nserverTLSBootstrap = true\n", "kubelet"),
         ] {
             assert_ne!(made_of(other).get(key), plain.get(key), "{other}");
         }

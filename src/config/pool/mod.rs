@@ -14,6 +14,7 @@ mod ranges;
 mod room;
 mod schedule;
 mod security;
+mod settings;
 mod sizes;
 mod slots;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use schedule::Schedule;
 #[cfg(test)]
 pub(super) use security::KEYS as SECURITY_KEYS;
 pub use security::{Policy, Security};
+pub use settings::KubeletSettings;
 pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
@@ -118,6 +120,8 @@ pub struct Pool {
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration that differ from the cluster's.
+    pub kubelet: KubeletSettings,
     /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
     pub annotations: Labels,
     /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
@@ -212,6 +216,7 @@ pub(super) struct Written {
     max_pods: Option<Spanned<u32>>,
     #[serde(default)]
     kubelet_args: BTreeMap<Spanned<String>, Spanned<Scalar>>,
+    kubelet: Option<Spanned<settings::Fields>>,
     #[serde(default)]
     annotations: BTreeMap<Spanned<String>, Spanned<String>>,
     provider_id: Option<Spanned<String>>,
@@ -378,10 +383,16 @@ impl Written {
 
     /// Finds what it asks for that nobody tells machines which join by themselves.
     pub(super) fn untold(&self, checker: &mut Checker) {
+        self.without_kubeadm("none", checker);
         kubelet::untold(self, checker);
         if let Some(warm) = &self.warm {
             warm.waits_before_the_join(self.name.get_ref(), checker);
         }
+    }
+
+    /// Finds settings of kubelets that this method lays over nothing.
+    pub(super) fn without_kubeadm(&self, method: &str, checker: &mut Checker) {
+        settings::unused(self, method, checker);
     }
 
     /// The texts of its seed with their keys and places.
@@ -468,6 +479,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         startup_taints,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
+        kubelet: settings::check(pool, memory, checker),
         annotations: labels::annotations(pool, checker),
         cloud_init: cloud_init::check(pool, checker),
         bootstrap: pool

@@ -107,6 +107,7 @@ fn learnt(learnt: &Learnt) -> Value {
         .with("cores", learnt.cores)
         .with("memory", quantity::binary(learnt.memory))
         .with("allocatable", amounts(&learnt.allocatable))
+        .when(!learnt.kubelet.is_empty(), "kubelet", learnt.kubelet.as_str())
         .into()
 }
 

@@ -33,6 +33,8 @@ pub struct JoinRequest {
     pub provider_id: Option<String>,
     /// `--max-pods`, where given.
     pub max_pods: Option<u32>,
+    /// What the join lays over the cluster's configuration of kubelets: a JSON object, where there is any.
+    pub kubelet_patch: Option<String>,
     /// The JoinConfiguration as kubeadm got it, for a control plane that reads it with kubeadm's own code.
     pub configuration: String,
 }

@@ -124,6 +124,7 @@ fn request(guest: &Guest) -> Result<K3sRequest, String> {
         taints: list("node-taint"),
         provider_id: argument("provider-id"),
         max_pods: argument("max-pods").and_then(|text| text.parse().ok()),
+        kubelet_patch: None,
         configuration: String::new(),
     };
     Ok(K3sRequest { machine, token })

@@ -164,8 +164,25 @@ fn request(shell: &Shell, config: &Value) -> Result<JoinRequest, String> {
         taints: taints.iter().map(taint).collect(),
         provider_id: argument("provider-id"),
         max_pods: argument("max-pods").and_then(|text| text.parse().ok()),
+        kubelet_patch: patch(shell, config)?,
         configuration: String::new(),
     })
+}
+
+/// The patch for kubelets in the folder that the configuration names (`app/util/patches`): kubeadm reads it before it asks anybody.
+fn patch(shell: &Shell, config: &Value) -> Result<Option<String>, String> {
+    let Some(folder) = config.pointer("/patches/directory").and_then(Value::as_str) else { return Ok(None) };
+    let file = format!("{folder}/kubeletconfiguration+merge.json");
+    let Some(text) = shell.guest.read_file(&file) else { return Ok(None) };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let object: Result<Value, _> = serde_json::from_str(&text);
+    match object {
+        Ok(object) if object.is_object() => Ok(Some(text)),
+        _ => {
+            Err("error execution phase kubelet-start: could not apply patches to the KubeletConfiguration"
+                .into())
+        }
+    }
 }
 
 fn taint(taint: &Value) -> String {

@@ -129,6 +129,9 @@ impl Call<'_> {
         let named = route.name.is_some();
         match route.sub.as_deref() {
             None | Some("status") => {}
+            Some("approval") if route.kind.plural == "certificatesigningrequests" => {
+                state.may_approve(who, route)?;
+            }
             Some("eviction") if route.kind.plural == "pods" => {
                 return state.evict(route, query, body).map(|done| (201, done));
             }
@@ -151,6 +154,11 @@ impl Call<'_> {
             Method::POST => match route.kind.plural {
                 "selfsubjectaccessreviews" => Ok((201, State::review(who, parsed(body)?))),
                 "selfsubjectreviews" => Ok((201, about(who, &state.stamp()))),
+                "certificatesigningrequests" => {
+                    let mut request = parsed(body)?;
+                    super::serving::signed_by(who, &mut request);
+                    state.make(route, query, request.to_string().as_bytes()).map(|made| (201, made))
+                }
                 _ => state.make(route, query, body).map(|made| (201, made)),
             },
             Method::PUT => state.update(route, query, body).map(|written| (200, written)),

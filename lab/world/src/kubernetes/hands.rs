@@ -186,6 +186,17 @@ impl Kube {
         self.state().nodes_never_ready = never;
     }
 
+    /// Lets all kubelets ask for the certificates that they serve with, as `serverTLSBootstrap` in their configuration does, or
+    /// ends that.
+    pub fn set_server_tls_bootstrap(&self, on: bool) {
+        let mut state = self.state();
+        state.server_tls_bootstrap = on;
+        let kubelets: Vec<String> = state.kubelets.keys().cloned().collect();
+        for node in kubelets {
+            state.will_ask_to_serve(&node);
+        }
+    }
+
     /// Restarts a kubelet: it registers its Node anew where that is gone.
     pub fn restart_kubelet(&self, node: &str) {
         let mut state = self.state();

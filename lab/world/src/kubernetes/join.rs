@@ -162,6 +162,11 @@ impl State {
             provider_id: request.provider_id.clone(),
         };
         self.add_kubelet(machine, request.max_pods.unwrap_or(MAX_PODS));
+        if let Some(kubelet) = self.kubelets.get_mut(&request.node_name) {
+            let patch = request.kubelet_patch.as_deref().unwrap_or("null");
+            // The guest's kubeadm has read it.
+            kubelet.settings = serde_json::from_str(patch).unwrap_or_default();
+        }
         let delay = self.spec.timings.register;
         self.wake(Work::Register(request.node_name.clone()), delay);
     }

@@ -156,7 +156,7 @@ static ADMISSION_BINDING: Kind = of(
     "v1",
     core("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false, &[]),
 );
-static SIGNING_REQUEST: Kind = of(
+pub(super) static SIGNING_REQUEST: Kind = of(
     "certificates.k8s.io",
     "v1",
     with_status(core("CertificateSigningRequest", "certificatesigningrequests", false, &["csr"])),

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use super::{
     kinds::{CSI_NODE, LEASE, NODE},
     object::{self, Key, list},
+    quantity,
     spec::NodeSpec,
     state::{State, Work},
 };
@@ -13,7 +14,7 @@ use super::{
 /// A Node's status is written every so many beats where nothing has changed; the Lease at each.
 const STATUS_EVERY: u64 = 30;
 /// The kubelet keeps so much memory from the pods, in KiB (its default hard eviction threshold).
-const EVICTION_MEMORY: u64 = 100 * 1024;
+const EVICTION_MEMORY: i128 = 100 * 1024;
 
 /// Why a Node is not ready that has just registered.
 const NOT_YET: &str = "KubeletNotReady";
@@ -33,6 +34,10 @@ pub(super) struct Kubelet {
     pub beats: u64,
     pub machine_id: String,
     pub boot_id: String,
+    /// Fields of its configuration that differ from the cluster's.
+    pub settings: Value,
+    /// Its latest request for a serving certificate.
+    pub serving_request: Option<String>,
 }
 
 impl State {
@@ -51,6 +56,8 @@ impl State {
             beats: 0,
             machine_id,
             boot_id,
+            settings: Value::Null,
+            serving_request: None,
         };
         self.kubelets.insert(name, kubelet);
     }
@@ -92,6 +99,7 @@ impl State {
         self.wake(Work::Lease(name.into()), timings.lease);
         self.wake(Work::Beat(name.into()), timings.heartbeat);
         self.wake(Work::Silence(name.into()), timings.monitor_grace);
+        self.will_ask_to_serve(name);
         self.resume_pods(name);
     }
 
@@ -228,7 +236,7 @@ impl State {
             "spec": spec,
             "status": {
                 "capacity": capacity(machine, kubelet.max_pods),
-                "allocatable": allocatable(machine, kubelet.max_pods),
+                "allocatable": allocatable(machine, kubelet.max_pods, &kubelet.settings),
                 "conditions": conditions,
                 "addresses": addresses,
                 "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
@@ -293,9 +301,31 @@ fn capacity(machine: &NodeSpec, max_pods: u32) -> Value {
     })
 }
 
-fn allocatable(machine: &NodeSpec, max_pods: u32) -> Value {
+/// What is left for pods (`GetNodeAllocatableReservation` of `pkg/kubelet/cm`): of all that there is without what is reserved and
+/// without the hard eviction threshold.
+fn allocatable(machine: &NodeSpec, max_pods: u32, settings: &Value) -> Value {
     let mut amounts = capacity(machine, max_pods);
-    amounts["memory"] = json!(format!("{}Ki", (machine.memory / 1024).saturating_sub(EVICTION_MEMORY)));
+    let reserved = |resource: &str| -> i128 {
+        let tables = ["kubeReserved", "systemReserved"];
+        tables.iter().filter_map(|table| quantity::milli(settings[table][resource].as_str()?)).sum()
+    };
+    let memory = i128::from(machine.memory);
+    let eviction = match &settings["evictionHard"] {
+        Value::Null => EVICTION_MEMORY * 1024,
+        table => match table["memory.available"].as_str() {
+            Some(text) => match text.strip_suffix('%') {
+                Some(percent) => memory * percent.parse().unwrap_or(0) / 100,
+                None => quantity::milli(text).unwrap_or(0) / 1000,
+            },
+            None => 0,
+        },
+    };
+    let left = (memory - reserved("memory") / 1000 - eviction).max(0);
+    amounts["memory"] = json!(format!("{}Ki", left / 1024));
+    let cpu = reserved("cpu");
+    if cpu > 0 {
+        amounts["cpu"] = json!(format!("{}m", (i128::from(machine.cpus) * 1000 - cpu).max(0)));
+    }
     amounts["ephemeral-storage"] = json!((machine.disk / 10 * 9).to_string());
     amounts
 }

@@ -59,6 +59,7 @@ pub mod samples;
 mod scale;
 mod scheduler;
 mod selector;
+mod serving;
 pub mod spec;
 mod start;
 mod state;
@@ -218,6 +219,8 @@ impl State {
             Work::LeaseGone(node) => self.drop_lease(&node),
             Work::PodGc(node) => self.collect_pods(&node),
             Work::Orphans(uid) => self.collect_orphans(&uid),
+            Work::AskToServe(node) => self.ask_to_serve(&node),
+            Work::Sign(request) => self.sign(&request),
             Work::NamespaceGone(namespace) => self.empty_namespace(&namespace),
         }
     }

@@ -49,6 +49,7 @@ impl State {
             "persistentvolumes" | "persistentvolumeclaims" | "storageclasses" | "csinodes" => {
                 self.wake(Work::Schedule, self.spec.timings.scheduler);
             }
+            "certificatesigningrequests" => self.request_changed(key, new),
             "namespaces" if new.is_some_and(object::is_terminating) => {
                 self.wake(Work::NamespaceGone(key.1.clone()), self.spec.timings.controller);
             }

@@ -143,6 +143,7 @@ fn supported(kind: &Kind, path: &str) -> bool {
         ),
         "nodes" => path == "spec.unschedulable",
         "secrets" => path == "type",
+        "certificatesigningrequests" => path == "spec.signerName",
         "namespaces" => path == "status.phase",
         "replicasets" | "replicationcontrollers" => path == "status.replicas",
         "jobs" => path == "status.successful",

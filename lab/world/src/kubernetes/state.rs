@@ -72,6 +72,10 @@ pub(super) enum Work {
     PodGc(String),
     /// Objects whose owner is gone.
     Orphans(String),
+    /// A kubelet asks for its serving certificate.
+    AskToServe(String),
+    /// A request for a certificate is signed.
+    Sign(String),
     /// A namespace that is being deleted.
     NamespaceGone(String),
 }
@@ -86,6 +90,8 @@ pub(super) struct State {
     pub kubelets: BTreeMap<String, Kubelet>,
     pub pods_never_ready: bool,
     pub nodes_never_ready: bool,
+    /// The kubelets' configuration says `serverTLSBootstrap`.
+    pub server_tls_bootstrap: bool,
     pub next_cidr: u32,
     pub faults: Vec<Fault>,
     pub calls: VecDeque<CallRecord>,
@@ -117,6 +123,7 @@ impl State {
             kubelets: BTreeMap::new(),
             pods_never_ready: false,
             nodes_never_ready: false,
+            server_tls_bootstrap: false,
             next_cidr: 0,
             faults: Vec::new(),
             calls: VecDeque::new(),

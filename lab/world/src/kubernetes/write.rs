@@ -173,6 +173,7 @@ impl State {
                 kept["status"] = new["status"].take();
                 new = kept;
             }
+            Some("approval") => new = super::serving::approved(old, &new),
             _ if kind.status => new["status"] = old["status"].clone(),
             _ => {}
         }

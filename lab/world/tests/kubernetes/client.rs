@@ -195,6 +195,7 @@ pub fn join(name: &str, token_id: &str) -> JoinRequest {
         taints: vec!["startup=true:NoSchedule".into()],
         provider_id: None,
         max_pods: None,
+        kubelet_patch: None,
         configuration: String::new(),
     }
 }

@@ -263,6 +263,7 @@ pub fn join(entry: &Entry, ca_hash: &str) -> Option<JoinRequest> {
             .collect(),
         provider_id: argument("provider-id"),
         max_pods: None,
+        kubelet_patch: None,
         configuration: String::new(),
     })
 }

@@ -320,6 +320,7 @@ pub async fn join_hollow(kube: &Kube, name: &str) {
         taints: if name == "h4" { vec!["example.com/startup=true:NoSchedule".into()] } else { Vec::new() },
         provider_id: machine.provider_id,
         max_pods: None,
+        kubelet_patch: None,
         configuration: String::new(),
     };
     kube.join(request).await.expect("joined");

@@ -1,0 +1,142 @@
+//! Certificates that kubelets serve with, where its configuration, or the cluster's, says `serverTLSBootstrap`: each kubelet asks
+//! for one, somebody approves it or not, and the signer of kube-controller-manager signs what is approved.
+//!
+//! After `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission plugin
+//! `CertificateApproval` of 1.36.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use serde_json::{Value, json};
+
+use super::{
+    access::{Attempt, Identity},
+    kinds::SIGNING_REQUEST,
+    object::{self, Key, list, text},
+    path::Route,
+    refusal::Refusal,
+    state::{State, Work},
+};
+
+/// From the Node to the request.
+const FIRST: Duration = Duration::from_millis(400);
+/// A kubelet waits so long for its certificate until it asks anew.
+const ANEW: Duration = Duration::from_mins(15);
+/// From an approval to the signature.
+const SIGNER: Duration = Duration::from_millis(20);
+
+impl State {
+    /// A kubelet asks for its serving certificate, unless it has one.
+    pub(super) fn ask_to_serve(&mut self, name: &str) {
+        if !self.serves_by_request(name) || !self.hears(name) {
+            return;
+        }
+        let Some(kubelet) = self.kubelets.get(name) else { return };
+        let last = kubelet.serving_request.clone().unwrap_or_default();
+        let has_one = self
+            .store
+            .get(&SIGNING_REQUEST, "", &last)
+            .is_some_and(|request| !text(&request, "/status/certificate").is_empty());
+        let Some(pem) = pem(name, &kubelet.machine.address).filter(|_| !has_one) else { return };
+        let request = format!("csr-{}", self.suffix());
+        let object = json!({
+            "metadata": { "name": request, "generateName": "csr-" },
+            "spec": {
+                "request": STANDARD.encode(pem),
+                "signerName": "kubernetes.io/kubelet-serving",
+                "usages": ["digital signature", "server auth"],
+                "username": format!("system:node:{name}"),
+                "groups": ["system:nodes", "system:authenticated"],
+            },
+            "status": {},
+        });
+        self.create(&SIGNING_REQUEST, object);
+        if let Some(kubelet) = self.kubelets.get_mut(name) {
+            kubelet.serving_request = Some(request);
+        }
+        self.wake(Work::AskToServe(name.into()), ANEW);
+    }
+
+    fn serves_by_request(&self, name: &str) -> bool {
+        let own =
+            self.kubelets.get(name).and_then(|kubelet| kubelet.settings["serverTLSBootstrap"].as_bool());
+        own.unwrap_or(self.server_tls_bootstrap)
+    }
+
+    /// A kubelet has registered its Node: it asks soon.
+    pub(super) fn will_ask_to_serve(&mut self, name: &str) {
+        if self.serves_by_request(name) {
+            self.wake(Work::AskToServe(name.into()), FIRST);
+        }
+    }
+
+    /// A request has changed: what was approved is signed.
+    pub(super) fn request_changed(&mut self, key: &Key, new: Option<&Value>) {
+        let waits =
+            |new: &Value| text(new, "/status/certificate").is_empty() && object::holds(new, "Approved");
+        if new.is_some_and(waits) {
+            self.wake(Work::Sign(key.1.clone()), SIGNER);
+        }
+    }
+
+    /// Signs a request. Nobody in this cluster connects to a kubelet, so that any certificate will do.
+    pub(super) fn sign(&mut self, name: &str) {
+        let certificate = KeyPair::generate().and_then(|key| CertificateParams::default().self_signed(&key));
+        let Ok(certificate) = certificate else { return };
+        let certificate = STANDARD.encode(certificate.pem());
+        self.edit(&SIGNING_REQUEST, &(String::new(), name.into()), |request| {
+            request["status"]["certificate"] = json!(certificate);
+        });
+    }
+
+    /// Who approves needs the right to the signer beside that to the subresource.
+    ///
+    /// # Errors
+    /// 403 in the plugin's words.
+    pub(super) fn may_approve(&self, who: &Identity, route: &Route) -> Result<(), Refusal> {
+        let name = route.name.as_deref().unwrap_or("");
+        let Some(request) = self.store.get(&SIGNING_REQUEST, "", name) else { return Ok(()) };
+        let signer = text(&request, "/spec/signerName");
+        let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
+        let group = SIGNING_REQUEST.group;
+        let may =
+            |name| who.may(&Attempt { verb: "approve", group, resource: "signers", namespace: "", name });
+        if may(signer) || may(&domain) {
+            return Ok(());
+        }
+        let message = format!(
+            "{} \"{name}\" is forbidden: user not permitted to approve requests with signerName \"{signer}\"",
+            SIGNING_REQUEST.resource()
+        );
+        let details = json!({ "name": name, "group": group, "kind": SIGNING_REQUEST.plural });
+        Err(Refusal::new(403, "Forbidden", message, details))
+    }
+}
+
+/// What a write to `approval` changes: the conditions, and nothing else.
+pub(super) fn approved(old: &Value, new: &Value) -> Value {
+    let mut kept = old.clone();
+    kept["status"]["conditions"] = json!(list(new, "/status/conditions"));
+    kept
+}
+
+/// Notes in a request who makes it; what it says of that itself does not count.
+pub(super) fn signed_by(who: &Identity, request: &mut Value) {
+    if request["spec"].is_object() {
+        request["spec"]["username"] = json!(who.name);
+        request["spec"]["groups"] = json!(who.groups);
+    }
+}
+
+/// The PKCS#10 as a kubelet writes it.
+fn pem(name: &str, address: &str) -> Option<String> {
+    let mut asked = CertificateParams::default();
+    asked.distinguished_name = DistinguishedName::new();
+    asked.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    asked.distinguished_name.push(DnType::CommonName, format!("system:node:{name}"));
+    asked.subject_alt_names.push(SanType::DnsName(name.try_into().ok()?));
+    asked.subject_alt_names.extend(address.parse().ok().map(SanType::IpAddress));
+    let key = KeyPair::generate().ok()?;
+    asked.serialize_request(&key).ok()?.pem().ok()
+}

@@ -1,0 +1,46 @@
+//! May serving certificates be approved, where that is switched on, and of which pools can they be?
+
+use super::lines::{Answer, Line};
+use crate::cli::exit::{SUCCESS, UNREACHABLE, chain};
+use crate::config::{Addressing, Config, Pool};
+use crate::kubernetes::Cluster;
+
+const KEY: &str = "kubernetes.approve_serving_certificates";
+
+/// Whether they are to be approved.
+fn is_on(config: &Config) -> bool {
+    config.kubernetes.as_ref().is_some_and(|settings| settings.approve_serving_certificates)
+}
+
+/// One line for each right that is missing.
+pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) {
+    if !is_on(config) {
+        return;
+    }
+    let what = "  serving certificates";
+    let rights = match cluster.serving_rights().await {
+        Ok(rights) => rights,
+        Err(error) => return answer.say(Line::wrong(what, chain(&error)), UNREACHABLE),
+    };
+    let missing = rights.iter().filter(|right| !right.granted);
+    let line = |right: &crate::kubernetes::Right| {
+        Line::wrong(what, format!("may not {}, to {}", right.words(), right.purpose)).key(KEY)
+    };
+    let mut wrong: Vec<Line> = missing.map(line).collect();
+    if let Some(last) = wrong.pop() {
+        wrong.push(
+            last.help("`kubectl apply -f rbac-serving.yaml` (packaging/rbac-serving.yaml) grants them"),
+        );
+    }
+    answer.say_all(wrong, Line::good(what, format!("{0} of {0} rights", rights.len())), UNREACHABLE);
+}
+
+/// A pool whose machines' addresses nobody knows beforehand.
+pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
+    if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
+        let line =
+            Line::doubtful("serving certificates", "its machines' addresses come by DHCP: none is approved");
+        let help = "give the pool `addresses`, or have somebody else approve them";
+        answer.say(line.help(help).key(KEY).of(&pool.name), SUCCESS);
+    }
+}
