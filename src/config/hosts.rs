@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::names;
+use super::power::{Power, Way};
 use super::values::Checker;
 
 /// A checked `[[host]]`.
@@ -20,6 +21,8 @@ pub struct HostSettings {
     pub cpu_reserve: u32,
     /// Memory in bytes that stays free; `None`: what the pool says.
     pub memory_reserve: Option<i64>,
+    /// It is switched off while it is not needed, and how it is switched on again; `None`: it stays on.
+    pub power: Option<Power>,
 }
 
 /// A `[[host]]` as it is written.
@@ -33,10 +36,11 @@ pub(super) struct Written {
     #[serde(default)]
     cpu_reserve: u32,
     memory_reserve: Option<Spanned<String>>,
+    power: Option<Way>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["name", "zone", "closed", "cpu_reserve", "memory_reserve"];
+pub(super) const KEYS: &[&str] = &["name", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
 
 /// The settings by the hosts' names.
 pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String, HostSettings> {
@@ -64,8 +68,9 @@ pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String
             .memory_reserve
             .as_ref()
             .map(|size| checker.size(&format!("host `{name}`: `memory_reserve`"), size));
+        let power = host.power.map(|Way::WakeOnLan| Power::WakeOnLan);
         let settings =
-            HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve };
+            HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
         checked.insert(name.clone(), settings);
     }
     checked

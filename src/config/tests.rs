@@ -184,6 +184,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_down::KEYS,
         health::KEYS,
         hosts::KEYS,
+        power::KEYS,
         replace::KEYS,
         disruption::KEYS,
         leader::KEYS,

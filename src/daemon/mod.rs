@@ -18,10 +18,12 @@ mod inventory;
 mod leader;
 mod measure;
 mod mend;
+mod power;
 mod remember;
 mod show;
 mod speak;
 mod standby;
+mod survey;
 mod switch;
 mod trigger;
 mod wishes;
@@ -133,6 +135,8 @@ struct Daemon {
     switch: switch::Seen,
     waiting: measure::Waiting,
     customary: Customary,
+    asked: power::Asked,
+    instance: String,
 }
 
 /// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is stored then.
@@ -179,6 +183,8 @@ impl Daemon {
             facts: crate::machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
+            asked: power::Asked::default(),
+            instance: deps.instance.clone(),
             random: warm.random(),
             pace: warm.pace.clone(),
             config: deps.config.clone(),

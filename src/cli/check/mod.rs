@@ -6,6 +6,7 @@ mod clusters;
 mod hosts;
 mod lines;
 mod made;
+mod power;
 mod pve;
 mod security;
 mod slots;
@@ -112,6 +113,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         }
     };
     made::check(&pve, config, answer).await;
+    power::check(&pve, answer).await;
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
