@@ -5,7 +5,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, leftovers, node, tokens};
+use super::{Context, leftovers, node, seed, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
@@ -37,6 +37,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         forget_node(ctx, machine).await?;
     }
     leftovers::none(ctx, machine, storages).await?;
+    seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     machine.drop_record(ctx).await
 }

@@ -31,6 +31,7 @@ mod rights;
 mod scale_down;
 mod scale_up;
 mod security;
+mod seeds;
 mod sizes;
 mod stage;
 mod storms;

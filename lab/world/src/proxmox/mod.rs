@@ -47,6 +47,7 @@ mod ha;
 mod hands;
 mod host_power;
 mod initial;
+pub mod iso;
 mod lifecycle;
 mod params;
 mod pools;
