@@ -48,7 +48,7 @@ pub use pool::{
     Addressing, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy,
     Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
-pub use power::{Power, PowerSettings};
+pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;

@@ -1,10 +1,13 @@
-//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them.
+//! `[power]`: when hosts whose `[[host]]` has a `power` are switched off, and what is asked of them; `[host.redfish]`: the
+//! management controller that switches one on.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::proxmox::{ProxmoxTrust, trust};
+use super::secret::{self, SecretSource};
 use super::values::Checker;
 
 /// How a host is switched on again. It is shut down through Proxmox VE in any case.
@@ -12,6 +15,25 @@ use super::values::Checker;
 pub enum Power {
     /// With a magic packet that another host sends (`POST /nodes/{node}/wakeonlan`).
     WakeOnLan,
+    /// Through its management controller.
+    Redfish(Box<Redfish>),
+}
+
+/// Checked `[host.redfish]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redfish {
+    /// The controller's base URL.
+    pub endpoint: String,
+    /// The path of the host's system there; `None`: the only one.
+    pub system: Option<String>,
+    /// Who asks.
+    pub user: String,
+    /// The password.
+    pub password: SecretSource,
+    /// Whom to trust.
+    pub trust: ProxmoxTrust,
+    /// How long a call may take.
+    pub timeout: Duration,
 }
 
 /// The same as it is written.
@@ -19,6 +41,71 @@ pub enum Power {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Way {
     WakeOnLan,
+    Redfish,
+}
+
+/// `[host.redfish]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenRedfish {
+    endpoint: Spanned<String>,
+    system: Option<Spanned<String>>,
+    user: String,
+    password_file: Option<Spanned<String>>,
+    password_credential: Option<Spanned<String>>,
+    ca_file: Option<Spanned<String>>,
+    ca_credential: Option<Spanned<String>>,
+    ca: Option<Spanned<String>>,
+    fingerprint: Option<Spanned<String>>,
+    timeout: Option<Spanned<String>>,
+}
+
+#[cfg(test)]
+pub(super) const REDFISH_KEYS: &[&str] =
+    &["endpoint", "system", "user", "password_credential", "ca_file", "timeout"];
+
+impl WrittenRedfish {
+    pub(super) fn check(table: &Spanned<Self>, checker: &mut Checker) -> Option<Redfish> {
+        let (this, span) = (table.get_ref(), Spanned::new(table.span(), ()));
+        // The password travels with each call.
+        if !this.endpoint.get_ref().starts_with("https://") {
+            let help = "e.g. \"https://10.0.0.13\"";
+            checker.wrong(
+                "`endpoint` is not encrypted".to_owned(),
+                this.endpoint.span(),
+                "must begin with `https://`",
+                help,
+            );
+        }
+        if let Some(system) = this.system.as_ref().filter(|path| !path.get_ref().starts_with("/redfish/")) {
+            let title = "`system` is not the path of a system".to_owned();
+            checker.wrong(
+                title,
+                system.span(),
+                "must begin with `/redfish/`",
+                "e.g. \"/redfish/v1/Systems/1\"",
+            );
+        }
+        let (file, credential) = (this.password_file.as_ref(), this.password_credential.as_ref());
+        let password = secret::source(checker, &span, "password", file, credential);
+        let ways = [
+            ("ca_file", &this.ca_file),
+            ("ca_credential", &this.ca_credential),
+            ("fingerprint", &this.fingerprint),
+            ("ca", &this.ca),
+        ];
+        let help = "most controllers sign their own certificate: `fingerprint` names it";
+        let trust = trust(ways, help, checker, &span);
+        let timeout = checker.positive("timeout", this.timeout.as_ref(), Duration::from_secs(30));
+        Some(Redfish {
+            endpoint: this.endpoint.get_ref().clone(),
+            system: this.system.as_ref().map(|path| path.get_ref().clone()),
+            user: this.user.clone(),
+            password: password?,
+            trust: trust?,
+            timeout,
+        })
+    }
 }
 
 /// Checked `[power]`.
@@ -94,6 +181,32 @@ mod tests {
         let config = parse("c.toml", text, Needs::Plan).unwrap();
         assert_eq!(config.hosts["a"].power, Some(Power::WakeOnLan));
         assert_eq!((config.power.idle_for, config.power.min_hosts_on), (Duration::from_hours(1), 1));
+    }
+
+    const CONTROLLER: &str =
+        "endpoint = \"https://10.0.0.13\"\nuser = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n";
+
+    #[test]
+    fn a_controller_is_taken_where_the_host_names_one() {
+        let text = format!("[[host]]\nname = \"a\"\npower = \"redfish\"\n[host.redfish]\n{CONTROLLER}");
+        let config = parse("c.toml", &text, Needs::Plan).unwrap();
+        let Some(Power::Redfish(redfish)) = &config.hosts["a"].power else { panic!("no controller") };
+        assert_eq!((redfish.system.as_deref(), redfish.timeout), (None, Duration::from_secs(30)));
+        for (from, to, expected) in [
+            ("https:", "http:", "`endpoint` is not encrypted"),
+            ("ca =", "system = \"1\"\nca =", "`system` is not the path of a system"),
+            ("password_file = \"/x\"\n", "", "neither `password_file` nor `password_credential` is given"),
+            ("ca = \"system\"\n", "", "`fingerprint` names it"),
+            (
+                "[host.redfish]",
+                "[power]\nidle_for = \"1h\"\n[[host]]\nname = \"b\"\n[host.redfish]",
+                "`power` of host `a` needs a `[host.redfish]`",
+            ),
+            ("power = \"redfish\"", "power = \"wake-on-lan\"", "`[host.redfish]` of host `a` is not used"),
+        ] {
+            let report = parse("c.toml", &text.replace(from, to), Needs::Plan).unwrap_err().plain();
+            assert!(report.contains(expected), "no {expected:?} in\n{report}");
+        }
     }
 
     #[test]

@@ -14,11 +14,12 @@ use jiff::Timestamp;
 
 use super::Daemon;
 use crate::causes::chain;
-use crate::config::Config;
+use crate::config::{Config, Power};
 use crate::model::Snapshot;
 use crate::model::plan::Plan;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use crate::proxmox::{Client, Kind};
+use crate::redfish::{self, Reset};
 
 /// All questions before a shutdown, and the call, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -71,12 +72,16 @@ impl Daemon {
                 .and_then(|memory| memory.power.as_ref())
                 .map(|power| power.step);
             if let Some(Some(why)) = answers.get(host) {
-                self.leave_alone(config, host, step, why, now);
+                // One that was not asked to shut down, or did not want to, is on.
+                let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
+                self.leave_alone(config, host, ours, why, now);
                 continue;
             }
             match one.verdict {
                 HostOutcome::Needed | HostOutcome::Idle | HostOutcome::NotOurs => {
-                    self.as_any_other(one, step, now);
+                    let resting = snapshot.memory.hosts.get(host).and_then(|memory| memory.backoff.as_ref());
+                    let resting = resting.is_some_and(|backoff| backoff.until > now);
+                    self.as_any_other(one, step, resting, now);
                 }
                 HostOutcome::Emptied if step.is_none() => {
                     self.note(host, format!("is emptied to be switched off: {}", one.message), now);
@@ -84,8 +89,8 @@ impl Daemon {
                         PowerMemory { step: PowerStep::Emptying, since: now, ..PowerMemory::default() };
                     self.memory.host(host, now, |memory| memory.power = Some(power));
                 }
-                HostOutcome::SwitchOff => self.switch_off(snapshot, host).await,
-                HostOutcome::Wake => self.wake_host(one, step, now).await,
+                HostOutcome::SwitchOff => self.switch_off(config, snapshot, host).await,
+                HostOutcome::Wake => self.wake_host(config, one, step, now).await,
                 HostOutcome::Off if step == Some(PowerStep::ShuttingDown) => {
                     self.note(host, "is off".to_owned(), now);
                     self.memory.host(host, now, |memory| {
@@ -97,8 +102,10 @@ impl Daemon {
                 HostOutcome::GivenUp => {
                     let online =
                         snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
-                    let step = step.filter(|step| *step == PowerStep::Waking && !online);
-                    self.leave_alone(config, host, step, &one.message, now);
+                    // It may go off yet.
+                    let ours =
+                        step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
+                    self.leave_alone(config, host, ours, &one.message, now);
                 }
                 HostOutcome::Emptied | HostOutcome::GoingOff | HostOutcome::Off | HostOutcome::Waking => {}
             }
@@ -121,9 +128,11 @@ impl Daemon {
         }
     }
 
-    fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, now: Timestamp) {
+    fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
         let Some(step) = step else { return };
         match step {
+            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is ours then.
+            PowerStep::Off if resting => return,
             PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
             _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
         }
@@ -137,17 +146,9 @@ impl Daemon {
 
     /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have switched off stays
     /// ours.
-    fn leave_alone(
-        &mut self,
-        config: &Config,
-        host: &str,
-        step: Option<PowerStep>,
-        why: &str,
-        now: Timestamp,
-    ) {
+    fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
         tracing::warn!(host, why, "a host is not switched");
         self.board.decided(now, format!("{host} is left alone: {why}"));
-        let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
         self.memory.host_failed(host, why, config, now);
         self.memory.host(host, now, |memory| match &mut memory.power {
             Some(power) if ours => (power.step, power.since, power.asked) = (PowerStep::Off, now, None),
@@ -156,7 +157,7 @@ impl Daemon {
     }
 
     /// Stores that it is being switched off, looks once more, and asks it to shut down.
-    async fn switch_off(&mut self, snapshot: &Snapshot, host: &str) {
+    async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &str) {
         if self.asked.under_way.contains(host) {
             return;
         }
@@ -185,8 +186,9 @@ impl Daemon {
         }
         self.note(host, "is shut down: nothing runs on it".to_owned(), now);
         let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let controller = self.controller(config, host);
         self.ask(host, async move {
-            match tokio::time::timeout(LIMIT, shut_down(&proxmox, &name)).await {
+            match tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, controller)).await {
                 Ok(outcome) => outcome,
                 // The host may have heard it: the plan waits and sees.
                 Err(_) => None,
@@ -195,7 +197,13 @@ impl Daemon {
     }
 
     /// Stores that it is being woken, and asks for it; again and again until it is there.
-    async fn wake_host(&mut self, one: &HostVerdict, step: Option<PowerStep>, now: Timestamp) {
+    async fn wake_host(
+        &mut self,
+        config: &Config,
+        one: &HostVerdict,
+        step: Option<PowerStep>,
+        now: Timestamp,
+    ) {
         let host = one.host.as_str();
         if self.asked.under_way.contains(host) {
             return;
@@ -220,7 +228,11 @@ impl Daemon {
             self.note(host, format!("is woken: {}", one.message), now);
         }
         let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let controller = self.controller(config, host);
         self.ask(host, async move {
+            if let Some(controller) = controller {
+                return switch_on(controller).await;
+            }
             match proxmox.wake_host(&name).await {
                 Ok(()) => None,
                 // It is asked again, and harmless if it arrives twice.
@@ -228,6 +240,16 @@ impl Daemon {
                 Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
             }
         });
+    }
+
+    /// The management controller of a host, where it has one.
+    fn controller(&self, config: &Config, host: &str) -> Option<Result<redfish::Client, String>> {
+        match config.hosts.get(host)?.power.as_ref()? {
+            Power::WakeOnLan => None,
+            Power::Redfish(settings) => {
+                Some((self.controllers)(settings).map(|client| client.fenced(&self.fence)))
+            }
+        }
     }
 
     fn ask(&mut self, host: &str, question: impl Future<Output = Option<String>> + Send + 'static) {
@@ -240,8 +262,38 @@ impl Daemon {
     }
 }
 
+/// Switches a host on through its controller. It is asked again where it may not have heard it.
+async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
+    let asked = match controller {
+        Ok(client) => client.reset(Reset::On).await,
+        Err(why) => return Some(format!("it could not be woken: {why}")),
+    };
+    match asked {
+        Ok(_) => None,
+        Err(error) if matches!(error.kind, redfish::Kind::OutcomeUnknown | redfish::Kind::Unreachable) => {
+            tracing::warn!(%error, "the controller of a host does not answer");
+            None
+        }
+        Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
+    }
+}
+
 /// Why the host was not asked, or has refused; `None`: it was asked, whether its answer arrived or not.
-async fn shut_down(proxmox: &Client, host: &str) -> Option<String> {
+async fn shut_down(
+    proxmox: &Client,
+    host: &str,
+    controller: Option<Result<redfish::Client, String>>,
+) -> Option<String> {
+    // One that could not be woken stays on.
+    match controller {
+        None => {}
+        Some(Err(why)) => return Some(format!("it could not be woken: {why}")),
+        Some(Ok(client)) => {
+            if let Err(error) = client.power().await {
+                return Some(format!("it could not be woken: {}", chain(&error)));
+            }
+        }
+    }
     let asked = async {
         let running = proxmox.running_on(host).await?;
         if let Some(vmid) = running.first() {

@@ -148,9 +148,10 @@ impl Desk<'_> {
     /// What holds for a host by itself.
     fn judge(&self, host: &Host) -> HostVerdict {
         let Some(memory) = self.memory(&host.name) else {
-            return match host.online {
-                true => self.used(host),
-                false => verdict(host, HostOutcome::NotOurs, "it is off, and was not switched off by us"),
+            return if host.online {
+                self.used(host)
+            } else {
+                verdict(host, HostOutcome::NotOurs, "it is off, and was not switched off by us")
             };
         };
         let now = self.snapshot.time;

@@ -148,7 +148,7 @@ fn a_host_with_a_worker_is_emptied_if_another_has_room_for_it() {
     assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
     assert_eq!(plan.scale_up[0].machines.len(), 1, "the new one comes first");
     assert_ne!(plan.scale_up[0].machines[0].host, "c");
-    assert_eq!(node_verdict(&plan, "w-2"), NodeOutcome::BeingDeleted);
+    assert_eq!(node_verdict(&plan, "w-2"), NodeOutcome::NoPlaceToMovePods);
     let with_room = two_nodes().idle("w-3", "w");
     let machines = format!(
         "{MACHINES}, {{name: w-3, pool: w, vmid: 9103, host: b, cores: 4, memory: 8Gi, phase: Ready, node: w-3}}"

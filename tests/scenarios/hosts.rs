@@ -244,3 +244,55 @@ async fn nothing_is_switched_without_a_word_in_the_hosts_own_table() {
     let calls = stage.pve.calls();
     assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "nothing is asked either");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_switched_on_by_its_management_controller() {
+    let redfish = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://pve3\"\nuser = \"power\"\n\
+                   password_file = \"/unused\"\nca = \"system\"\n";
+    let text = apart("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
+    // It needs no address for packets.
+    stage.pve.change_power("pve3", |power| power.without_mac = true);
+    stage.start();
+    assert_eq!(one_is_off(&stage).await, "pve3");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    assert_eq!(posts(&stage, "/wakeonlan"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_controller_does_not_know_us_is_not_switched_off() {
+    let redfish = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://pve3\"\nuser = \"stranger\"\n\
+                   password_file = \"/unused\"\nca = \"system\"\n";
+    let text = apart("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
+    stage.start();
+    stage
+        .until("it is said", LATER, |stage| {
+            stage
+                .status()
+                .hosts
+                .iter()
+                .any(|host| host.why.contains("it could not be woken") && host.why.contains("who are you?"))
+        })
+        .await;
+    assert_eq!((off(&stage).len(), posts(&stage, "/status")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_goes_off_late_is_still_ours() {
+    let text =
+        apart("shutdown_time = \"2m\"").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text);
+    stage.pve.change_power("pve3", |power| power.lingers = Duration::from_mins(4));
+    stage.start();
+    stage
+        .until("it took too long", LATER, |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains("did not go off within"))
+        })
+        .await;
+    assert!(off(&stage).is_empty());
+    assert_eq!(one_is_off(&stage).await, "pve3");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("it is woken after a while", LATER, |stage| stage.running_pods() == 3).await;
+}

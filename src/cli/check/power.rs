@@ -3,6 +3,7 @@
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
+use crate::cli::live;
 use crate::config::Power;
 
 /// Looks at rights, votes, Ceph, and at how each host is woken.
@@ -24,6 +25,7 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
             return answer.say(Line::wrong("power of hosts", chain(&error)).key("power"), UNREACHABLE);
         }
     };
+    controllers(pve, answer).await;
     let all: u32 = found.votes.values().sum();
     for (name, one) in &found.hosts {
         let what = format!("power of {name}");
@@ -36,6 +38,22 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
             answer.say(Line::doubtful(what, message).key("power"), SUCCESS);
         } else {
             answer.say(Line::good(what, "can be switched off, and woken"), SUCCESS);
+        }
+    }
+}
+
+/// The management controllers answer, and know our user.
+async fn controllers(pve: &Pve, answer: &mut Answer) {
+    for (name, own) in &pve.special {
+        let Some(Power::Redfish(settings)) = &own.power else { continue };
+        let what = format!("controller of {name}");
+        let power = match live::controller(settings) {
+            Ok(client) => client.power().await.map_err(|error| chain(&error)),
+            Err(failure) => Err(failure.words()),
+        };
+        match power {
+            Ok(power) => answer.say(Line::good(what, format!("answers, and says {power:?}")), SUCCESS),
+            Err(why) => answer.say(Line::wrong(what, why).key("redfish"), UNREACHABLE),
         }
     }
 }

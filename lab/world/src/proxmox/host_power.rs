@@ -28,6 +28,8 @@ pub struct HostPower {
     pub going_down: bool,
     /// Its firmware runs.
     pub coming_up: bool,
+    /// So much longer its shutdown takes.
+    pub lingers: Duration,
     /// Daemons of Ceph run on it.
     pub ceph: bool,
 }
@@ -50,6 +52,7 @@ impl Pve {
                 return Err(Refusal::failed("no such cluster node"));
             };
             host.power.going_down = true;
+            let time = time + host.power.lingers;
             state.stopped_with_hosts.extend(running);
             time
         };
@@ -115,6 +118,11 @@ impl Pve {
             host.power.coming_up = false;
         }
         self.power_on_host(node);
+    }
+
+    /// Whether its power supply runs, as its management controller sees it.
+    pub fn has_power(&self, node: &str) -> bool {
+        self.state().hosts.get(node).is_some_and(|host| host.online || host.power.coming_up)
     }
 
     /// Changes how a host's power behaves.
