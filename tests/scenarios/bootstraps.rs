@@ -33,7 +33,12 @@ fn without_agent() -> ClusterSpec {
 
 /// A template that joins by itself, with a token that its image has.
 fn joins_by_itself(cluster: ClusterSpec) -> Stage {
-    let mut stage = Stage::of(&with("method = \"none\"\n"), cluster, KubeSpec::demo());
+    self_joining(&with("method = \"none\"\n"), cluster)
+}
+
+/// The same with these settings.
+fn self_joining(text: &str, cluster: ClusterSpec) -> Stage {
+    let mut stage = Stage::of(text, cluster, KubeSpec::demo());
     let token = "abcdef.0123456789abcdef";
     let (id, secret) = token.split_once('.').unwrap();
     let secret = json!({
@@ -85,6 +90,44 @@ async fn a_machine_that_was_to_join_by_itself_and_did_not_says_what_was_seen() {
         })
         .await;
     stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pools_become_nodes_each_in_their_own_way() {
+    let own = "[pool.bootstrap]\nmethod = \"none\"\n";
+    let other = ONE_POOL.split_once("[[pool]]").unwrap().1;
+    let other = other
+        .replace("\"workers\"", "\"local\"")
+        .replace("9000", "\"k8s-worker-local\"")
+        .replace("9100-9109", "9200-9209")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.111-10.10.10.120");
+    let stage = self_joining(&format!("{ONE_POOL}{own}[[pool]]{other}"), without_agent());
+    for pool in ["workers", "local"] {
+        let spec = json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
+        stage.deploy_with(pool, 1, "1500m", "1Gi", &spec);
+    }
+    stage
+        .until("the machine of the other pool has its token", SOON, |stage| stage.leftovers().len() == 4)
+        .await;
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    for (pool, vmid) in [("workers", 9100), ("local", 9200)] {
+        assert_eq!(stage.ready_nodes(pool).len(), 1, "{pool}");
+        assert!(stage.pve.vm(vmid).unwrap().running, "{vmid}");
+    }
+    // The template's own token is not ours, and the other's is deleted.
+    stage.until("its token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_without_a_cloud_init_drive_is_taken_where_guests_need_not_be_told_anything() {
+    let mut cluster = without_agent();
+    cluster.vms[0].config.remove("ide2");
+    let own = "prefix = 24\ngateway = \"10.10.10.1\"\ndns = [\"10.10.10.1\"]\n";
+    assert!(ONE_POOL.contains(own));
+    let dhcp = with("method = \"none\"\n").replace(own, "").replace("10.10.10.11-10.10.10.20", "dhcp");
+    let stage = self_joining(&dhcp, cluster);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]

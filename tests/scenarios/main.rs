@@ -36,4 +36,5 @@ mod sizes;
 mod stage;
 mod storms;
 mod warm;
+mod warm_faults;
 mod wishes;
