@@ -188,11 +188,9 @@ impl Daemon {
         let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
         let controller = self.controller(config, host);
         self.ask(host, async move {
-            match tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, controller)).await {
-                Ok(outcome) => outcome,
-                // The host may have heard it: the plan waits and sees.
-                Err(_) => None,
-            }
+            // Where that takes longer, the host may have heard it: the plan waits and sees.
+            let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, controller));
+            asked.await.unwrap_or_default()
         });
     }
 

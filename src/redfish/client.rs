@@ -172,13 +172,11 @@ impl Client {
     }
 
     async fn system(&self) -> Result<System, Error> {
-        match &self.settings.system {
-            Some(path) => self.system_at(path).await,
-            None => {
-                let path = self.only_system().await?;
-                self.system_at(&path).await
-            }
+        if let Some(path) = &self.settings.system {
+            return self.system_at(path).await;
         }
+        let path = self.only_system().await?;
+        self.system_at(&path).await
     }
 
     /// The path of the only system.
