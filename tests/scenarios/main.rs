@@ -19,6 +19,7 @@ mod first_boots;
 mod hosts;
 mod leaders;
 mod metrics;
+mod network_boot;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
 mod out_of_sight;
