@@ -3,15 +3,16 @@
 # host. It can be run again: what is there stays, the roles get their privileges anew, and a token that is there is kept.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
-#                    [--token-file FILE] [--hardware] [--mapping NAME] [--dry-run]
+#                    [--token-file FILE] [--hardware] [--mapping NAME] [--power HOST] [--dry-run]
 #
-# --template, --storage, --bridge and --mapping may be given several times; --hardware lets it set the machines' hardware, and
-# --mapping lets it give them a PCI device of that resource mapping, too. `--dry-run` prints the commands and runs none.
+# --template, --storage, --bridge, --mapping and --power may be given several times; --hardware lets it set the machines' hardware,
+# --mapping lets it give them a PCI device of that resource mapping, too, and --power lets it switch that host off and on, for
+# which it has to see every guest. `--dry-run` prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
 file=/etc/pve-autoscaler/credentials/pve-token
-templates='' storages='' bridges='' mappings='' hardware='' dry=no
+templates='' storages='' bridges='' mappings='' powers='' hardware='' dry=no
 
 fail() { echo "proxmox-setup.sh: $*" >&2; exit 2; }
 name() { case $2 in '' | -* | *[!A-Za-z0-9_.@/-]*) fail "$1: \`$2\` is not a name" ;; esac; }
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
         --dry-run) dry=yes; shift; continue ;;
         --hardware) hardware=' VM.Config.HWType'; shift; continue ;;
         -h | --help) sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-        --template | --storage | --bridge | --mapping | --pool | --user | --token | --token-file) ;;
+        --template | --storage | --bridge | --mapping | --power | --pool | --user | --token | --token-file) ;;
         *) fail "what is \`$1\`? --help says what there is" ;;
     esac
     [ $# -ge 2 ] || fail "$1 needs a value"
@@ -31,6 +32,7 @@ while [ $# -gt 0 ]; do
         --storage) storages="$storages $2" ;;
         --bridge) bridges="$bridges $2" ;;
         --mapping) mappings="$mappings $2"; hardware=' VM.Config.HWType' ;;
+        --power) powers="$powers $2" ;;
         --pool) pool=$2 ;;
         --user) user=$2 ;;
         --token) token=$2 ;;
@@ -84,6 +86,10 @@ role AutoscalerStorage "Datastore.AllocateSpace Datastore.Audit"
 role AutoscalerNetwork "SDN.Use"
 role AutoscalerHosts "Sys.Audit"
 [ -z "$mappings" ] || role AutoscalerMappings "Mapping.Use"
+if [ -n "$powers" ]; then
+    role AutoscalerPower "Sys.PowerMgmt"
+    role AutoscalerGuests "VM.Audit"
+fi
 
 has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
 has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
@@ -110,6 +116,8 @@ for template in $templates; do grant "/vms/$template" AutoscalerTemplates 0; don
 for storage in $storages; do grant "/storage/$storage" AutoscalerStorage 0; done
 for bridge in $bridges; do grant "/sdn/zones/localnetwork/$bridge" AutoscalerNetwork 1; done
 for mapping in $mappings; do grant "/mapping/pci/$mapping" AutoscalerMappings 0; done
+for host in $powers; do grant "/nodes/$host" AutoscalerPower 0; done
+[ -z "$powers" ] || grant /vms AutoscalerGuests 1
 # Which hosts there are, how full they are, and whether the cluster is quorate.
 grant / AutoscalerHosts 1
 

@@ -26,6 +26,7 @@ pub mod model;
 pub mod observability;
 pub mod planning;
 pub mod proxmox;
+pub mod redfish;
 pub mod scheduling;
 pub mod snapshot;
 pub mod templates;

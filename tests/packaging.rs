@@ -72,7 +72,7 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
         .filter_map(|line| line.split_once("_credential = \""))
         .map(|(_, value)| value.trim_end_matches('"'))
         .collect();
-    assert_eq!(named.len(), 6, "{named:?}");
+    assert_eq!(named.len(), 7, "{named:?}");
     for name in named {
         let expected = format!("{name}:/etc/pve-autoscaler/credentials/{name}");
         assert!(loaded.contains(&expected), "{name} is not among {loaded:?}");
@@ -120,10 +120,18 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for path in ["/pool/kubernetes", "/vms/9000", "/storage/local-lvm", "/sdn/zones/localnetwork/vmbr0"] {
         assert!(printed.contains(&format!("pveum acl modify {path} ")), "{path}:\n{printed}");
     }
-    let more = ["--bridge", "vmbr0", "--mapping", "gpu"];
+    let more = ["--bridge", "vmbr0", "--mapping", "gpu", "--power", "pve3"];
     let output = ask("sh", &[&arguments[..], &more].concat()).unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    for part in ["VM.Config.HWType", "Mapping.Use", "pveum acl modify /mapping/pci/gpu "] {
+    let parts = [
+        "VM.Config.HWType",
+        "Mapping.Use",
+        "pveum acl modify /mapping/pci/gpu ",
+        "Sys.PowerMgmt",
+        "pveum acl modify /nodes/pve3 ",
+        "pveum acl modify /vms ",
+    ];
+    for part in parts {
         assert!(printed.contains(part), "{part} is not granted:\n{printed}");
     }
     for wrong in [&["--bridge", "a;b"][..], &["--bridge"], &["--what", "x"], &[]] {

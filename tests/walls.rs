@@ -87,6 +87,7 @@ fn only_the_kubernetes_side_names_kube() {
         "src/machines",
         "src/observability",
         "src/proxmox",
+        "src/redfish",
     ]
     .into();
     let found = offences(&others, &["kube", "k8s_openapi"]);
@@ -103,6 +104,7 @@ fn only_the_proxmox_side_names_reqwest() {
         "src/kubernetes",
         "src/machines",
         "src/observability",
+        "src/redfish",
     ]
     .into();
     let found = offences(&others, &["reqwest"]);

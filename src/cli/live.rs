@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, ProxmoxTrust, SecretSource};
+use crate::config::{Config, ProxmoxTrust, Redfish, SecretSource};
 use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
 use crate::machines::View;
 use crate::model::Snapshot;
 use crate::proxmox::{self, Client, Settings, Trust};
+use crate::redfish;
 
 /// How long the first lists of all kinds may take together.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
@@ -120,17 +121,7 @@ pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Fa
 /// A client of the Proxmox VE cluster; nothing is sent yet.
 pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     let settings = config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?;
-    let trust = match &settings.trust {
-        ProxmoxTrust::Fingerprint(text) => Trust::Fingerprint(text.clone()),
-        ProxmoxTrust::CaFile(path) => authorities(path)?,
-        ProxmoxTrust::System => authorities(Path::new(SYSTEM_AUTHORITIES))?,
-        ProxmoxTrust::CaCredential(name) => {
-            let pem = SecretSource::Credential(name.clone()).read().map_err(|error| {
-                Failure::Named("the certificates in `ca_credential`".to_owned(), error.into())
-            })?;
-            Trust::Authorities(pem.expose_secret().to_owned())
-        }
-    };
+    let trust = trust(&settings.trust)?;
     let token =
         settings.token.read().map_err(|error| Failure::Named("the API token".to_owned(), error.into()))?;
     let transport = proxmox::connect(&trust, settings.connect_timeout, settings.request_timeout)
@@ -145,6 +136,39 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
     };
     Client::new(transport, client_settings, &token)
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
+}
+
+/// A client of the management controller that switches a host. Its password is read anew each time.
+pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
+    let trust = trust(&settings.trust)?;
+    let password = settings
+        .password
+        .read()
+        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))?;
+    let transport = proxmox::connect(&trust, settings.timeout, settings.timeout)
+        .map_err(|error| Failure::Named("the certificates of a `[host.redfish]`".to_owned(), error))?;
+    let client_settings = redfish::Settings {
+        endpoint: settings.endpoint.clone(),
+        system: settings.system.clone(),
+        user: settings.user.clone(),
+        timeout: settings.timeout,
+    };
+    redfish::Client::new(transport, client_settings, &password)
+        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))
+}
+
+fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {
+    Ok(match trust {
+        ProxmoxTrust::Fingerprint(text) => Trust::Fingerprint(text.clone()),
+        ProxmoxTrust::CaFile(path) => authorities(path)?,
+        ProxmoxTrust::System => authorities(Path::new(SYSTEM_AUTHORITIES))?,
+        ProxmoxTrust::CaCredential(name) => {
+            let pem = SecretSource::Credential(name.clone()).read().map_err(|error| {
+                Failure::Named("the certificates in `ca_credential`".to_owned(), error.into())
+            })?;
+            Trust::Authorities(pem.expose_secret().to_owned())
+        }
+    })
 }
 
 pub(super) fn authorities(path: &Path) -> Result<Trust, Failure> {

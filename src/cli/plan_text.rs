@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Plan;
 use crate::model::plan::{NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
+use crate::model::power::HostOutcome;
 
 const GROWS: Style = AnsiColor::Green.on_default();
 const GOES: Style = AnsiColor::Yellow.on_default();
@@ -24,6 +25,7 @@ pub(super) fn render(plan: &Plan) -> String {
     shrinkage(plan, &mut out);
     kept(plan, &mut out);
     warm(plan, &mut out);
+    hosts(plan, &mut out);
     out
 }
 
@@ -103,6 +105,33 @@ fn warm(plan: &Plan, out: &mut String) {
     }
     for unkept in &plan.unkept {
         let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {}", unkept.machine, unkept.reason);
+    }
+}
+
+/// The hosts that may be switched off.
+fn hosts(plan: &Plan, out: &mut String) {
+    if plan.hosts.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nhosts");
+    let width = plan.hosts.iter().map(|one| one.host.len()).max().unwrap_or(0);
+    for one in &plan.hosts {
+        let what = match one.verdict {
+            HostOutcome::Needed => "stays on",
+            HostOutcome::Idle => "could be off",
+            HostOutcome::Emptied => "is emptied",
+            HostOutcome::SwitchOff => "is switched off",
+            HostOutcome::GoingOff => "is going off",
+            HostOutcome::Off => "off",
+            HostOutcome::Wake => "is woken",
+            HostOutcome::Waking => "is coming up",
+            HostOutcome::GivenUp => "is left alone",
+            HostOutcome::NotOurs => "off, by somebody else",
+        };
+        let due = one.due.map(|due| due.duration_since(plan.time)).filter(SignedDuration::is_positive);
+        let due = due.map(|due| format!(" (in {})", span(due))).unwrap_or_default();
+        let due = if one.verdict == HostOutcome::Idle { due } else { String::new() };
+        let _ = writeln!(out, "  {:width$}   {what}{due}: {}", one.host, one.message);
     }
 }
 

@@ -66,6 +66,7 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
             let _ = writeln!(out, "pool {}: {}", plain(&pool.name), plain(backoff));
         }
     }
+    section(&hosts(status, now), &mut out);
     section(&machines(status, now), &mut out);
     section(&nodes(status, now), &mut out);
     more(status.nodes.len(), LISTED, &mut out);
@@ -142,6 +143,18 @@ fn pools(status: &Status) -> Table {
         let shares = [percent(pool.cpu_used), percent(pool.memory_used), pool.next.clone()];
         let numbers = numbers.iter().map(ToString::to_string);
         table.row([pool.name.clone()].into_iter().chain(numbers).chain(shares));
+    }
+    table
+}
+
+/// The hosts that may be switched off.
+fn hosts(status: &Status, now: Timestamp) -> Table {
+    use Align::Left;
+    let mut table = Table::new(&[("host", Left), ("power", Left), ("due", Left), ("why", Left)]);
+    for host in status.hosts.iter().filter(|host| !host.power.is_empty()) {
+        let due = host.due.map(|due| due.duration_since(now)).filter(SignedDuration::is_positive);
+        let due = due.map(|due| format!("in {}", span(due))).unwrap_or_default();
+        table.row([host.name.clone(), host.power.clone(), due, host.why.clone()]);
     }
     table
 }

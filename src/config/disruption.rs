@@ -25,7 +25,7 @@ pub struct Disruption {
 
 /// A reason as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum Reason {
     Empty,
     Underutilized,
@@ -34,15 +34,17 @@ enum Reason {
     Drifted,
     Expired,
     Maintenance,
+    HostOff,
 }
 
 /// Without `reasons`: all that can wait. A node that is lost serves nobody, and a host in maintenance is in somebody's hands.
-const THAT_CAN_WAIT: [RemovalReason; 5] = [
+const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,
     RemovalReason::Consolidation,
     RemovalReason::Drifted,
     RemovalReason::Expired,
+    RemovalReason::HostOff,
 ];
 
 impl From<Reason> for RemovalReason {
@@ -55,6 +57,7 @@ impl From<Reason> for RemovalReason {
             Reason::Drifted => Self::Drifted,
             Reason::Expired => Self::Expired,
             Reason::Maintenance => Self::Maintenance,
+            Reason::HostOff => Self::HostOff,
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::names;
+use super::power::{Power, Way, WrittenRedfish};
 use super::values::Checker;
 
 /// A checked `[[host]]`.
@@ -20,6 +21,8 @@ pub struct HostSettings {
     pub cpu_reserve: u32,
     /// Memory in bytes that stays free; `None`: what the pool says.
     pub memory_reserve: Option<i64>,
+    /// It is switched off while it is not needed, and how it is switched on again; `None`: it stays on.
+    pub power: Option<Power>,
 }
 
 /// A `[[host]]` as it is written.
@@ -33,10 +36,39 @@ pub(super) struct Written {
     #[serde(default)]
     cpu_reserve: u32,
     memory_reserve: Option<Spanned<String>>,
+    power: Option<Spanned<Way>>,
+    redfish: Option<Spanned<WrittenRedfish>>,
+}
+
+impl Written {
+    /// How it is switched on; a controller that nobody uses was meant for something.
+    fn power(&self, checker: &mut Checker) -> Option<Power> {
+        let name = self.name.get_ref();
+        let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));
+        match (self.power.as_ref().map(|way| (way, *way.get_ref())), redfish) {
+            (Some((_, Way::Redfish)), Some((_, redfish))) => Some(Power::Redfish(Box::new(redfish?))),
+            (Some((way, Way::Redfish)), None) => {
+                let title = format!("`power` of host `{name}` needs a `[host.redfish]`");
+                checker.wrong(
+                    title,
+                    way.span(),
+                    "switched on by which controller?",
+                    "put the table below this one",
+                );
+                None
+            }
+            (way, Some((table, _))) => {
+                let title = format!("`[host.redfish]` of host `{name}` is not used");
+                checker.wrong(title, table.span(), "only with `power = \"redfish\"`", "");
+                way.map(|_| Power::WakeOnLan)
+            }
+            (way, None) => way.map(|_| Power::WakeOnLan),
+        }
+    }
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["name", "zone", "closed", "cpu_reserve", "memory_reserve"];
+pub(super) const KEYS: &[&str] = &["name", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
 
 /// The settings by the hosts' names.
 pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String, HostSettings> {
@@ -64,8 +96,9 @@ pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String
             .memory_reserve
             .as_ref()
             .map(|size| checker.size(&format!("host `{name}`: `memory_reserve`"), size));
+        let power = host.power(checker);
         let settings =
-            HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve };
+            HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
         checked.insert(name.clone(), settings);
     }
     checked

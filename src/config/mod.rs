@@ -14,6 +14,7 @@ mod listed;
 mod metrics;
 mod names;
 mod pool;
+mod power;
 mod proxmox;
 mod record;
 mod replace;
@@ -47,6 +48,7 @@ pub use pool::{
     Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
     KubeletSettings, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
+pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
 pub use replace::Replace;
@@ -107,6 +109,8 @@ pub struct Config {
     pub replace: Replace,
     /// How many nodes may be on their way out, and when.
     pub disruptions: Vec<Disruption>,
+    /// When hosts are switched off, and what is asked of them.
+    pub power: PowerSettings,
     /// How many unready nodes are too many.
     pub health: Health,
     /// Which of several instances acts.
@@ -146,6 +150,8 @@ struct Written {
     replace: replace::Written,
     #[serde(default)]
     disruption: Vec<Spanned<disruption::Written>>,
+    #[serde(default)]
+    power: power::Written,
     #[serde(default)]
     health: health::Written,
     #[serde(default)]
@@ -242,6 +248,7 @@ impl Written {
             scale_down: self.scale_down.check(checker),
             replace: self.replace.check(checker),
             disruptions,
+            power: self.power.check(checker),
             health: self.health.check(checker),
             leader: self.leader.check(checker),
             limits: self.limits.check(checker),

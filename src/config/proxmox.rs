@@ -148,7 +148,14 @@ impl Written {
             this.token_file.as_ref(),
             this.token_credential.as_ref(),
         );
-        let trust = this.trust(checker, &table);
+        let ways = [
+            ("ca_file", &this.ca_file),
+            ("ca_credential", &this.ca_credential),
+            ("fingerprint", &this.fingerprint),
+            ("ca", &this.ca),
+        ];
+        let help = "on a host of the cluster: `ca_file = \"/etc/pve/pve-root-ca.pem\"`";
+        let trust = trust(ways, help, checker, &table);
         let seconds = Duration::from_secs;
         let connect_timeout = checker.positive("connect_timeout", this.connect_timeout.as_ref(), seconds(5));
         let request_timeout = checker.positive("request_timeout", this.request_timeout.as_ref(), seconds(35));
@@ -214,42 +221,41 @@ impl Written {
                 .map_or(default.memory_reserve, |size| checker.size("`memory_reserve`", size)),
         }
     }
+}
 
-    fn trust(&self, checker: &mut Checker, table: &Spanned<()>) -> Option<ProxmoxTrust> {
-        let ways = [
-            ("ca_file", &self.ca_file),
-            ("ca_credential", &self.ca_credential),
-            ("fingerprint", &self.fingerprint),
-            ("ca", &self.ca),
-        ];
-        let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
-        let Some((key, written)) = given.next() else {
-            let help = "on a host of the cluster: `ca_file = \"/etc/pve/pve-root-ca.pem\"`";
-            let title = "neither `ca_file` nor `fingerprint` is given".to_owned();
-            checker.wrong(title, table.span(), "missing in this table", help);
-            return None;
-        };
-        if let Some((other, second)) = given.next() {
-            checker.clash(
-                format!("`{key}` and `{other}` are both given"),
-                second.span(),
-                "only one of them",
-                written.span(),
-                "remove one of the two",
-            );
-            return None;
-        }
-        match key {
-            "ca_file" => Some(ProxmoxTrust::CaFile(checker.file(key, written))),
-            "ca_credential" => Some(ProxmoxTrust::CaCredential(checker.credential(key, written))),
-            "fingerprint" => fingerprint(written, checker),
-            _ if written.get_ref() == "system" => Some(ProxmoxTrust::System),
-            _ => {
-                let title = format!("`{}` is no authority that is known here", written.get_ref());
-                let help = "a file is named with `ca_file`";
-                checker.wrong(title, written.span(), "must be \"system\"", help);
-                None
-            }
+/// Whom to trust, as one of these keys says; `help` says where to find what they want.
+pub(super) fn trust(
+    ways: [(&str, &Option<Spanned<String>>); 4],
+    help: &str,
+    checker: &mut Checker,
+    table: &Spanned<()>,
+) -> Option<ProxmoxTrust> {
+    let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
+    let Some((key, written)) = given.next() else {
+        let title = "neither `ca_file` nor `fingerprint` is given".to_owned();
+        checker.wrong(title, table.span(), "missing in this table", help);
+        return None;
+    };
+    if let Some((other, second)) = given.next() {
+        checker.clash(
+            format!("`{key}` and `{other}` are both given"),
+            second.span(),
+            "only one of them",
+            written.span(),
+            "remove one of the two",
+        );
+        return None;
+    }
+    match key {
+        "ca_file" => Some(ProxmoxTrust::CaFile(checker.file(key, written))),
+        "ca_credential" => Some(ProxmoxTrust::CaCredential(checker.credential(key, written))),
+        "fingerprint" => fingerprint(written, checker),
+        _ if written.get_ref() == "system" => Some(ProxmoxTrust::System),
+        _ => {
+            let title = format!("`{}` is no authority that is known here", written.get_ref());
+            let help = "a file is named with `ca_file`";
+            checker.wrong(title, written.span(), "must be \"system\"", help);
+            None
         }
     }
 }

@@ -184,7 +184,9 @@ fn the_example_is_a_configuration_and_names_every_key() {
     assert!(config.bootstrap.unwrap().ssh().is_some());
     let seed = format!("{POOL}[pool.cloud_init]\n{}\n", marked("seed"));
     assert!(matches!(good(&seed, Needs::Plan).pools[0].cloud_init, CloudInit::Seed(_)));
-    let methods = ["k3s", "command", "none", "seed"].map(marked);
+    let redfish = format!("[[host]]\nname = \"pve1\"\n{}\n", marked("redfish"));
+    assert!(good(&redfish, Needs::Plan).hosts["pve1"].power.is_some());
+    let methods = ["k3s", "command", "none", "seed", "redfish"].map(marked);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -194,6 +196,8 @@ fn the_example_is_a_configuration_and_names_every_key() {
         scale_down::KEYS,
         health::KEYS,
         hosts::KEYS,
+        power::KEYS,
+        power::REDFISH_KEYS,
         replace::KEYS,
         disruption::KEYS,
         leader::KEYS,

@@ -23,7 +23,7 @@ impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty() && plan.scale_down.is_empty() && wishes.is_empty();
-        let begins = !(idle && plan.keep.is_empty() && plan.unkept.is_empty());
+        let begins = !(idle && plan.keep.is_empty() && plan.unkept.is_empty()) || super::power::begins(plan);
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
@@ -33,7 +33,7 @@ impl Daemon {
         self.speak(snapshot, plan);
         if config.mode == Mode::Observe {
             self.overlay = timers(plan).filter_map(|(node, since)| Some((node.to_owned(), since?))).collect();
-            return;
+            return self.remember_idle_hosts(plan, snapshot.time);
         }
         let now = snapshot.time;
         for growth in &plan.scale_up {
@@ -59,6 +59,7 @@ impl Daemon {
         for removal in &plan.scale_down {
             self.take_back(config, removal, now);
         }
+        self.switch_hosts(config, snapshot, plan).await;
         self.annotate(snapshot, plan, |_| true).await;
     }
 
@@ -316,6 +317,7 @@ pub(super) fn why(removal: &Removal) -> String {
         RemovalReason::Drifted => "it was made from settings that have changed".to_owned(),
         RemovalReason::Expired => "it is older than allowed".to_owned(),
         RemovalReason::Maintenance => "its host is in maintenance".to_owned(),
+        RemovalReason::HostOff => "its host is to be switched off".to_owned(),
     }
 }
 

@@ -53,6 +53,10 @@ impl Daemon {
             hosts: Some(fresh.map(|look| look.seen.hosts(counts_stopped)).unwrap_or_default()),
             machines: Some(views.iter().map(|view| seen_with(view, fresh)).collect()),
             templates: self.templates.seen(),
+            power: fresh.and_then(|look| {
+                let survey = look.survey.as_ref()?;
+                Some(survey.facts(&look.seen, &views, &self.templates.seen(), &self.instance))
+            }),
         };
         let mut taken = self.taken(&views, &snapshot);
         if let Some(look) = &look {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::survey::{self, Survey};
 use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::machines::Templates;
@@ -23,6 +24,8 @@ const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub seen: Arc<Seen>,
+    /// What speaks against switching hosts off, where any may be.
+    pub survey: Option<Arc<Survey>>,
     pub at: Timestamp,
     /// How many looks came before.
     pub number: u64,
@@ -72,6 +75,8 @@ impl Inventory {
         clock: &SharedClock,
     ) {
         let mut templates_due = Instant::now();
+        let mut survey_due = Instant::now();
+        let mut surveyed: Option<Arc<Survey>> = None;
         loop {
             let settings = config.borrow_and_update().clone();
             match proxmox.resources().await {
@@ -79,6 +84,7 @@ impl Inventory {
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
+                        survey_due = Instant::now();
                     }
                     if Instant::now() >= templates_due {
                         match templates.refresh(proxmox, &settings, &seen).await {
@@ -91,7 +97,13 @@ impl Inventory {
                             Err(error) => tracing::warn!(%error, "a template cannot be looked at"),
                         }
                     }
-                    self.saw(seen, clock.now());
+                    self.saw(seen.clone(), surveyed.clone(), clock.now());
+                    let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
+                    if awaits || Instant::now() >= survey_due {
+                        surveyed = Survey::make(proxmox, &settings, &seen).await;
+                        survey_due = Instant::now() + survey::AGAIN;
+                        self.surveyed(surveyed.clone());
+                    }
                 }
                 Err(error) => self.missed(&error),
             }
@@ -102,6 +114,7 @@ impl Inventory {
                         return;
                     }
                     templates_due = Instant::now();
+                    survey_due = Instant::now();
                 }
                 () = tokio::time::sleep(settings.scan_interval) => {}
             }
@@ -116,7 +129,7 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    fn saw(&self, seen: Arc<Seen>, at: Timestamp) {
+    fn saw(&self, seen: Arc<Seen>, survey: Option<Arc<Survey>>, at: Timestamp) {
         let different = self.hosts_differ(&seen);
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,11 +137,20 @@ impl Inventory {
             if known.problem.take().is_some() {
                 tracing::info!("Proxmox VE answers again");
             }
-            known.look = Some(Look { seen, at, number });
+            known.look = Some(Look { seen, survey, at, number });
         }
         if different {
             self.changed.send_modify(|count| *count += 1);
         }
+    }
+
+    /// A survey that found something else than the one before is worth a round.
+    fn surveyed(&self, survey: Option<Arc<Survey>>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(look) = known.look.as_mut().filter(|look| look.survey != survey) else { return };
+        look.survey = survey;
+        drop(known);
+        self.changed.send_modify(|count| *count += 1);
     }
 
     fn missed(&self, error: &crate::proxmox::Error) {

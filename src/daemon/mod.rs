@@ -18,11 +18,13 @@ mod inventory;
 mod leader;
 mod measure;
 mod mend;
+mod power;
 mod remember;
 mod serving;
 mod show;
 mod speak;
 mod standby;
+mod survey;
 mod switch;
 mod trigger;
 mod wishes;
@@ -37,11 +39,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
-use crate::config::Config;
+use crate::config::{Config, Redfish};
+use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
+use crate::redfish;
 
 use customary::Customary;
 use inventory::Inventory;
@@ -58,6 +62,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What the status calls the problem of kinds that the API server refuses to show.
 const UNSEEN: &str = "kinds";
 
+/// A client of a host's management controller, or why there is none.
+pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
+
 /// What the daemon is given.
 pub struct Deps {
     /// The settings; a new value is taken up by the next round.
@@ -70,6 +77,8 @@ pub struct Deps {
     pub clock: SharedClock,
     /// Sees guests come up.
     pub probe: Arc<dyn Probe>,
+    /// Reaches the management controllers of hosts.
+    pub controllers: Controllers,
     /// Seed of names, ids and jitter.
     pub seed: u64,
     /// The name of this instance, e.g. the host's.
@@ -134,6 +143,10 @@ struct Daemon {
     switch: switch::Seen,
     waiting: measure::Waiting,
     customary: Customary,
+    asked: power::Asked,
+    controllers: Controllers,
+    fence: Fence,
+    instance: String,
 }
 
 /// Acts until the term is over, and until everything that acted in it has ended. What was learnt last is stored then.
@@ -181,6 +194,10 @@ impl Daemon {
             facts: crate::machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
+            asked: power::Asked::default(),
+            controllers: deps.controllers.clone(),
+            fence: term.fence.clone(),
+            instance: deps.instance.clone(),
             random: warm.random(),
             pace: warm.pace.clone(),
             config: deps.config.clone(),

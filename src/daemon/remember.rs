@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::Snapshot;
-use crate::model::snapshot::{Decision, Memory};
+use crate::model::snapshot::{Decision, HostMemory, Memory};
 use crate::model::workload::Backoff;
 use crate::planning;
 
@@ -129,6 +129,34 @@ impl Remembered {
     pub fn shrinks(&mut self, now: Timestamp) {
         self.memory.removals.push(now);
         self.store(now);
+    }
+
+    /// What is remembered of a host changes.
+    pub fn host(&mut self, host: &str, now: Timestamp, change: impl FnOnce(&mut HostMemory)) {
+        let before = self.memory.hosts.get(host).cloned().unwrap_or_default();
+        let mut after = before.clone();
+        change(&mut after);
+        if before != after {
+            self.memory.hosts.insert(host.to_owned(), after);
+            self.store(now);
+        }
+    }
+
+    /// A host could not be switched: it is left alone for a while, longer each time.
+    pub fn host_failed(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
+        self.host(host, now, |memory| {
+            memory.backoff = Some(doubled(memory.backoff.as_ref(), reason, config, now));
+        });
+    }
+
+    /// Stores everything at once; false where that did not succeed in time, so that it is not known whether it is stored.
+    pub async fn store_now(&mut self, now: Timestamp) -> bool {
+        self.store(now);
+        let tries = async {
+            stored(&self.kubernetes, &self.store, &self.memory).await
+                || stored(&self.kubernetes, &self.store, &self.memory).await
+        };
+        matches!(tokio::time::timeout(STORE_LAST, tries).await, Ok(true))
     }
 
     /// How many removals began within the last hour.

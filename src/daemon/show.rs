@@ -11,6 +11,7 @@ use crate::machines::View;
 use crate::model::Snapshot;
 use crate::model::machine::{Host, Phase};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodVerdict};
+use crate::model::power::HostVerdict;
 use crate::model::snapshot::POOL_LABEL;
 use crate::observability::{HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
@@ -32,11 +33,13 @@ impl Daemon {
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
             status.pools = pools(config, snapshot, &plan, &views);
-            status.hosts = snapshot.proxmox.hosts.iter().flatten().map(host).collect();
+            status.hosts =
+                snapshot.proxmox.hosts.iter().flatten().map(|one| host(one, &plan.hosts)).collect();
             next_due = plan
                 .nodes
                 .iter()
                 .filter_map(|verdict| verdict.removable_at)
+                .chain(plan.hosts.iter().filter_map(|verdict| verdict.due))
                 .filter(|at| *at > plan.time)
                 .min();
             status.nodes = plan.nodes.iter().map(node).collect();
@@ -46,8 +49,12 @@ impl Daemon {
     }
 }
 
-fn host(host: &Host) -> HostStatus {
+fn host(host: &Host, verdicts: &[HostVerdict]) -> HostStatus {
+    let verdict = verdicts.iter().find(|verdict| verdict.host == host.name);
     HostStatus {
+        power: verdict.map(|verdict| format!("{:?}", verdict.verdict)).unwrap_or_default(),
+        why: verdict.map(|verdict| verdict.message.clone()).unwrap_or_default(),
+        due: verdict.and_then(|verdict| verdict.due),
         name: host.name.clone(),
         online: host.online,
         maintenance: host.maintenance,

@@ -41,6 +41,7 @@ fn found() -> Found {
         host: "pve1".to_owned(),
         name: Some("kp-node-1".to_owned()),
         running: true,
+        stopped: false,
         template: false,
         container: false,
         tags: Vec::new(),

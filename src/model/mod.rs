@@ -8,6 +8,7 @@ pub mod node;
 pub mod pause;
 pub mod plan;
 pub mod pod;
+pub mod power;
 pub mod quantity;
 pub mod resources;
 pub mod selector;

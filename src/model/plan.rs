@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::machine::WarmState;
+use super::power::HostVerdict;
 
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -31,6 +32,9 @@ pub struct Plan {
     /// Machines that are kept warm no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
+    /// Every host once that may be switched off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostVerdict>,
 }
 
 /// The machines that one pool gets.
@@ -175,6 +179,8 @@ pub enum RemovalReason {
     Expired,
     /// Its host is in maintenance.
     Maintenance,
+    /// Its host is to be switched off.
+    HostOff,
 }
 
 /// A node to remove.

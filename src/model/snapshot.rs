@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::machine::{Host, Machine, Slot};
 use super::node::Node;
 use super::pod::Pod;
+use super::power::{PowerFacts, PowerMemory};
 use super::resources::Resources;
 use super::workload::{
     Backoff, Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
@@ -100,11 +101,17 @@ pub struct Decision {
 }
 
 /// What is remembered of a host between rounds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostMemory {
     /// Nothing new is put on the host until then.
     pub backoff: Option<Backoff>,
+    /// Since when it could be done without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Timestamp>,
+    /// How far we are with switching it off or on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerMemory>,
 }
 
 /// What the daemon remembers and no object shows (`kind: AutoscalerState`).
@@ -156,6 +163,9 @@ pub struct Inventory {
     /// Templates found, by pool; empty in a snapshot file.
     #[serde(default)]
     pub templates: Vec<TemplateSeen>,
+    /// What is known of hosts that may be switched off; `None`: nothing, so that none is.
+    #[serde(default)]
+    pub power: Option<PowerFacts>,
 }
 
 /// Everything that one decision reads. Objects are shared with the caches that they come from.

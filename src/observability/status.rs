@@ -97,6 +97,15 @@ pub struct HostStatus {
     pub memory_assigned: i64,
     /// Memory in use in bytes.
     pub memory_used: i64,
+    /// The last round's verdict on its power, empty where it is never switched off.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub power: String,
+    /// Why, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// When an idle host goes at the earliest, and by when one that was asked has to have done it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Timestamp>,
 }
 
 /// A machine.

@@ -1,6 +1,6 @@
 //! What is left of the hosts for new machines: memory, vCPUs, and how many machines of a pool are there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::View;
 use super::disk_room::DiskRoom;
@@ -25,9 +25,16 @@ pub(super) struct HostRoom {
     pub backoff: Option<String>,
     pub disks: DiskRoom,
     by_pool: BTreeMap<String, u32>,
+    /// The pools whose machines it takes once it is on again, where we switch it.
+    awaited_by: BTreeSet<String>,
 }
 
 impl HostRoom {
+    /// Why it takes no machine of the pool now, where we have switched it off and it will once it is on.
+    pub(super) fn switched(&self, pool: &Pool) -> Option<&'static str> {
+        self.shut.filter(|_| self.awaited_by.contains(&pool.name))
+    }
+
     /// Why the host takes no machine of the pool, if so: what goes on after its name.
     pub(super) fn refusal(&self, pool: &Pool) -> Option<String> {
         if let Some(why) = self.shut {
@@ -133,6 +140,7 @@ pub(super) fn hosts(
             threads: host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve)),
             vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
             shut: match () {
+                () if let Some(why) = super::power::shut(snapshot, &host.name) => Some(why),
                 () if !host.online => Some("is off"),
                 () if host.maintenance => Some("is in maintenance"),
                 () if own.is_some_and(|own| own.closed) => Some("is closed"),
@@ -140,6 +148,10 @@ pub(super) fn hosts(
             },
             backoff: holds(memory.and_then(|memory| memory.backoff.as_ref())),
             by_pool: ours.by_pool,
+            awaited_by: memory
+                .and_then(|memory| memory.power.as_ref())
+                .map(|power| power.reached_by.clone())
+                .unwrap_or_default(),
         };
         (host.name.clone(), room)
     });

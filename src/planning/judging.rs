@@ -9,7 +9,8 @@ use super::budgets::Budgets;
 use super::drain::{Blocker, Drain, Rules};
 use super::utilization::{self, rounded};
 use super::{View, being_deleted, pool_of, ready};
-use crate::config::Pool;
+use crate::config::{Config, Pool};
+use crate::model::Snapshot;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use crate::model::pod::Pod;
@@ -141,9 +142,15 @@ pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());
     let Some(since) = written.filter(|since| *since <= now) else { return now };
-    let Some(last) = view.snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
+    watched_since(view.snapshot, view.config, since)
+}
+
+/// The beginning of a time that is counted, moved as [`unneeded_since`] says.
+pub(super) fn watched_since(snapshot: &Snapshot, config: &Config, since: Timestamp) -> Timestamp {
+    let now = snapshot.time;
+    let Some(last) = snapshot.memory.last_round.filter(|last| *last <= now) else { return since };
     let gap = now.duration_since(last);
-    let usual = SignedDuration::try_from(view.config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
+    let usual = SignedDuration::try_from(config.scan_interval * 3).unwrap_or(SignedDuration::MAX);
     if gap > usual { since.saturating_add(gap).map_or(now, |moved| moved.min(now)) } else { since }
 }
 

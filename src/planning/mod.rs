@@ -28,6 +28,7 @@ mod names;
 mod packing;
 mod pauses;
 mod pending;
+mod power;
 mod removal;
 mod repair;
 mod replacement;
@@ -68,7 +69,9 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = sorted(snapshot);
     let due = replacement::mark(&mut sorted, &snapshot.pods, config);
-    let mut plan = decide(&sorted, &snapshot.pods, config, &sizes::offers(config, snapshot), Depth::Real);
+    let offers = sizes::offers(config, snapshot);
+    let mut plan = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
+    plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
             due.explain(verdict);

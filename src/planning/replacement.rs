@@ -77,6 +77,7 @@ pub(super) fn mark(snapshot: &mut Snapshot, pods: &[Arc<Pod>], config: &Config) 
 pub(super) fn reason(node: &Node) -> Option<RemovalReason> {
     match node.annotations.get(REPLACED)?.as_str() {
         "Maintenance" => Some(RemovalReason::Maintenance),
+        "HostOff" => Some(RemovalReason::HostOff),
         "Expired" => Some(RemovalReason::Expired),
         "Unready" => Some(RemovalReason::Unready),
         _ => Some(RemovalReason::Drifted),
@@ -113,6 +114,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             continue;
         }
         let due = maintenance(snapshot, config, machine)
+            .or_else(|| emptied(snapshot, machine?))
             .or_else(|| drifted(snapshot, config, pool, machine?))
             .or_else(|| expired(snapshot.time, pool, node));
         found.extend(due.map(|due| (at, due)));
@@ -135,6 +137,13 @@ fn maintenance(snapshot: &Snapshot, config: &Config, machine: Option<&Machine>) 
     let held = (!config.replace.maintenance).then(|| "`replace.maintenance` is off".to_owned());
     let words = format!("its host {host} is in maintenance");
     here.then_some(Due { reason: RemovalReason::Maintenance, words, held })
+}
+
+/// Its host is being emptied; who decided that has asked whether it can be.
+fn emptied(snapshot: &Snapshot, machine: &Machine) -> Option<Due> {
+    let words = format!("its host {} is to be switched off", machine.host);
+    let emptied = super::power::is_emptied(snapshot, &machine.host);
+    emptied.then_some(Due { reason: RemovalReason::HostOff, words, held: None })
 }
 
 /// What differs between a machine and one that would be made now.

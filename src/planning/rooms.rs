@@ -291,7 +291,12 @@ impl<'a> Rooms<'a> {
         let mut refusals = Vec::new();
         for (name, host) in hosts {
             let reached = reach.is_none_or(|reach| reach.contains(name));
-            if !reached || !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
+            if !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
+                continue;
+            }
+            if !reached {
+                // No template is seen to reach one that is off.
+                refusals.extend(host.switched(pool).map(|why| format!("{name} {why}")));
                 continue;
             }
             let across = memory.is_some_and(|memory| memory.across.contains(name));

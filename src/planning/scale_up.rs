@@ -30,6 +30,8 @@ pub(super) struct Growth<'a> {
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
+    /// Pods of nodes on their way out that find no place.
+    pub homeless: usize,
     /// What is left for more machines.
     pub rooms: Rooms<'a>,
 }
@@ -119,7 +121,16 @@ impl<'a> Packer<'_, 'a> {
                 Spot::None => None,
             })
             .collect();
-        Growth { pools: self.growth(on), verdicts, placed, upcoming: self.upcoming, rooms: self.rooms }
+        let homeless = self.pods.iter().zip(&self.spots);
+        let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == Spot::None).count();
+        Growth {
+            pools: self.growth(on),
+            verdicts,
+            placed,
+            upcoming: self.upcoming,
+            homeless,
+            rooms: self.rooms,
+        }
     }
 
     /// The new machine that a node of the world stands for.

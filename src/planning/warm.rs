@@ -4,7 +4,7 @@
 //! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no minimum. No pod is
 //!   placed on it before it was asked to join; from then on it is a machine on its way like any other.
 //! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
-//! * One of other settings, another size or an old template, and one on a host in maintenance is never asked. It goes, one of a
+//! * One of other settings, another size or an old template, and one on a host that is in maintenance or to be switched off is never asked. It goes, one of a
 //!   pool at a time and while no other is being made, and a new one takes its place.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,6 +74,9 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     }
     if !pool.sizes.iter().any(|size| (size.cores, size.memory) == (machine.cores, machine.memory)) {
         return Some("the pool has no machines of its size any more".to_owned());
+    }
+    if super::power::is_emptied(snapshot, &machine.host) {
+        return Some(format!("its host {} is to be switched off", machine.host));
     }
     let hosts = snapshot.proxmox.hosts.iter().flatten();
     let mut here = hosts.filter(|host| host.name == machine.host && host.online && host.maintenance);

@@ -26,6 +26,8 @@ pub struct Guest {
     pub name: Option<String>,
     /// It runs, as far as the statistics know, and its host is up.
     pub running: bool,
+    /// It does not run, as far as the statistics know; of a new one they know nothing for some seconds.
+    pub stopped: bool,
     /// It is a template.
     pub template: bool,
     /// It is a container.
@@ -192,6 +194,7 @@ fn guest(row: &Value) -> Guest {
         host: text_of(row, "node").unwrap_or_default(),
         name: text_of(row, "name"),
         running: text_of(row, "status").as_deref() == Some("running"),
+        stopped: text_of(row, "status").as_deref() == Some("stopped"),
         template: flag_of(row, "template"),
         container: text_of(row, "type").as_deref() == Some("lxc"),
         tags: tags.split([';', ',', ' ']).filter(|tag| !tag.is_empty()).map(ToOwned::to_owned).collect(),

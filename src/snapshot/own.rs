@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::model::machine::{Host, Machine, Phase, Slot, Storage, WarmState};
+use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
 use crate::model::snapshot::{HostMemory, Inventory, Learnt, Memory, PoolMemory};
@@ -18,6 +19,7 @@ pub(super) struct InventoryDocument {
     pub time: Option<Timestamp>,
     hosts: Option<Vec<HostDocument>>,
     machines: Option<Vec<MachineDocument>>,
+    power: Option<PowerFacts>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,7 +155,12 @@ impl InventoryDocument {
         let hosts = self.hosts.map(|hosts| hosts.into_iter().map(HostDocument::into_model).collect());
         let machines =
             self.machines.map(|machines| machines.into_iter().map(MachineDocument::into_model).collect());
-        Ok(Inventory { hosts: hosts.transpose()?, machines: machines.transpose()?, templates: Vec::new() })
+        Ok(Inventory {
+            hosts: hosts.transpose()?,
+            machines: machines.transpose()?,
+            templates: Vec::new(),
+            power: self.power,
+        })
     }
 }
 

@@ -53,7 +53,7 @@ pub fn page(example: &str) -> String {
          .TP\n\\fB/etc/pve\\-autoscaler/config.toml\\fR\nThe configuration. It holds no secrets and may be read by everybody.\n\
          .TP\n\\fB/etc/pve\\-autoscaler/credentials/\\fR\n\
          Where credentials are, one file each, mode 0600, in a folder of mode 0700 that is root\\(aqs: systemd hands\n\
-         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if they are there, \\fBssh\\-key\\fR and \\fBbootstrap\\fR to the service. A change of them\n\
+         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if they are there, \\fBssh\\-key\\fR, \\fBbootstrap\\fR and \\fBbmc\\fR to the service. A change of them\n\
          needs a restart.\n\
          .SH SEE ALSO\npve\\-autoscaler(8), pve\\-autoscaler\\-check(8), systemd.exec(5)\n",
     );
@@ -65,7 +65,7 @@ fn setting(line: &str) -> Option<(&str, bool)> {
     if let Some(setting) = line.strip_prefix("#: ") {
         return Some((setting, false));
     }
-    for mark in ["#| ", "#k3s| ", "#command| ", "#none| ", "#seed| "] {
+    for mark in ["#| ", "#k3s| ", "#command| ", "#none| ", "#seed| ", "#redfish| "] {
         if let Some(setting) = line.strip_prefix(mark) {
             return Some((setting, true));
         }

@@ -7,6 +7,7 @@ mod consolidation;
 mod disruptions;
 mod flapping;
 mod headroom;
+mod hosts;
 mod limits;
 mod pauses;
 mod placement;

@@ -21,7 +21,7 @@ use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeA
 use pve_autoscaler::snapshot;
 
 use objects::{budget, claim, controller, node, persistent_volume, storage_class};
-use own::{host, machine, memory};
+use own::{host, machine, memory, power_facts};
 use parts::{labels, name, text, time};
 use pods::{daemon_set, pod};
 
@@ -64,8 +64,9 @@ fn world() -> impl Strategy<Value = Snapshot> {
         labels.insert("kubernetes.io/metadata.name".to_owned(), name.clone());
         Namespace { name, labels }
     });
-    let inventory = (option::of(vec(host(), 0..3)), option::of(vec(machine(), 0..3)))
-        .prop_map(|(hosts, machines)| Inventory { hosts, machines, templates: Vec::new() });
+    let inventory =
+        (option::of(vec(host(), 0..3)), option::of(vec(machine(), 0..3)), option::of(power_facts()))
+            .prop_map(|(hosts, machines, power)| Inventory { hosts, machines, templates: Vec::new(), power });
     let workloads = (some(pod()), some(controller()), some(daemon_set()), some(budget()), some(class));
     let storage = (some(persistent_volume()), some(claim()), some(storage_class()), some(attachment));
     (time(), (some(node()), some(csi_node), some(namespace)), workloads, storage, (inventory, memory()))

@@ -1,9 +1,10 @@
 //! Random contents of the two documents of our own.
 
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use pve_autoscaler::model::machine::{Host, Machine, Phase, Slot, Storage};
+use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
 use pve_autoscaler::model::snapshot::{HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
@@ -29,6 +30,29 @@ pub fn host() -> impl Strategy<Value = Host> {
             cores_assigned,
             memory_assigned,
             storage,
+        },
+    )
+}
+
+pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
+    let facts = (any::<bool>(), btree_set(any::<u32>(), 0..3), option::of(text()))
+        .prop_map(|(answers, others, stays_on)| HostFacts { answers, others, stays_on });
+    (btree_map(name(), any::<u32>(), 0..3), btree_map(name(), facts, 0..3))
+        .prop_map(|(votes, hosts)| PowerFacts { votes, hosts })
+}
+
+fn power_memory() -> impl Strategy<Value = PowerMemory> {
+    use PowerStep::{Emptying, Off, ShuttingDown, Waking};
+    let step = prop::sample::select(vec![Emptying, ShuttingDown, Off, Waking]);
+    let pools = || btree_set(name(), 0..3);
+    (step, time(), option::of(time()), option::of(host()), pools(), pools()).prop_map(
+        |(step, since, asked, room, reached_by, across)| PowerMemory {
+            step,
+            since,
+            asked,
+            room,
+            reached_by,
+            across,
         },
     )
 }
@@ -99,7 +123,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             templates: reach.2,
         },
     );
-    let host = option::of(backoff()).prop_map(|backoff| HostMemory { backoff });
+    let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))
+        .prop_map(|(backoff, idle_since, power)| HostMemory { backoff, idle_since, power });
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
     let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()), further)
         .prop_map(|(vmid, address, further)| Slot { vmid, address, further });

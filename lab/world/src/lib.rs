@@ -18,5 +18,6 @@ pub mod guest;
 pub mod kubernetes;
 pub mod proxmox;
 pub mod qemu;
+pub mod redfish;
 pub mod serve;
 pub mod signal;

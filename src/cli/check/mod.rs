@@ -7,6 +7,7 @@ mod hosts;
 mod lines;
 mod made;
 mod network_boot;
+mod power;
 mod pve;
 mod security;
 mod serving;
@@ -114,6 +115,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         }
     };
     made::check(&pve, config, answer).await;
+    power::check(&pve, answer).await;
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
         network_boot::check(&pve, pool, answer).await;

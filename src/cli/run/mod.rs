@@ -104,6 +104,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
         kubernetes,
         clock: clock.clone(),
         probe,
+        controllers: Arc::new(|settings| live::controller(settings).map_err(|failure| failure.words())),
         seed: seed()?,
         instance,
         board: board.clone(),

@@ -63,7 +63,7 @@ const PROBLEMS: [&str; 5] = ["configuration", "kubernetes", "lease", super::page
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 /// What is decided about a pool, each with its reasons.
-const DECISIONS: [(&str, &str); 10] = [
+const DECISIONS: [(&str, &str); 11] = [
     ("add", "Pods"),
     ("add", "Minimum"),
     ("remove", "Asked"),
@@ -74,6 +74,7 @@ const DECISIONS: [(&str, &str); 10] = [
     ("remove", "Drifted"),
     ("remove", "Expired"),
     ("remove", "Maintenance"),
+    ("remove", "HostOff"),
 ];
 /// Machines whose pods' waiting is followed at most; there are never so many at a time.
 const FOLLOWED: usize = 4096;

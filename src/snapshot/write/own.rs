@@ -27,6 +27,7 @@ pub(super) fn inventory(inventory: &Inventory, time: Timestamp) -> Value {
         .time("time", Some(time))
         .some("hosts", inventory.hosts.as_ref().map(hosts))
         .some("machines", inventory.machines.as_ref().map(machines))
+        .some("power", inventory.power.as_ref().and_then(|facts| serde_json::to_value(facts).ok()))
         .into()
 }
 
@@ -77,7 +78,10 @@ pub(super) fn state(memory: &Memory) -> Value {
         })
     };
     let hosts = collected(&memory.hosts, |host| {
-        Fields::default().some("backoff", host.backoff.as_ref().map(backoff))
+        Fields::default()
+            .some("backoff", host.backoff.as_ref().map(backoff))
+            .time("idleSince", host.idle_since)
+            .some("power", host.power.as_ref().and_then(|power| serde_json::to_value(power).ok()))
     });
     Fields::object(VERSION, "AutoscalerState")
         .time("lastRound", memory.last_round)

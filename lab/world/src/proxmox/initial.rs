@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     firewall::ClusterFirewall,
+    host_power::HostPower,
     spec::{ClusterSpec, HostSpec},
     state::{Host, Pool, State},
 };
@@ -24,6 +25,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
                 on_since: None,
                 timed_out: false,
                 maintenance: false,
+                power: HostPower::default(),
                 booted,
             },
         )
@@ -47,6 +49,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         network_image: BTreeMap::new(),
         spool: BTreeMap::new(),
         busy_storages: BTreeSet::new(),
+        stopped_with_hosts: Vec::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),
         timings: spec.timings,

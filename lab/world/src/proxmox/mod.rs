@@ -45,6 +45,7 @@ mod formats;
 mod grants;
 mod ha;
 mod hands;
+mod host_power;
 mod initial;
 pub mod iso;
 mod lifecycle;
@@ -67,6 +68,7 @@ mod vm;
 pub use files::WebImage;
 pub use firewall::{ClusterFirewall, Firewall};
 pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
+pub use host_power::HostPower;
 
 /// Blocking workers of a host for protected calls.
 const WORKERS: usize = 3;
@@ -290,7 +292,9 @@ impl Pve {
             return Err(Refusal::NotImplemented(format!("Method '{method} {path}' not implemented")));
         };
         let (template, protected) = (call.path, call.protected);
-        if let Some(node) = values.get("node") {
+        // Whoever answers wakes another: nothing is handed on to one that is off.
+        let own = template == "/nodes/{node}/wakeonlan";
+        if let Some(node) = values.get("node").filter(|_| !own) {
             self.reach(node).await?;
         }
         if let Some(vmid) = values.get("vmid") {
@@ -375,6 +379,14 @@ impl Pve {
             ("GET", "/pools/{poolid}") => self.pool(r),
             ("GET", "/nodes") => Ok(self.nodes(r)),
             ("GET", "/nodes/{node}/status") => self.node_status(r),
+            ("POST", "/nodes/{node}/status") => self.host_command(r),
+            ("GET", "/nodes/{node}/config") => self.node_config(r),
+            ("POST", "/nodes/{node}/wakeonlan") => self.wake_on_lan(r),
+            ("GET", "/cluster/config/nodes") => self.corosync_nodes(r),
+            ("GET", "/cluster/config/qdevice") => self.qdevice(r),
+            ("GET", "/cluster/ceph/metadata") => self.ceph_metadata(r),
+            // There are no containers here.
+            ("GET", "/nodes/{node}/lxc") => Ok(serde_json::json!([]).into()),
             ("GET", "/nodes/{node}/qemu") => Ok(self.node_vms(r)),
             ("GET", "/nodes/{node}/tasks") => Ok(self.task_list(r)),
             ("GET", "/nodes/{node}/tasks/{upid}/status") => self.task_status(r),

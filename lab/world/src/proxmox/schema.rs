@@ -72,6 +72,18 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/cluster/ha/status/current", false, ""),
     ("GET", "/nodes", false, ""),
     ("GET", "/nodes/{node}/status", false, ""),
+    ("POST", "/nodes/{node}/status", true, "command!:e=reboot|shutdown"),
+    (
+        "GET",
+        "/nodes/{node}/config",
+        false,
+        "property:e=all|acme|acmedomain0|ballooning-target|description|location|startall-onboot-delay|wakeonlan",
+    ),
+    ("POST", "/nodes/{node}/wakeonlan", true, ""),
+    ("GET", "/cluster/config/nodes", false, ""),
+    ("GET", "/cluster/config/qdevice", true, ""),
+    ("GET", "/cluster/ceph/metadata", true, ""),
+    ("GET", "/nodes/{node}/lxc", true, ""),
     ("GET", "/nodes/{node}/version", false, ""),
     ("GET", "/nodes/{node}/qemu", true, "full:b"),
     (

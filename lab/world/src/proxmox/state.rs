@@ -13,6 +13,7 @@ use super::{
     files::{StoredFile, WebImage},
     firewall::ClusterFirewall,
     hands::{CallRecord, Fault, TaskFault},
+    host_power::HostPower,
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
     vm::{Vm, parse_size, property},
@@ -50,6 +51,8 @@ pub struct State {
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
+    /// VMs that ran while their host was asked to shut down.
+    pub stopped_with_hosts: Vec<u32>,
     /// Tasks by UPID.
     pub tasks: BTreeMap<String, Task>,
     /// Order of the tasks' start.
@@ -93,6 +96,8 @@ pub struct Host {
     pub timed_out: bool,
     /// Whether an administrator put it into HA maintenance.
     pub maintenance: bool,
+    /// How its power behaves.
+    pub power: HostPower,
     /// When it booted.
     pub booted: Instant,
 }

@@ -1,0 +1,60 @@
+//! Management controllers of the embedded hosts: one system each, as Redfish describes it.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::proxmox::Pve;
+
+/// Who may switch hosts, and by which password.
+pub const USER: (&str, &str) = ("power", "lab");
+const SYSTEM: &str = "/redfish/v1/Systems/1";
+
+/// Answers a request to the controller of a host.
+pub fn handle(pve: &Pve, host: &str, request: &Request<Bytes>) -> Response<Bytes> {
+    let pair = STANDARD.encode(format!("{}:{}", USER.0, USER.1));
+    let known = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if known != Some(&format!("Basic {pair}")) {
+        return answer(StatusCode::UNAUTHORIZED, &json!({ "error": { "message": "who are you?" } }));
+    }
+    match (request.method().as_str(), request.uri().path()) {
+        ("GET", "/redfish/v1/Systems") => {
+            answer(StatusCode::OK, &json!({ "Members": [{ "@odata.id": SYSTEM }] }))
+        }
+        ("GET", SYSTEM) => {
+            let power = if pve.has_power(host) { "On" } else { "Off" };
+            answer(
+                StatusCode::OK,
+                &json!({
+                    "@odata.id": SYSTEM, "PowerState": power, "Name": host,
+                    "Actions": { "#ComputerSystem.Reset": {
+                        "target": format!("{SYSTEM}/Actions/ComputerSystem.Reset"),
+                        "ResetType@Redfish.AllowableValues": ["On", "ForceOff", "GracefulShutdown"],
+                    } },
+                }),
+            )
+        }
+        ("POST", path) if path == format!("{SYSTEM}/Actions/ComputerSystem.Reset") => {
+            let body: Value = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+            match body["ResetType"].as_str() {
+                Some("On") => pve.press_power(host),
+                Some("ForceOff") => pve.power_off_host(host),
+                _ => {
+                    return answer(
+                        StatusCode::BAD_REQUEST,
+                        &json!({ "error": { "message": "not supported" } }),
+                    );
+                }
+            }
+            answer(StatusCode::NO_CONTENT, &Value::Null)
+        }
+        _ => answer(StatusCode::NOT_FOUND, &json!({ "error": { "message": "nothing is there" } })),
+    }
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(body.to_string()));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,317 @@
+//! Hosts that are switched off and on, as the plan says ([`crate::model::power`]).
+//!
+//! * What is about to be asked of a host is stored before it is asked: whoever leads next knows that a host which goes off
+//!   went through us. Nothing is asked while that cannot be stored.
+//! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs, containers, tasks. Lists
+//!   lag, its own answer does not.
+//! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Daemon;
+use crate::causes::chain;
+use crate::config::{Config, Power};
+use crate::model::Snapshot;
+use crate::model::plan::Plan;
+use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
+use crate::proxmox::{Client, Kind};
+use crate::redfish::{self, Reset};
+
+/// All questions before a shutdown, and the call, end within this time.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// Hosts that are being asked something, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    under_way: BTreeSet<String>,
+    refused: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+}
+
+impl Asked {
+    /// The answers since the last time: hosts, and why each did not do it, if so.
+    fn answers(&mut self) -> BTreeMap<String, Option<String>> {
+        let answers = std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner));
+        self.under_way.retain(|host| !answers.contains_key(host));
+        answers
+    }
+}
+
+/// Whether a verdict begins something, so that the switch is looked at once more.
+pub(super) fn begins(plan: &Plan) -> bool {
+    let begin = |one: &HostVerdict| {
+        matches!(one.verdict, HostOutcome::Emptied | HostOutcome::SwitchOff | HostOutcome::Wake)
+    };
+    plan.hosts.iter().any(begin)
+}
+
+impl Daemon {
+    /// Since when hosts could be done without; all that is done where the daemon only observes.
+    pub(super) fn remember_idle_hosts(&mut self, plan: &Plan, now: Timestamp) {
+        for one in &plan.hosts {
+            let since = one.since.filter(|_| one.verdict == HostOutcome::Idle);
+            self.memory.host(&one.host, now, |host| host.idle_since = since);
+        }
+    }
+
+    /// Does what the plan says of hosts.
+    pub(super) async fn switch_hosts(&mut self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
+        let now = snapshot.time;
+        self.forget_unset(config, snapshot);
+        let answers = self.asked.answers();
+        self.remember_idle_hosts(plan, now);
+        for one in &plan.hosts {
+            let host = one.host.as_str();
+            let step = snapshot
+                .memory
+                .hosts
+                .get(host)
+                .and_then(|memory| memory.power.as_ref())
+                .map(|power| power.step);
+            if let Some(Some(why)) = answers.get(host) {
+                // One that was not asked to shut down, or did not want to, is on.
+                let ours = matches!(step, Some(PowerStep::Off | PowerStep::Waking));
+                self.leave_alone(config, host, ours, why, now);
+                continue;
+            }
+            match one.verdict {
+                HostOutcome::Needed | HostOutcome::Idle | HostOutcome::NotOurs => {
+                    let resting = snapshot.memory.hosts.get(host).and_then(|memory| memory.backoff.as_ref());
+                    let resting = resting.is_some_and(|backoff| backoff.until > now);
+                    self.as_any_other(one, step, resting, now);
+                }
+                HostOutcome::Emptied if step.is_none() => {
+                    self.note(host, format!("is emptied to be switched off: {}", one.message), now);
+                    let power =
+                        PowerMemory { step: PowerStep::Emptying, since: now, ..PowerMemory::default() };
+                    self.memory.host(host, now, |memory| memory.power = Some(power));
+                }
+                HostOutcome::SwitchOff => self.switch_off(config, snapshot, host).await,
+                HostOutcome::Wake => self.wake_host(config, one, step, now).await,
+                HostOutcome::Off if step == Some(PowerStep::ShuttingDown) => {
+                    self.note(host, "is off".to_owned(), now);
+                    self.memory.host(host, now, |memory| {
+                        if let Some(power) = &mut memory.power {
+                            (power.step, power.since) = (PowerStep::Off, now);
+                        }
+                    });
+                }
+                HostOutcome::GivenUp => {
+                    let online =
+                        snapshot.proxmox.hosts.iter().flatten().any(|one| one.name == host && one.online);
+                    // It may go off yet.
+                    let ours =
+                        step == Some(PowerStep::ShuttingDown) || (step == Some(PowerStep::Waking) && !online);
+                    self.leave_alone(config, host, ours, &one.message, now);
+                }
+                HostOutcome::Emptied | HostOutcome::GoingOff | HostOutcome::Off | HostOutcome::Waking => {}
+            }
+        }
+    }
+
+    fn note(&self, host: &str, what: String, now: Timestamp) {
+        tracing::info!(host, "{what}");
+        self.board.decided(now, format!("{host} {what}"));
+    }
+
+    /// A host that is no longer to be switched is used as any other; one that we have switched off stays off.
+    fn forget_unset(&mut self, config: &Config, snapshot: &Snapshot) {
+        for (name, memory) in &snapshot.memory.hosts {
+            let set = config.hosts.get(name).is_some_and(|own| own.power.is_some());
+            let on = snapshot.proxmox.hosts.iter().flatten().any(|host| host.name == *name && host.online);
+            if !set && on && memory.power.is_some() {
+                self.memory.host(name, snapshot.time, |memory| memory.power = None);
+            }
+        }
+    }
+
+    fn as_any_other(&mut self, one: &HostVerdict, step: Option<PowerStep>, resting: bool, now: Timestamp) {
+        let Some(step) = step else { return };
+        match step {
+            // It was asked to go off and took too long: as long as it is left alone it may do so yet, and is ours then.
+            PowerStep::Off if resting => return,
+            PowerStep::Waking => self.note(&one.host, "has come up".to_owned(), now),
+            _ => self.note(&one.host, format!("is not switched off: {}", one.message), now),
+        }
+        self.memory.host(&one.host, now, |memory| {
+            memory.power = None;
+            if step == PowerStep::Waking {
+                memory.backoff = None;
+            }
+        });
+    }
+
+    /// It did not do what it was asked, or must not be asked: nothing is tried for a while. One that we have switched off stays
+    /// ours.
+    fn leave_alone(&mut self, config: &Config, host: &str, ours: bool, why: &str, now: Timestamp) {
+        tracing::warn!(host, why, "a host is not switched");
+        self.board.decided(now, format!("{host} is left alone: {why}"));
+        self.memory.host_failed(host, why, config, now);
+        self.memory.host(host, now, |memory| match &mut memory.power {
+            Some(power) if ours => (power.step, power.since, power.asked) = (PowerStep::Off, now, None),
+            power => *power = None,
+        });
+    }
+
+    /// Stores that it is being switched off, looks once more, and asks it to shut down.
+    async fn switch_off(&mut self, config: &Config, snapshot: &Snapshot, host: &str) {
+        if self.asked.under_way.contains(host) {
+            return;
+        }
+        let now = snapshot.time;
+        let reached = |across: bool| {
+            let pools = snapshot.memory.pools.iter().filter(move |(_, pool)| {
+                let hosts = if across { Some(&pool.across) } else { pool.reach.as_ref() };
+                hosts.is_some_and(|hosts| hosts.iter().any(|one| one == host))
+            });
+            pools.map(|(name, _)| name.clone()).collect::<BTreeSet<String>>()
+        };
+        let power = PowerMemory {
+            step: PowerStep::ShuttingDown,
+            since: now,
+            asked: None,
+            room: snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == host).cloned(),
+            reached_by: reached(false),
+            across: reached(true),
+        };
+        let before = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.clone());
+        self.memory.host(host, now, |memory| memory.power = Some(power));
+        if !self.memory.store_now(now).await {
+            tracing::warn!(host, "that it is switched off cannot be stored: it stays on");
+            self.memory.host(host, now, |memory| memory.power = before);
+            return;
+        }
+        self.note(host, "is shut down: nothing runs on it".to_owned(), now);
+        let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let controller = self.controller(config, host);
+        self.ask(host, async move {
+            // Where that takes longer, the host may have heard it: the plan waits and sees.
+            let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, controller));
+            asked.await.unwrap_or_default()
+        });
+    }
+
+    /// Stores that it is being woken, and asks for it; again and again until it is there.
+    async fn wake_host(
+        &mut self,
+        config: &Config,
+        one: &HostVerdict,
+        step: Option<PowerStep>,
+        now: Timestamp,
+    ) {
+        let host = one.host.as_str();
+        if self.asked.under_way.contains(host) {
+            return;
+        }
+        let first = step != Some(PowerStep::Waking);
+        let mut before = None;
+        self.memory.host(host, now, |memory| {
+            before.clone_from(&memory.power);
+            if let Some(power) = &mut memory.power {
+                if first {
+                    (power.step, power.since) = (PowerStep::Waking, now);
+                }
+                power.asked = Some(now);
+            }
+        });
+        if first {
+            if !self.memory.store_now(now).await {
+                tracing::warn!(host, "that it is woken cannot be stored: it stays off");
+                self.memory.host(host, now, |memory| memory.power = before);
+                return;
+            }
+            self.note(host, format!("is woken: {}", one.message), now);
+        }
+        let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let controller = self.controller(config, host);
+        self.ask(host, async move {
+            if let Some(controller) = controller {
+                return switch_on(controller).await;
+            }
+            match proxmox.wake_host(&name).await {
+                Ok(()) => None,
+                // It is asked again, and harmless if it arrives twice.
+                Err(error) if error.kind == Kind::OutcomeUnknown => None,
+                Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
+            }
+        });
+    }
+
+    /// The management controller of a host, where it has one.
+    fn controller(&self, config: &Config, host: &str) -> Option<Result<redfish::Client, String>> {
+        match config.hosts.get(host)?.power.as_ref()? {
+            Power::WakeOnLan => None,
+            Power::Redfish(settings) => {
+                Some((self.controllers)(settings).map(|client| client.fenced(&self.fence)))
+            }
+        }
+    }
+
+    fn ask(&mut self, host: &str, question: impl Future<Output = Option<String>> + Send + 'static) {
+        self.asked.under_way.insert(host.to_owned());
+        let (refused, host) = (self.asked.refused.clone(), host.to_owned());
+        self.spawn(async move {
+            let answer = question.await;
+            refused.lock().unwrap_or_else(PoisonError::into_inner).insert(host, answer);
+        });
+    }
+}
+
+/// Switches a host on through its controller. It is asked again where it may not have heard it.
+async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String> {
+    let asked = match controller {
+        Ok(client) => client.reset(Reset::On).await,
+        Err(why) => return Some(format!("it could not be woken: {why}")),
+    };
+    match asked {
+        Ok(_) => None,
+        Err(error) if matches!(error.kind, redfish::Kind::OutcomeUnknown | redfish::Kind::Unreachable) => {
+            tracing::warn!(%error, "the controller of a host does not answer");
+            None
+        }
+        Err(error) => Some(format!("it could not be woken: {}", chain(&error))),
+    }
+}
+
+/// Why the host was not asked, or has refused; `None`: it was asked, whether its answer arrived or not.
+async fn shut_down(
+    proxmox: &Client,
+    host: &str,
+    controller: Option<Result<redfish::Client, String>>,
+) -> Option<String> {
+    // One that could not be woken stays on.
+    match controller {
+        None => {}
+        Some(Err(why)) => return Some(format!("it could not be woken: {why}")),
+        Some(Ok(client)) => {
+            if let Err(error) = client.power().await {
+                return Some(format!("it could not be woken: {}", chain(&error)));
+            }
+        }
+    }
+    let asked = async {
+        let running = proxmox.running_on(host).await?;
+        if let Some(vmid) = running.first() {
+            return Ok(Some(format!("{vmid} runs on it")));
+        }
+        let tasks = proxmox.tasks_running_on(host).await?;
+        if let Some(kind) = tasks.first() {
+            return Ok(Some(format!("a task runs on it: {kind}")));
+        }
+        if !proxmox.quorate().await? {
+            return Ok(Some("the cluster is not quorate".to_owned()));
+        }
+        match proxmox.shut_down_host(host).await {
+            // It may have gone before its answer.
+            Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
+            outcome => outcome.map(|()| None),
+        }
+    };
+    match asked.await {
+        Ok(refused) => refused,
+        Err(error) => Some(chain(&error)),
+    }
+}

@@ -1,0 +1,145 @@
+//! What speaks against switching hosts off, asked of Proxmox VE beside its list. Nothing is asked where no `[[host]]` has a
+//! `power`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::causes::chain;
+use crate::config::{Config, Power};
+use crate::machines::View;
+use crate::model::machine::Phase;
+use crate::model::power::{HostFacts, PowerFacts};
+use crate::model::snapshot::TemplateSeen;
+use crate::proxmox::{Client, Guest, HostSurvey, PowerSurvey, Seen};
+
+/// A survey is made again after this time, and with each look while a host that is on does not answer.
+pub(super) const AGAIN: Duration = Duration::from_mins(1);
+/// A survey that takes longer has found nothing out.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What was found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Survey(PowerSurvey);
+
+impl Survey {
+    /// Asks about the hosts that may be switched off; `None` where there are none.
+    pub async fn make(proxmox: &Client, config: &Config, seen: &Seen) -> Option<Arc<Self>> {
+        let hosts: Vec<(&str, bool, bool)> = config
+            .hosts
+            .iter()
+            .filter_map(|(name, own)| {
+                let by_packet = *own.power.as_ref()? == Power::WakeOnLan;
+                Some((name.as_str(), seen.hosts.get(name)?.online, by_packet))
+            })
+            .collect();
+        if hosts.is_empty() {
+            return None;
+        }
+        let found = match tokio::time::timeout(LIMIT, proxmox.power_survey(&hosts)).await {
+            Ok(Ok(found)) => found,
+            failed => {
+                let why = match failed {
+                    Ok(Err(error)) => chain(&error),
+                    _ => format!("no answer within {} s", LIMIT.as_secs()),
+                };
+                let why = Some(format!("what speaks against it could not be asked: {why}"));
+                let unknown = HostSurvey { answers: false, stays_on: why };
+                let hosts = hosts.iter().map(|(name, ..)| ((*name).to_owned(), unknown.clone())).collect();
+                PowerSurvey { hosts, ..PowerSurvey::default() }
+            }
+        };
+        Some(Arc::new(Self(found)))
+    }
+
+    /// Whether a host that is on did not answer.
+    pub fn awaits(&self, seen: &Seen) -> bool {
+        let on = |name: &String| seen.hosts.get(name).is_some_and(|host| host.online);
+        self.0.hosts.iter().any(|(name, found)| !found.answers && on(name))
+    }
+
+    /// For the planner, with what is known here: our machines, our templates, and where we run ourselves.
+    pub fn facts(
+        &self,
+        seen: &Seen,
+        views: &[View],
+        templates: &[TemplateSeen],
+        instance: &str,
+    ) -> PowerFacts {
+        let ours: BTreeSet<u32> = views.iter().map(|view| view.record.slot.vmid).collect();
+        let facts = |(name, found): (&String, &HostSurvey)| {
+            let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
+            let ha = self.0.ha.get(name).into_iter().flatten().copied();
+            let others = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid)).collect();
+            let own = (name == instance).then(|| "this daemon runs on it".to_owned());
+            let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
+            (name.clone(), HostFacts { answers: found.answers, others, stays_on })
+        };
+        PowerFacts { votes: self.0.votes.clone(), hosts: self.0.hosts.iter().map(facts).collect() }
+    }
+}
+
+/// Whether a guest that is not ours keeps its host on: it may run, or somebody is at work on it.
+fn stands_against(guest: &Guest) -> bool {
+    !guest.template && (!guest.stopped || guest.lock.is_some())
+}
+
+/// A template is cloned by its own host, to whichever host the clone goes.
+fn holds_template(host: &str, templates: &[TemplateSeen], views: &[View]) -> Option<String> {
+    let beyond = |one: &&TemplateSeen| one.host == host && one.hosts.iter().any(|other| other != host);
+    let template = templates.iter().find(beyond).map(|one| one.vmid);
+    let clones = |view: &&View| view.record.template_host == host && view.phase < Phase::Configuring;
+    template.map(|vmid| format!("machines of other hosts are cloned from its template {vmid}")).or_else(
+        || views.iter().find(clones).map(|view| format!("{} is being cloned there", view.record.name)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(vmid: u32, host: &str) -> Guest {
+        Guest { vmid, host: host.to_owned(), ..Guest::default() }
+    }
+
+    #[test]
+    fn only_guests_that_surely_rest_and_templates_let_their_host_go() {
+        let mut seen = Seen::default();
+        for one in [
+            Guest { running: true, ..guest(101, "a") },
+            Guest { stopped: true, ..guest(102, "a") },
+            Guest { stopped: true, lock: Some("backup".to_owned()), ..guest(103, "a") },
+            // A new one, of which the statistics know nothing.
+            guest(104, "a"),
+            Guest { template: true, ..guest(105, "a") },
+            Guest { running: true, ..guest(106, "b") },
+        ] {
+            seen.guests.insert(one.vmid, one);
+        }
+        let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
+        // The HA manager starts 107 when it likes to.
+        let ha = [("b".to_owned(), BTreeSet::from([107]))].into();
+        let survey = Survey(PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() });
+        let facts = survey.facts(&seen, &[], &[], "c");
+        let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
+        assert_eq!((others("a"), others("b")), (vec![101, 103, 104], vec![106, 107]));
+        assert_eq!(facts.hosts["a"].stays_on, None);
+        let own = survey.facts(&seen, &[], &[], "a");
+        assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"));
+    }
+
+    #[test]
+    fn a_template_that_others_clone_keeps_its_host_on() {
+        let template = |hosts: &[&str]| TemplateSeen {
+            pool: "w".to_owned(),
+            vmid: 9000,
+            host: "a".to_owned(),
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            bytes: 0,
+            storage: String::new(),
+        };
+        assert!(holds_template("a", &[template(&["a", "b"])], &[]).is_some());
+        assert!(holds_template("a", &[template(&["a"])], &[]).is_none());
+        assert!(holds_template("b", &[template(&["a", "b"])], &[]).is_none());
+    }
+}

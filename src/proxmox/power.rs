@@ -1,0 +1,219 @@
+//! Whole hosts: what speaks against switching one off, and the calls that switch it.
+//!
+//! Neither call waits for anything: a host that was asked to shut down stops its guests first, and a magic packet is
+//! answered by nobody. Whoever asks looks later at what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::answer::{number_of, text_of};
+use super::client::{Client, Lane, encode};
+use super::error::Error;
+
+/// What was found out about hosts that may be switched off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PowerSurvey {
+    /// The votes of all hosts ([`Client::votes`]).
+    pub votes: BTreeMap<String, u32>,
+    /// By host: what is known of it.
+    pub hosts: BTreeMap<String, HostSurvey>,
+    /// The VMs and containers that the HA manager looks after, by host, running or not.
+    pub ha: BTreeMap<String, BTreeSet<u32>>,
+}
+
+/// What was found out about one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSurvey {
+    /// Its API answers.
+    pub answers: bool,
+    /// Why it has to stay on, in words.
+    pub stays_on: Option<String>,
+}
+
+impl Client {
+    /// Asks what speaks against switching these hosts off, each with whether it is on and whether Proxmox VE is to wake it:
+    /// rights, votes, HA, Ceph, and an address to wake it by.
+    pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
+        let mut found =
+            PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
+        let ceph = self.ceph_hosts().await?;
+        let of_all = if self.lacks_qdevice().await? {
+            Some("the QDevice of the cluster is not connected".to_owned())
+        } else if self.privileges_on("/vms").await?.contains("VM.Audit") {
+            None
+        } else {
+            Some("the token may not see every guest: it needs VM.Audit on /vms".to_owned())
+        };
+        for &(name, on, by_packet) in hosts {
+            let path = format!("/nodes/{name}");
+            let may = self.privileges_on(&path).await?;
+            let answers = on && self.host_answers(name).await;
+            let stays_on = if ceph.contains(name) {
+                Some("daemons of Ceph run on it".to_owned())
+            } else if !may.contains("Sys.PowerMgmt") {
+                Some(format!("the token needs Sys.PowerMgmt on {path}"))
+            } else if of_all.is_some() {
+                of_all.clone()
+            } else if answers && by_packet && self.wake_address(name).await?.is_none() {
+                Some(
+                    "nobody could wake it: `pvenode config set --wakeonlan MAC` on it says by which address"
+                        .to_owned(),
+                )
+            } else {
+                None
+            };
+            found.hosts.insert(name.to_owned(), HostSurvey { answers, stays_on });
+        }
+        Ok(found)
+    }
+
+    /// The MAC address for Wake-on-LAN in a host's options. Needs `Sys.Audit` on `/`.
+    pub async fn wake_address(&self, host: &str) -> Result<Option<String>, Error> {
+        let path = format!("/nodes/{}/config", encode(host));
+        let data = self.get(Lane::Free, &path, &[("property", "wakeonlan".to_owned())]).await?;
+        Ok(text_of(&data, "wakeonlan"))
+    }
+
+    /// The votes of the cluster's hosts (`quorum_votes` of corosync), those that are off included; empty for a host alone.
+    /// Needs `Sys.Audit` on `/`.
+    pub async fn votes(&self) -> Result<BTreeMap<String, u32>, Error> {
+        let data = self.get(Lane::Free, "/cluster/config/nodes", &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/config/nodes", "no list"))?;
+        let votes = |row: &Value| number_of(row, "quorum_votes").and_then(|votes| u32::try_from(votes).ok());
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some((text_of(row, "name").or_else(|| text_of(row, "node"))?, votes(row).unwrap_or(1)))
+            })
+            .collect())
+    }
+
+    /// Whether the cluster has a `QDevice` that is not connected: its votes are missing then. Needs `Sys.Audit` on `/`.
+    pub async fn lacks_qdevice(&self) -> Result<bool, Error> {
+        let data = self.get(Lane::Free, "/cluster/config/qdevice", &[]).await?;
+        let there = data.as_object().is_some_and(|members| !members.is_empty());
+        Ok(there && text_of(&data, "State").as_deref() != Some("Connected"))
+    }
+
+    /// The hosts on which daemons of Ceph run (monitors, managers, OSDs, metadata servers); none where there is no Ceph. Needs
+    /// `Sys.Audit` on `/`.
+    pub async fn ceph_hosts(&self) -> Result<BTreeSet<String>, Error> {
+        match self.get(Lane::Free, "/cluster/ceph/metadata", &[]).await {
+            Ok(data) => Ok(daemons(&data)),
+            Err(error) if without_ceph(&error.to_string()) => Ok(BTreeSet::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The VMs and containers that the HA manager looks after, by host, running or not. Needs `Sys.Audit` on `/`.
+    pub async fn ha_guests(&self) -> Result<BTreeMap<String, BTreeSet<u32>>, Error> {
+        let data = self.get(Lane::Free, "/cluster/ha/status/current", &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET HA status", "no list"))?;
+        let mut all: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        for row in rows.iter().filter(|row| text_of(row, "type").as_deref() == Some("service")) {
+            let vmid = text_of(row, "sid").and_then(|sid| sid.split_once(':')?.1.parse().ok());
+            if let (Some(vmid), Some(host)) = (vmid, text_of(row, "node")) {
+                all.entry(host).or_default().insert(vmid);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether a host's own API answers.
+    pub async fn host_answers(&self, host: &str) -> bool {
+        let path = format!("/nodes/{}/version", encode(host));
+        self.get(Lane::Free, &path, &[]).await.is_ok()
+    }
+
+    /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which the token has
+    /// `VM.Audit`.
+    pub async fn running_on(&self, host: &str) -> Result<BTreeSet<u32>, Error> {
+        let mut running = BTreeSet::new();
+        for kind in ["qemu", "lxc"] {
+            let path = format!("/nodes/{}/{kind}", encode(host));
+            let data = self.get(Lane::Lifecycle(host), &path, &[]).await?;
+            let rows = data.as_array().ok_or_else(|| Error::malformed("GET guests", "no list"))?;
+            let runs = rows.iter().filter(|row| text_of(row, "status").as_deref() != Some("stopped"));
+            running.extend(
+                runs.filter_map(|row| number_of(row, "vmid")).filter_map(|vmid| u32::try_from(vmid).ok()),
+            );
+        }
+        Ok(running)
+    }
+
+    /// The kinds of the tasks that run on a host, e.g. `vzdump`. Needs `Sys.Audit` on it.
+    pub async fn tasks_running_on(&self, host: &str) -> Result<BTreeSet<String>, Error> {
+        let path = format!("/nodes/{}/tasks", encode(host));
+        let data = self.get(Lane::Free, &path, &[("source", "active".to_owned())]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET tasks", "no list"))?;
+        // A task that has just ended may be listed still.
+        let runs = rows.iter().filter(|row| row.get("endtime").is_none());
+        Ok(runs.filter_map(|row| text_of(row, "type")).collect())
+    }
+
+    /// Asks a host to shut down (`POST /nodes/{node}/status`). Needs `Sys.PowerMgmt` on it.
+    pub async fn shut_down_host(&self, host: &str) -> Result<(), Error> {
+        let path = format!("/nodes/{}/status", encode(host));
+        self.post(Lane::Lifecycle(host), &path, &[("command", "shutdown".to_owned())]).await.map(|_| ())
+    }
+
+    /// Has the host that answers send a magic packet for another (`POST /nodes/{node}/wakeonlan`). Its MAC address must be
+    /// known there: `pvenode config set -wakeonlan`. Needs `Sys.PowerMgmt` on it.
+    pub async fn wake_host(&self, host: &str) -> Result<(), Error> {
+        let path = format!("/nodes/{}/wakeonlan", encode(host));
+        self.post(Lane::Free, &path, &[]).await.map(|_| ())
+    }
+}
+
+/// What Proxmox VE says where Ceph was never set up (`PVE::Ceph::Tools`).
+fn without_ceph(message: &str) -> bool {
+    ["not installed", "not initialized", "not fully configured"].iter().any(|text| message.contains(text))
+}
+
+/// The hosts in Ceph's metadata: maps of `name@host` with a `hostname` in each, and a list of OSDs.
+fn daemons(data: &Value) -> BTreeSet<String> {
+    let mut hosts = BTreeSet::new();
+    for kind in ["mon", "mgr", "mds", "osd"] {
+        match data.get(kind) {
+            Some(Value::Array(rows)) => hosts.extend(rows.iter().filter_map(|row| text_of(row, "hostname"))),
+            Some(Value::Object(named)) => {
+                for (name, row) in named {
+                    hosts.extend(name.split_once('@').map(|(_, host)| host.to_owned()));
+                    hosts.extend(text_of(row, "hostname").or_else(|| text_of(row, "host")));
+                }
+            }
+            _ => {}
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hosts_of_ceph_are_found_whatever_runs_there() {
+        let data = json!({
+            "mon": { "pve1@pve1": { "hostname": "pve1" } },
+            "mgr": { "a@pve2": {} },
+            "mds": {},
+            "osd": [{ "id": 0, "hostname": "pve3" }],
+            "node": { "pve4": { "version": {} } },
+        });
+        assert_eq!(daemons(&data).into_iter().collect::<Vec<_>>(), ["pve1", "pve2", "pve3"]);
+        assert!(daemons(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn only_a_ceph_that_was_never_set_up_is_none() {
+        for text in
+            ["binary not installed: /usr/bin/ceph-mon", "pveceph configuration not initialized - missing x"]
+        {
+            assert!(without_ceph(text), "{text}");
+        }
+        assert!(!without_ceph("got timeout"));
+    }
+}

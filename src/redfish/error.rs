@@ -1,0 +1,38 @@
+//! What went wrong with a management controller, and what can be done about it.
+
+use thiserror::Error;
+
+/// What can be done about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing was sent: it can be tried again.
+    Unreachable,
+    /// It may have arrived: the power has to be read before it is asked again.
+    OutcomeUnknown,
+    /// The controller does not know the user, or its password is another one.
+    Unauthorized,
+    /// There is no such system.
+    NotFound,
+    /// The controller refuses what was asked.
+    Refused,
+    /// The answer is not what Redfish says.
+    Malformed,
+    /// This instance does not lead: nothing was sent.
+    Fenced,
+}
+
+/// A failed call. Its text names the call and what the controller said, never a credential.
+#[derive(Debug, Error)]
+#[error("{call}: {text}")]
+pub struct Error {
+    /// What can be done about it.
+    pub kind: Kind,
+    call: String,
+    text: String,
+}
+
+impl Error {
+    pub(super) fn new(kind: Kind, call: &str, text: impl Into<String>) -> Self {
+        Self { kind, call: call.to_owned(), text: text.into() }
+    }
+}

@@ -1,0 +1,298 @@
+//! Whole hosts: emptied by packing, shut down, and woken when their room is needed.
+
+use std::time::Duration;
+
+use pve_autoscaler::observability::Order;
+use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(5);
+const LATER: Duration = Duration::from_hours(1);
+
+/// Two of three hosts may be switched off; the template, the daemon and the last votes are on the third.
+fn settings(power: &str) -> String {
+    let hosts: String = ["pve2", "pve3"]
+        .map(|name| format!("[[host]]\nname = \"{name}\"\npower = \"wake-on-lan\"\n"))
+        .concat();
+    ONE_POOL.replace("[[pool]]", &format!("[power]\nidle_for = \"10m\"\n{power}\n{hosts}[[pool]]"))
+}
+
+/// What a token needs besides to switch hosts.
+fn grant(access: &mut AccessSpec) {
+    let role = |privilege: &str| vec![privilege.to_owned()];
+    access.roles.insert("Power".into(), role("Sys.PowerMgmt"));
+    access.roles.insert("See".into(), role("VM.Audit"));
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        for (path, role) in [("/nodes", "Power"), ("/vms", "See")] {
+            let (path, who, role) = (path.to_owned(), who.to_owned(), role.to_owned());
+            access.grants.push(Grant { path, who, role, propagate: true });
+        }
+    }
+}
+
+fn stage(text: &str) -> Stage {
+    let stage = Stage::new(text);
+    stage.pve.change_access(grant);
+    stage
+}
+
+fn off(stage: &Stage) -> Vec<&'static str> {
+    ["pve1", "pve2", "pve3"].into_iter().filter(|host| !stage.pve.is_online(host)).collect()
+}
+
+fn posts(stage: &Stage, what: &str) -> usize {
+    stage.pve.calls().iter().filter(|call| call.method == "POST" && call.path.ends_with(what)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_nobody_needs_is_shut_down_and_the_quorum_stays() {
+    let mut stage = stage(&settings(""));
+    stage.start();
+    stage
+        .throughout("all are on for their time", Duration::from_mins(9), |stage| off(stage).is_empty())
+        .await;
+    stage.until("one host is off", SOON, |stage| off(stage).len() == 1).await;
+    // Two of three votes are the least.
+    stage
+        .throughout("the others stay on", LATER, |stage| off(stage).len() == 1 && stage.pve.is_quorate())
+        .await;
+    assert_eq!(posts(&stage, "/status"), 1);
+    assert!(stage.pve.stopped_with_hosts().is_empty());
+}
+
+/// One host of which the others can do without, and one worker of the pool on each host at most.
+fn apart(power: &str) -> String {
+    settings(power).replace("bridge =", "max_per_host = 1\nbridge =")
+}
+
+/// Waits until one host is off, and says which.
+async fn one_is_off(stage: &Stage) -> &'static str {
+    stage.until("one host is off", LATER, |stage| off(stage).len() == 1).await;
+    stage
+        .until("that is known", SOON, |stage| stage.status().hosts.iter().any(|host| host.power == "Off"))
+        .await;
+    off(stage)[0]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_woken_for_pods_that_find_no_room_and_goes_again_afterwards() {
+    let mut stage = stage(&apart(""));
+    stage.start();
+    let host = one_is_off(&stage).await;
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("two pods run", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(posts(&stage, "/wakeonlan"), 0, "there was room");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage
+        .until("it is said what the third waits for", SOON, |stage| {
+            let why = format!("{host} is coming up");
+            stage.status().pods.iter().any(|pod| pod.why.contains(&why))
+        })
+        .await;
+    let took = stage.until("the third runs", SOON, |stage| stage.running_pods() == 3).await;
+    assert!(took < Duration::from_mins(4), "{took:?}");
+    assert!(off(&stage).is_empty());
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("one is off again", LATER, |stage| off(stage).len() == 1).await;
+    stage.until("both run all the while", SOON, |stage| stage.running_pods() == 2).await;
+    assert!(stage.pve.stopped_with_hosts().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_with_workers_is_emptied_with_new_nodes_first() {
+    let text = settings("").replace("[[host]]\nname = \"pve3\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("bridge =", "placement = \"spread\"\nbridge ="));
+    stage.start();
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("the pods run on three hosts", SOON, |stage| stage.running_pods() == 3).await;
+    stage
+        .until("pve2 is off", LATER, |stage| {
+            assert!(stage.ready_nodes("workers").len() >= 3 || stage.running_pods() < 3, "{}", stage.scene());
+            off(stage) == ["pve2"]
+        })
+        .await;
+    stage.until("the pods run elsewhere", SOON, |stage| stage.running_pods() == 3).await;
+    assert!(stage.status().machines.iter().all(|one| one.host != "pve2"), "{}", stage.scene());
+    assert!(stage.pve.stopped_with_hosts().is_empty());
+    stage
+        .throughout("nothing flaps", LATER, |stage| off(stage) == ["pve2"] && stage.running_pods() == 3)
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on() {
+    let mut stage = stage(&settings(""));
+    let others = VmSpec { running: true, ..VmSpec::machine(120, "pve3", "database") };
+    assert!(stage.pve.create_by_hand(others));
+    stage.pve.change_power("pve2", |power| power.ceph = true);
+    stage.start();
+    let says = |stage: &Stage, what: &str| stage.status().hosts.iter().any(|host| host.why.contains(what));
+    stage
+        .until("it is said", SOON, |stage| says(stage, "others run there: 120") && says(stage, "Ceph"))
+        .await;
+    stage.throughout("all stay on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
+    stage.pve.stop_by_hand(120);
+    stage.pve.change_power("pve3", |power| power.without_mac = true);
+    stage.until("it could not be woken", SOON, |stage| says(stage, "pvenode config set")).await;
+    stage.throughout("it stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
+    stage.pve.change_power("pve3", |power| power.without_mac = false);
+    stage.pve.change_access(|access| access.grants.retain(|grant| grant.role != "Power"));
+    stage.until("the right is missing", SOON, |stage| says(stage, "Sys.PowerMgmt on /nodes/pve3")).await;
+    stage.throughout("it stays on", Duration::from_mins(30), |stage| off(stage).is_empty()).await;
+    stage.pve.change_access(grant);
+    stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
+    for before in [0, 5, 11] {
+        let mut stage = stage(&settings(""));
+        stage.start();
+        let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
+        stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
+        let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
+        tokio::time::sleep(wait.saturating_sub(Duration::from_secs(before))).await;
+        for (vmid, host) in [(120, "pve2"), (121, "pve3")] {
+            let others = VmSpec { running: true, ..VmSpec::machine(vmid, host, "database") };
+            stage.pve.create_by_hand(others);
+        }
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        // Whoever starts one on a host that is going down has started too late.
+        let asked = posts(&stage, "/status") > 0;
+        assert!(stage.pve.stopped_with_hosts().is_empty(), "{before} s before");
+        assert!(asked || off(&stage).is_empty(), "{before} s before");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
+    let mut stage = stage(&apart("wake_time = \"5m\""));
+    stage.start();
+    let host = one_is_off(&stage).await;
+    stage.pve.change_power(host, |power| power.dead = true);
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage
+        .until("it is left alone", Duration::from_mins(15), |stage| {
+            stage.status().hosts.iter().any(|one| one.why.contains("did not come up within"))
+        })
+        .await;
+    let tried = posts(&stage, "/wakeonlan");
+    assert!((4..=6).contains(&tried), "once a minute: {tried}");
+    assert_eq!(stage.running_pods(), 2);
+    stage.pve.change_power(host, |power| power.dead = false);
+    stage.until("it is tried again", LATER, |stage| stage.running_pods() == 3).await;
+    assert!(off(&stage).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_somebody_else_switched_off_is_not_woken() {
+    let mut stage = stage(&apart("idle_for = \"10h\"").replace("idle_for = \"10m\"\n", ""));
+    stage.start();
+    stage.until("it runs", SOON, |stage| stage.status().ready).await;
+    stage.pve.power_off_host("pve3");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("two run", SOON, |stage| stage.running_pods() == 2).await;
+    stage
+        .until("it is said", SOON, |stage| {
+            stage.status().hosts.iter().any(|host| host.power == "NotOurs" && host.name == "pve3")
+        })
+        .await;
+    stage.throughout("nobody wakes it", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_begun_goes_on_after_a_crash_and_at_another_leader() {
+    let mut stage = stage(&apart(""));
+    stage.start();
+    stage.until("a host is asked to go", LATER, |stage| posts(stage, "/status") == 1).await;
+    stage.kill();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let host = off(&stage)[0];
+    let other = if host == "pve3" { "pve2" } else { "pve3" };
+    stage.start_on(other);
+    stage
+        .until("it knows", SOON, |stage| {
+            let status = stage.status_of(other);
+            status.hosts.iter().any(|one| one.power == "Off" && one.name == host)
+        })
+        .await;
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("it is woken", SOON, |stage| posts(stage, "/wakeonlan") == 1).await;
+    stage.kill_on(other);
+    stage.start();
+    stage.until("all run", Duration::from_mins(10), |stage| stage.running_pods() == 3).await;
+    assert!(posts(&stage, "/wakeonlan") <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_switches_nothing() {
+    let mut stage = stage(&settings(""));
+    stage.start();
+    stage.until("it runs", SOON, |stage| stage.status().ready).await;
+    stage.order("pve1", Order::Pause { reason: String::new() }).await;
+    stage.throughout("nothing goes", LATER, |stage| off(stage).is_empty()).await;
+    stage.order("pve1", Order::Resume).await;
+    stage.until("one goes", LATER, |stage| off(stage).len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_switched_without_a_word_in_the_hosts_own_table() {
+    let mut stage = stage(ONE_POOL);
+    stage.start();
+    stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
+    let calls = stage.pve.calls();
+    assert!(calls.iter().all(|call| call.path != "/cluster/ceph/metadata"), "nothing is asked either");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_switched_on_by_its_management_controller() {
+    let redfish = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://pve3\"\nuser = \"power\"\n\
+                   password_file = \"/unused\"\nca = \"system\"\n";
+    let text = apart("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
+    // It needs no address for packets.
+    stage.pve.change_power("pve3", |power| power.without_mac = true);
+    stage.start();
+    assert_eq!(one_is_off(&stage).await, "pve3");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    assert_eq!(posts(&stage, "/wakeonlan"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_controller_does_not_know_us_is_not_switched_off() {
+    let redfish = "power = \"redfish\"\n[host.redfish]\nendpoint = \"https://pve3\"\nuser = \"stranger\"\n\
+                   password_file = \"/unused\"\nca = \"system\"\n";
+    let text = apart("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("power = \"wake-on-lan\"\n", redfish));
+    stage.start();
+    stage
+        .until("it is said", LATER, |stage| {
+            stage
+                .status()
+                .hosts
+                .iter()
+                .any(|host| host.why.contains("it could not be woken") && host.why.contains("who are you?"))
+        })
+        .await;
+    assert_eq!((off(&stage).len(), posts(&stage, "/status")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_goes_off_late_is_still_ours() {
+    let text =
+        apart("shutdown_time = \"2m\"").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text);
+    stage.pve.change_power("pve3", |power| power.lingers = Duration::from_mins(4));
+    stage.start();
+    stage
+        .until("it took too long", LATER, |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains("did not go off within"))
+        })
+        .await;
+    assert!(off(&stage).is_empty());
+    assert_eq!(one_is_off(&stage).await, "pve3");
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("it is woken after a while", LATER, |stage| stage.running_pods() == 3).await;
+}
