@@ -72,13 +72,15 @@ impl Emulator {
         let folder = tempfile::TempDir::new().unwrap();
         let users = folder.path().join("users");
         std::fs::write(&users, KEPT).unwrap();
-        let systems: String = systems
+        let systems: Vec<String> = systems
             .iter()
             .map(|uuid| format!("{{'uuid': '{uuid}', 'name': '{uuid}', 'power_state': 'Off', 'nics': []}},"))
             .collect();
         let settings = format!(
-            "SUSHY_EMULATOR_AUTH_FILE = {users:?}\nSUSHY_EMULATOR_STATE_DIR = {:?}\nSUSHY_EMULATOR_FAKE_SYSTEMS = [{systems}]\n",
-            folder.path()
+            "SUSHY_EMULATOR_AUTH_FILE = '{}'\nSUSHY_EMULATOR_STATE_DIR = '{}'\nSUSHY_EMULATOR_FAKE_SYSTEMS = [{}]\n",
+            users.display(),
+            folder.path().display(),
+            systems.concat(),
         );
         let file = folder.path().join("emulator.conf");
         std::fs::write(&file, settings).unwrap();

@@ -29,13 +29,13 @@ struct Hosts {
 
 impl Hosts {
     fn cluster(&self, cluster: Cluster) -> Cluster {
-        let hosts: String = self
+        let hosts: Vec<String> = self
             .on
             .iter()
             .map(|(name, on)| format!("{{name: {name}, online: {on}, cores: 16, memory: 18Gi}}, "))
             .collect();
-        let votes: String = self.on.iter().map(|(name, _)| format!("{name}: 1, ")).collect();
-        let facts = self.facts;
+        let votes: Vec<String> = self.on.iter().map(|(name, _)| format!("{name}: 1, ")).collect();
+        let (hosts, votes, facts) = (hosts.concat(), votes.concat(), self.facts);
         cluster
             .with(&format!(
                 "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{hosts}]\nmachines: [{}]\n\
