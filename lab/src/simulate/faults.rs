@@ -169,7 +169,8 @@ impl Faults {
     }
 
     fn worker(&mut self) {
-        let kinds = ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy"];
+        let kinds =
+            ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy", "qmsuspend"];
         let kind = kinds.get(self.random.usize(..kinds.len())).copied().unwrap_or("qmclone");
         let fault = match self.random.u8(..6) {
             0 => TaskFault::Fails("can't lock file '/var/lock/qemu-server/lock.conf' - got timeout".into()),
