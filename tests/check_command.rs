@@ -10,7 +10,7 @@ use bench::{Bench, POOL, no_secret_in};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use world::kubernetes::spec::{KubeSpec, NodeSpec, Rule, ServiceAccountSpec};
-use world::proxmox::spec::{AccessSpec, ClusterSpec, StorageKind, StorageSpec, VmSpec};
+use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, StorageKind, StorageSpec, VmSpec};
 use world::serve::tls::ServerTls;
 
 impl Bench {
@@ -257,6 +257,42 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
         assert!(said.contains(expected), "{expected}: {lines:#?}");
         assert_eq!(status, 1, "{said}");
         assert_eq!(lines[0]["pool"], "workers");
+    }
+}
+
+#[tokio::test]
+async fn what_seeds_need_is_looked_at() {
+    let grant = |spec: &mut ClusterSpec, privileges: &str| {
+        let privileges = privileges.split(' ').map(ToOwned::to_owned).collect();
+        spec.access.roles.insert("Seeds".into(), privileges);
+        for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+            let (path, role) = ("/storage/local".into(), "Seeds".into());
+            spec.access.grants.push(Grant { path, who: who.into(), role, propagate: false });
+        }
+    };
+    let all = "Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit";
+    for (storage, privileges, machines, expected) in [
+        ("local", all, "VM.Config.CDROM", "agent enabled, seeds on local"),
+        (
+            "local",
+            "Datastore.AllocateTemplate Datastore.Audit",
+            "VM.Config.CDROM",
+            "lacks Datastore.Allocate on",
+        ),
+        ("local", all, "VM.Audit", "lacks VM.Config.CDROM on"),
+        ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content iso"),
+    ] {
+        let mut spec = ClusterSpec::demo();
+        spec.vms[0].config.remove("ide2");
+        grant(&mut spec, privileges);
+        spec.access.roles.get_mut("KasWorker").unwrap().push(machines.to_owned());
+        let bench = Bench::new(spec, KubeSpec::demo()).await;
+        bench.configure(&format!(
+            "{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\nuser_data = \"#cloud-config\\n\"\n"
+        ));
+        let (status, text) = bench.check().await;
+        assert_eq!(status == 0, expected.starts_with("agent"), "{text}");
+        assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
 }
 

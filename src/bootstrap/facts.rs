@@ -28,7 +28,7 @@ const FUEL: u64 = 1_000_000;
 pub struct MachineFacts {
     machine: Machine,
     pool: PoolFacts,
-    host: Named,
+    host: HostFacts,
     cluster: Named,
 }
 
@@ -48,6 +48,8 @@ struct Machine {
     gateway: String,
     dns: Vec<String>,
     search: String,
+    /// Further addresses by device and family, as in [`Slot::further`].
+    further: BTreeMap<String, String>,
     /// Address of the first network device, lower case: only where the VM's configuration is at hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
@@ -65,7 +67,15 @@ struct PoolFacts {
     kubelet_args: BTreeMap<String, String>,
 }
 
-/// `host` and `cluster`.
+/// `host`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct HostFacts {
+    name: String,
+    /// Its own name where it has none.
+    zone: String,
+}
+
+/// `cluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,
@@ -145,6 +155,7 @@ impl MachineFacts {
                 gateway,
                 dns,
                 search,
+                further: slot.further.iter().map(|(key, own)| (key.clone(), own.to_string())).collect(),
                 mac: None,
                 labels,
                 taints,
@@ -154,7 +165,10 @@ impl MachineFacts {
                 max_pods: pool.max_pods.unwrap_or_default(),
                 kubelet_args: pool.kubelet_args.clone(),
             },
-            host: Named { name: host.to_owned() },
+            host: HostFacts {
+                name: host.to_owned(),
+                zone: pool.zones.get(host).map_or(host, String::as_str).to_owned(),
+            },
             cluster: Named { name: cluster.to_owned() },
         }
     }
@@ -212,7 +226,7 @@ mod tests {
     fn facts() -> MachineFacts {
         let text = "cluster = \"home\"\n[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\n\
                     vmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\ngateway = \"10.0.0.1\"\n\
-                    labels = { size = \"small\" }\ntaints = [\"a=b:NoExecute\"]\nkubelet_args = { v = 2 }\n";
+                    labels = { size = \"small\" }\ntaints = [\"a=b:NoExecute\"]\naddresses6 = \"fd00::5\"\nprefix6 = 64\nkubelet_args = { v = 2 }\n";
         let config = parse("c.toml", text, Needs::Plan).unwrap();
         MachineFacts::sample(&config.cluster, &config.pools[0])
     }
@@ -222,6 +236,7 @@ mod tests {
         for (text, expected) in [
             ("{{ machine.name }} {{ machine.vmid }}\n", "w-00000 9100\n"),
             ("{{ machine.address }}/{{ machine.prefix }} {{ machine.gateway }}", "10.0.0.5/24 10.0.0.1"),
+            ("{{ machine.further['net0/ip6'] }}", "fd00::5"),
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),

@@ -7,6 +7,7 @@
 //! Kubernetes API, a control plane node is asked for them.
 
 mod facts;
+pub(crate) mod iso;
 mod join;
 mod k3s;
 mod masking;

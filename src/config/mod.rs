@@ -44,8 +44,8 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, CloneKind, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy, Pool, Room,
-    Schedule, Security, Size, TemplateRef, Warm,
+    Addressing, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy,
+    Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;
@@ -238,6 +238,7 @@ impl Written {
         };
         self.token_lives_long_enough(&config, checker);
         self.method_and_pools(&config, checker);
+        self.seeds(&config, checker);
         config
     }
 
@@ -287,6 +288,20 @@ impl Written {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The texts of seeds can be filled in.
+    fn seeds(&self, config: &Config, checker: &mut Checker) {
+        for (written, pool) in self.pool.iter().zip(&config.pools) {
+            for (key, text) in written.get_ref().seed_texts() {
+                let facts = MachineFacts::sample(&config.cluster, pool);
+                if let Err(error) = facts.fill(text.get_ref()) {
+                    let title = format!("pool `{}`: `{key}` cannot be filled in", pool.name);
+                    let help = "docs/cloud-init.md lists the variables";
+                    checker.wrong(title, text.span(), &error.to_string(), help);
+                }
+            }
         }
     }
 

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A pool with addresses, for what stands below it.
+const POOL: &str = "[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\nvmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\n";
+
 #[test]
 fn every_wrong_thing_is_reported_at_once_and_at_its_place() {
     let text = "scan_interval = \"0s\"\n\n[scale_down]\nutilization_threshold = 1.5\n\n[[pool]]\nname = \"gpu\"\n\
@@ -150,12 +153,17 @@ fn example(other_ways: bool) -> String {
 
 /// `[bootstrap]` of the example with another method.
 fn method(name: &str) -> String {
+    format!("[bootstrap]\n{}\n", marked(name))
+}
+
+/// What the example has for another way of a table.
+fn marked(name: &str) -> String {
     let mark = format!("#{name}| ");
     let lines: Vec<&str> = include_str!("../../config.example.toml")
         .lines()
         .filter_map(|line| line.strip_prefix(&mark))
         .collect();
-    format!("[bootstrap]\n{}\n", lines.join("\n"))
+    lines.join("\n")
 }
 
 fn good(text: &str, needs: Needs) -> Config {
@@ -174,7 +182,9 @@ fn the_example_is_a_configuration_and_names_every_key() {
     assert_eq!(config.pools[0].template, Some(TemplateRef::Vmid(9000)));
     assert_eq!(config.pools[0].slots().len(), 41);
     assert!(config.bootstrap.unwrap().ssh().is_some());
-    let methods = ["k3s", "command", "none"].map(method);
+    let seed = format!("{POOL}[pool.cloud_init]\n{}\n", marked("seed"));
+    assert!(matches!(good(&seed, Needs::Plan).pools[0].cloud_init, CloudInit::Seed(_)));
+    let methods = ["k3s", "command", "none", "seed"].map(marked);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -195,6 +205,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::DEVICE_KEYS,
         pool::SECURITY_KEYS,
         template::KEYS,
+        pool::CLOUD_INIT_KEYS,
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));
@@ -535,4 +546,31 @@ fn drains_have_groups_and_a_limit_for_each_pool() {
 #[test]
 fn a_key_with_a_character_of_several_bytes_is_reported() {
     refuses(&[("nam\u{feff}e = \"a\"\n", &["c.toml:1"]), ("tök€n = 1\n", &["c.toml:1"])]);
+}
+
+#[test]
+fn what_is_wrong_with_a_seed_has_its_place() {
+    let seed =
+        |more: &str| format!("{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\n{more}");
+    let user = "user_data = \"#cloud-config\\n\"\n";
+    assert!(parse("c.toml", &seed(user), Needs::Plan).is_ok());
+    let drive = "[pool.cloud_init]\n";
+    refuses(&[
+        (&seed(""), &["pool `w`: `user_data` of the seed is missing"]),
+        (&seed(user).replace("storage = \"local\"\n", ""), &["`storage` of the seed is missing"]),
+        (&seed(user).replace("\"local\"", "\"/tmp\""), &["`/tmp` cannot be a storage"]),
+        (
+            &seed("user_data = \"\"\"a\n{{ machine.nam }}\"\"\""),
+            &["`user_data` cannot be filled in", "c.toml:12:13", "line 2"],
+        ),
+        (
+            &format!("{}network_config = \"{{{{ secret }}}}\"", seed(user)),
+            &["`network_config` cannot be filled in"],
+        ),
+        (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive takes no texts"]),
+        (
+            &seed(user).replace("prefix = 24\n", "prefix = 24\nuser = \"me\"\n"),
+            &["a seed says itself which users there are", "write them into `user_data`"],
+        ),
+    ]);
 }

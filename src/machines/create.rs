@@ -9,7 +9,7 @@ use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, destroy, join, node, security, shape, warm};
+use super::{Context, destroy, join, node, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -268,6 +268,7 @@ async fn configure(
 ) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
+    seed::provide(ctx, machine, pool, &cloned).await?;
     let mut known = Some(cloned.clone());
     insist!(limit, machine.seed(), {
         let config = match known.take() {

@@ -5,7 +5,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, leftovers, node, tokens};
+use super::{Context, leftovers, node, seed, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
@@ -37,6 +37,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         forget_node(ctx, machine).await?;
     }
     leftovers::none(ctx, machine, storages).await?;
+    seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
     machine.drop_record(ctx).await
 }
@@ -54,17 +55,20 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
         machine.stored.record.clone_in_doubt |= upid.kind() == "qmclone" && !exit.is_success() && !taken;
     }
     loop {
-        match find(ctx, machine).await? {
+        let lock = match find(ctx, machine).await? {
             Found::There(config) => match config.lock() {
                 None | Some(SUSPENDED) => return Ok(Some(*config)),
-                Some(_) if tokio::time::Instant::now() < until => {}
-                Some(lock) => return Err(stale_lock(machine, lock)),
+                Some(lock) => lock.to_owned(),
             },
-            Found::BeingCloned if tokio::time::Instant::now() < until => {}
-            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::BeingCloned => "clone".to_owned(),
             Found::Gone => return Ok(None),
+        };
+        if tokio::time::Instant::now() >= until {
+            return Err(stale_lock(machine, &lock));
         }
-        machine.say(ctx, "the VM is locked by another operation");
+        let note =
+            format!("the VM is locked ({lock}); where nothing works on it any more, {}", unlock(machine));
+        machine.say(ctx, &note);
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }
 }
@@ -190,6 +194,12 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
     }
 }
 
+/// What an administrator runs where a lock is left over.
+fn unlock(machine: &Tracked) -> String {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1")
+}
+
 fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     let record = machine.record();
     let vmid = record.slot.vmid;
@@ -198,7 +208,7 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
             "VM {vmid} on {} is still locked ({lock}), and a token cannot remove a lock",
             record.host
         ),
-        command: format!("on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1", record.host),
+        command: unlock(machine),
     }
 }
 

@@ -31,6 +31,7 @@ mod probe;
 mod registry;
 mod retire;
 mod security;
+mod seed;
 mod self_join;
 mod shape;
 mod slots;

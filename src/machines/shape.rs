@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::config::{Addressing, Device, DeviceModel, Family, Pool};
+use super::seed;
+use crate::config::{Addressing, CloudInit, Device, DeviceModel, Family, Pool};
 use crate::model::Record;
 use crate::proxmox::{TAG, VmConfig};
 
@@ -63,6 +64,15 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
     for (drive, value) in current.drives_without_backup() {
         set(&drive, value);
     }
+    if let CloudInit::Seed(wanted) = &pool.cloud_init {
+        // Proxmox VE adds its size to what it is given.
+        if !seed::is_attached(&wanted.storage, record, current) {
+            set(seed::DRIVE, format!("{},media=cdrom", seed::volume(&wanted.storage, record)));
+        }
+        // A guest that finds two seeds takes either.
+        let other = current.cloudinit_drive().filter(|drive| *drive != seed::DRIVE);
+        change.delete.extend(other.map(ToOwned::to_owned));
+    }
     change
 }
 
@@ -102,7 +112,7 @@ fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String
 }
 
 /// The addresses of all devices, name servers and the search domain.
-fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
+pub(super) fn addresses(pool: &Pool, record: &Record) -> Vec<(String, String)> {
     let mut values = Vec::new();
     for (number, device) in pool.devices.iter().enumerate() {
         let mut parts = Vec::new();

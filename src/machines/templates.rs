@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{Bootstrap, Config, Pool, TemplateRef};
+use crate::config::{Bootstrap, CloudInit, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
 
@@ -164,7 +164,7 @@ fn judge(pool: &Pool, agent: bool, guest: &Guest, vm: &VmConfig, seen: &Seen) ->
             guest.vmid
         ));
     }
-    if vm.cloudinit_drive().is_none() {
+    if vm.cloudinit_drive().is_none() && pool.cloud_init == CloudInit::Drive {
         return Err(format!(
             "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
             guest.vmid

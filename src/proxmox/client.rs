@@ -28,6 +28,14 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 /// Parameters of a call, in their order.
 pub(super) type Parameters<'a> = &'a [(&'a str, String)];
 
+/// What a call carries.
+pub(super) enum Payload<'a> {
+    /// Parameters: of GET and DELETE in the query, of POST and PUT in a form.
+    Parameters(Parameters<'a>),
+    /// A body of this content type.
+    Body(String, Bytes),
+}
+
 /// How a client behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -141,6 +149,17 @@ impl Client {
         path: &str,
         parameters: Parameters<'_>,
     ) -> Result<Value, Error> {
+        self.send(method, lane, path, &Payload::Parameters(parameters)).await
+    }
+
+    /// The same with any payload.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        lane: Lane<'_>,
+        path: &str,
+        payload: &Payload<'_>,
+    ) -> Result<Value, Error> {
         let call = format!("{method} {path}");
         let lane = self.lanes().of(lane);
         let _permit = match &lane {
@@ -148,7 +167,7 @@ impl Client {
             None => None,
         };
         let sent = Instant::now();
-        let outcome = self.over_endpoints(&method, path, parameters, &call).await;
+        let outcome = self.over_endpoints(&method, path, payload, &call).await;
         if let Some(observer) = &self.observer {
             observer(outcome.as_ref().err().map(|error| error.kind), sent.elapsed());
         }
@@ -164,7 +183,7 @@ impl Client {
         &self,
         method: &Method,
         path: &str,
-        parameters: Parameters<'_>,
+        payload: &Payload<'_>,
         call: &str,
     ) -> Result<Value, Error> {
         let endpoints = &self.shared.settings.endpoints;
@@ -173,7 +192,7 @@ impl Client {
             Error::without_answer(call, Kind::HostUnreachable, "no endpoint is configured".to_owned());
         for turn in 0..endpoints.len() {
             let at = (first + turn) % endpoints.len();
-            let request = self.request(method, &endpoints[at], path, parameters).map_err(|error| {
+            let request = self.request(method, &endpoints[at], path, payload).map_err(|error| {
                 Error::without_answer(call, Kind::BadRequest, format!("the request cannot be made: {error}"))
             })?;
             // After all waiting for lanes: what matters is the moment in which the request leaves.
@@ -215,18 +234,24 @@ impl Client {
         method: &Method,
         endpoint: &str,
         path: &str,
-        parameters: Parameters<'_>,
+        payload: &Payload<'_>,
     ) -> Result<Request<Bytes>, http::Error> {
+        let base = format!("{}/api2/json{path}", endpoint.trim_end_matches('/'));
+        let request = Request::builder()
+            .method(method.clone())
+            .header(AUTHORIZATION, self.shared.authorization.clone());
+        let parameters = match payload {
+            Payload::Body(kind, body) => {
+                return request.uri(base).header(CONTENT_TYPE, kind).body(body.clone());
+            }
+            Payload::Parameters(parameters) => parameters,
+        };
         let encoded: Vec<_> =
             parameters.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
         let encoded = encoded.join("&");
-        let base = format!("{}/api2/json{path}", endpoint.trim_end_matches('/'));
         let in_query = method == Method::GET || method == Method::DELETE;
         let url = if in_query && !encoded.is_empty() { format!("{base}?{encoded}") } else { base };
-        let mut request = Request::builder()
-            .method(method.clone())
-            .uri(url)
-            .header(AUTHORIZATION, self.shared.authorization.clone());
+        let mut request = request.uri(url);
         if !in_query {
             request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         }

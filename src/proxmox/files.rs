@@ -1,6 +1,10 @@
-//! Files on storages: images that a host downloads itself.
+//! Files on storages: images that a host downloads itself, and small ISO images that are uploaded.
 
-use super::client::{Client, Lane, encode};
+use bytes::Bytes;
+use http::Method;
+
+use super::answer::text_of;
+use super::client::{Client, Lane, Payload, encode};
 use super::error::Error;
 use super::lifecycle::upid;
 use super::upid::Upid;
@@ -37,5 +41,45 @@ impl Client {
         ];
         let data = self.post(Lane::Lifecycle(host), &path, &form).await?;
         upid("POST download-url", &data)
+    }
+
+    /// Uploads an ISO image. One of the same name is written over. Needs `Datastore.AllocateTemplate` on the storage.
+    pub async fn upload_iso(
+        &self,
+        host: &str,
+        storage: &str,
+        name: &str,
+        image: &[u8],
+    ) -> Result<Upid, Error> {
+        /// What no image of ours holds.
+        const BOUNDARY: &str = "pve-autoscaler-71c5a2f0d3";
+        let part = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
+        // The file has to come last.
+        let head = format!(
+            "{part}\"content\"\r\n\r\niso\r\n{part}\"filename\"; filename=\"{name}\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        );
+        let body = [head.as_bytes(), image, format!("\r\n--{BOUNDARY}--\r\n").as_bytes()].concat();
+        let kind = format!("multipart/form-data; boundary={BOUNDARY}");
+        let path = format!("/nodes/{}/storage/{}/upload", encode(host), encode(storage));
+        let payload = Payload::Body(kind, Bytes::from(body));
+        let data = self.send(Method::POST, Lane::Lifecycle(host), &path, &payload).await?;
+        upid("POST upload", &data)
+    }
+
+    /// The ISO images on a storage, by their volume ids, seen from a host.
+    pub async fn isos(&self, host: &str, storage: &str) -> Result<Vec<String>, Error> {
+        let path = format!("/nodes/{}/storage/{}/content", encode(host), encode(storage));
+        let data = self.get(Lane::Lifecycle(host), &path, &[("content", "iso".to_owned())]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET content", "no list"))?;
+        Ok(rows.iter().filter_map(|row| text_of(row, "volid")).collect())
+    }
+
+    /// Removes an ISO image; one that is not there is as good. Needs `Datastore.Allocate` on the storage, whoever has made it.
+    pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
+        let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
+        // Without a wait it says nothing of how it went.
+        let wait = [("delay", "20".to_owned())];
+        self.call(Method::DELETE, Lane::Lifecycle(host), &path, &wait).await.map(|_| ())
     }
 }

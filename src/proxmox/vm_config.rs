@@ -150,6 +150,12 @@ impl VmConfig {
     }
 }
 
+impl FromIterator<(String, String)> for VmConfig {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(values: I) -> Self {
+        Self { values: values.into_iter().collect() }
+    }
+}
+
 /// Whether a key is a drive's: `scsi0`, not `scsihw`.
 fn is_drive(key: &str) -> bool {
     ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].iter().any(|bus| {

@@ -6,21 +6,21 @@ use pve_autoscaler::model::machine::WarmState;
 
 use crate::stage::{ONE_POOL, Stage};
 
-const SOON: Duration = Duration::from_mins(3);
-const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
+pub const SOON: Duration = Duration::from_mins(3);
+pub const STATES: [WarmState; 3] = [WarmState::Stopped, WarmState::Booted, WarmState::Suspended];
 
 /// The one pool, with so many machines kept so.
-fn keeping(count: u32, state: WarmState) -> String {
+pub fn keeping(count: u32, state: WarmState) -> String {
     format!("{ONE_POOL}warm = {{ count = {count}, state = \"{}\" }}\n", state.name())
 }
 
 /// How many machines wait, as the daemon shows it.
-fn waiting(stage: &Stage) -> usize {
+pub fn waiting(stage: &Stage) -> usize {
     stage.status().machines.iter().filter(|machine| machine.phase == "Warm").count()
 }
 
 /// Secrets with bootstrap tokens.
-fn tokens(stage: &Stage) -> usize {
+pub fn tokens(stage: &Stage) -> usize {
     stage.leftovers().iter().filter(|name| name.starts_with("bootstrap-token-")).count()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::lines::{Answer, Level, Line};
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::{CloneKind, Config, Pool, TemplateRef, option_privilege};
+use crate::config::{CloneKind, CloudInit, Config, Pool, TemplateRef, option_privilege};
 use crate::machines::{Templates, Usable};
 use crate::proxmox::{VmConfig, makes_linked_clones};
 
@@ -43,9 +43,13 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
         };
         let mut wrong = unfit(pve, pool, usable, &vm);
         wrong.extend(rights(pve, pool, usable, &vm).await);
-        let drive = vm.cloudinit_drive().unwrap_or_default();
         let agent = if vm.agent_enabled() { "agent enabled" } else { "no agent" };
-        let good = Line::good(what.clone(), format!("{agent}, cloud-init drive {drive}")).of(&pool.name);
+        let told = match (&pool.cloud_init, vm.cloudinit_drive()) {
+            (CloudInit::Seed(seed), _) => format!("seeds on {}", seed.storage),
+            (CloudInit::Drive, Some(drive)) => format!("cloud-init drive {drive}"),
+            (CloudInit::Drive, None) => "no cloud-init drive".to_owned(),
+        };
+        let good = Line::good(what.clone(), format!("{agent}, {told}")).of(&pool.name);
         let usable_all_the_same = wrong.iter().all(|line| line.level != Level::Error);
         let wrong =
             wrong.into_iter().map(|line| Line { what: what.clone(), ..line }.of(&pool.name)).collect();
@@ -99,6 +103,20 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             let message = format!("there is no storage `{}` for disks that the token may see", disk.storage);
             let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
+        }
+    }
+    if let CloudInit::Seed(seed) = &pool.cloud_init {
+        let takes = pve.storages.get(&seed.storage).map(|one| one.content.iter().any(|kind| kind == "iso"));
+        if takes != Some(true) {
+            let message = format!(
+                "storage `{}` for seeds is not there for the token, or takes no content `iso`",
+                seed.storage
+            );
+            let help = format!(
+                "`pvesm set {} --content iso` adds it to what else is listed; or name another",
+                seed.storage
+            );
+            wrong.push(Line::wrong("", message).key("cloud_init").help(help));
         }
     }
     if vm.get("net0").is_none() {
@@ -200,6 +218,12 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
     }
     let machines =
         pve.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"));
+    if let CloudInit::Seed(seed) = &pool.cloud_init {
+        let path = format!("/storage/{}", seed.storage);
+        // Upload; removal, for which Proxmox VE asks for the right over the storage itself.
+        paths.push((path, &["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
+        paths.push((machines.clone(), &["VM.Config.CDROM"]));
+    }
     if pool.vm_options.keys().any(|option| option_privilege(option) == Some("VM.Config.HWType")) {
         paths.push((machines, &["VM.Config.HWType"]));
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Addressing, CloneKind, Device, Family, Pool, Security, Size};
+use super::{Addressing, CloneKind, CloudInit, Device, Family, Pool, Security, Size};
 use crate::model::quantity;
 
 impl Size {
@@ -45,6 +45,7 @@ impl Pool {
             ("user", set(self.user.clone())),
             // Keys are long, and a record is small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),
+            ("cloud_init", cloud_init(&self.cloud_init)),
             ("network", network(&self.addressing)),
             ("max_pods", self.max_pods.map_or_else(|| "110".to_owned(), |most| most.to_string())),
             ("kubelet_args", list(arguments.collect())),
@@ -99,6 +100,14 @@ fn devices(devices: &[Device]) -> String {
         )
     });
     words.collect::<Vec<_>>().join("; ")
+}
+
+/// `drive`, or `seed STORAGE DIGEST`.
+fn cloud_init(cloud_init: &CloudInit) -> String {
+    let CloudInit::Seed(seed) = cloud_init else { return "drive".to_owned() };
+    let network = seed.network_config.clone().unwrap_or_default();
+    let texts = digest(&[seed.user_data.clone(), seed.meta_data.clone(), network]);
+    format!("seed {} {texts}", seed.storage)
 }
 
 /// What all addresses of the pool have in common.

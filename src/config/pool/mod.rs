@@ -1,6 +1,7 @@
 //! `[[pool]]`: machines of one kind.
 
 mod claims;
+mod cloud_init;
 mod devices;
 mod extra;
 mod kubelet;
@@ -26,6 +27,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
+#[cfg(test)]
+pub(super) use cloud_init::KEYS as CLOUD_INIT_KEYS;
+pub use cloud_init::{CloudInit, Seed};
 pub use devices::{Device, DeviceModel, Family};
 pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
@@ -141,6 +145,8 @@ pub struct Pool {
     pub warm: Warm,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
+    /// How a machine's first boot is told what it is.
+    pub cloud_init: CloudInit,
 }
 
 /// A `[[pool]]` as it is written.
@@ -218,6 +224,7 @@ pub(super) struct Written {
     schedule: Vec<schedule::Written>,
     warm: Option<warm::Written>,
     security: Option<Spanned<security::Written>>,
+    cloud_init: Option<Spanned<cloud_init::Written>>,
 }
 
 #[cfg(test)]
@@ -343,6 +350,13 @@ impl Pool {
     }
 }
 
+impl Written {
+    /// The texts of its seed with their keys and places.
+    pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
+    }
+}
+
 /// Finds what pools ask for that nobody tells machines which join by themselves.
 pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
     for pool in pools {
@@ -432,6 +446,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
         annotations: labels::annotations(pool, checker),
+        cloud_init: cloud_init::check(pool, checker),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,

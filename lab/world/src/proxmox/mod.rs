@@ -46,6 +46,7 @@ mod grants;
 mod ha;
 mod hands;
 mod initial;
+pub mod iso;
 mod lifecycle;
 mod params;
 mod pools;

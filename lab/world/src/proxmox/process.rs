@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     Event, Pve,
     answer::Refusal,
+    state::State,
     vm::{Inside, Machine, Pending, Vm, property},
 };
 use crate::{
@@ -90,16 +91,21 @@ impl Pve {
             join: state.vary(timings.join),
         };
         let pid = state.new_pid();
+        let seed = state.vms.get(&vmid).and_then(|vm| uploaded_seed(&state, vm));
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
         let ip = vm.get("ipconfig0").unwrap_or_default().to_owned();
         let addresses =
             ["ip", "ip6"].iter().filter_map(|key| property(&ip, key)).filter(|text| text.contains('/'));
+        let (addresses, hostname) = match seed {
+            Some(seed) => seed,
+            None => (addresses.map(String::from).collect(), vm.name()),
+        };
         let net = vm.get("net0").unwrap_or_default();
         let identity = Identity {
             uuid: vm.uuid(),
-            hostname: vm.name(),
-            addresses: addresses.map(String::from).collect(),
+            hostname,
+            addresses,
             mac: net
                 .split(',')
                 .next()
@@ -181,4 +187,27 @@ fn start_failed(error: &HardwareError) -> Refusal {
         HardwareError::NoVolume(_) => Refusal::failed(error.to_string()),
         other => Refusal::failed(format!("start failed: {other}")),
     }
+}
+
+/// Addresses and name of a guest that finds a seed in a drive and has no drive of Proxmox VE's own.
+fn uploaded_seed(state: &State, vm: &Vm) -> Option<(Vec<String>, String)> {
+    let drives = vm.drives();
+    if drives.iter().any(|(_, volid, _)| volid.contains("cloudinit")) {
+        return None;
+    }
+    let (_, volid, _) = drives.into_iter().find(|(_, volid, _)| volid.contains(":iso/"))?;
+    let (label, files) = super::iso::read(&state.file(&volid, &vm.node)?.bytes)?;
+    if label != "cidata" || !files.contains_key("user-data") {
+        return None;
+    }
+    let text = |name: &str| files.get(name).map(|file| String::from_utf8_lossy(file).into_owned());
+    let values = |text: String, key: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix(key));
+        lines
+            .map(|value| value.trim().trim_matches('\'').to_owned())
+            .filter(|value| !value.is_empty())
+            .collect()
+    };
+    let name = values(text("meta-data")?, "local-hostname:").into_iter().next()?;
+    Some((values(text("network-config").unwrap_or_default(), "address:"), name))
 }

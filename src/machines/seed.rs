@@ -1,0 +1,249 @@
+//! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the machine.
+//!
+//! Its name holds the machine's unique id, so that it is nobody else's; its storage is in the machine's record, so that it is found
+//! whatever the configuration says later. What it holds are the operator's texts with the machine's facts: no secrets.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::Context;
+use super::jobs::{self, Job};
+use super::shape;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use crate::bootstrap::{MachineFacts, iso};
+use crate::config::{CloudInit, Pool, Seed};
+use crate::model::Record;
+use crate::model::machine::Intent;
+use crate::proxmox::{Kind, VmConfig};
+
+/// The drive that it is in.
+pub(super) const DRIVE: &str = "ide2";
+/// The label by which cloud-init finds it.
+const LABEL: &str = "cidata";
+const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
+/// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
+const MADE_OF: &str = "cloud_init";
+/// How long an upload without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+const ON_ITS_WAY: Duration = Duration::from_secs(45);
+
+fn file(record: &Record) -> String {
+    format!("pve-autoscaler-{}.iso", record.id)
+}
+
+/// The volume of a machine's seed on this storage.
+pub(super) fn volume(storage: &str, record: &Record) -> String {
+    format!("{storage}:iso/{}", file(record))
+}
+
+/// Whether a configuration has the machine's seed in its drive.
+pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
+    let there = config.get(DRIVE).and_then(|drive| drive.split(',').next());
+    there == Some(volume(storage, record).as_str())
+}
+
+/// Sees to it that what the machine's seed drive is to hold is on its storage, where the pool has seeds.
+///
+/// # Errors
+/// The pool's seed is another than the one that the machine's record names: only what is recorded is removed with it. Or the
+/// upload failed.
+pub(super) async fn provide(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    config: &VmConfig,
+) -> Result<(), Trouble> {
+    let CloudInit::Seed(seed) = &pool.cloud_init else { return Ok(()) };
+    let record = machine.record();
+    if is_attached(&seed.storage, record, config) {
+        return Ok(());
+    }
+    if record.made_of.get(MADE_OF) != pool.made_of().get(MADE_OF) {
+        let what = "`cloud_init` of its pool was changed while it was made".to_owned();
+        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+    }
+    upload(ctx, machine, pool, seed, config).await
+}
+
+/// Writes the seed and uploads it. The same machine's seed is written over: it is the same.
+async fn upload(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    seed: &Seed,
+    config: &VmConfig,
+) -> Result<(), Trouble> {
+    let record = machine.record();
+    let image = image(&ctx.config.cluster, record, pool, seed, config)?;
+    let limit = ctx.config.limits.configure;
+    insist!(limit, machine.seed(), {
+        let upid = ctx.proxmox.upload_iso(&record.host, &seed.storage, &file(record), &image).await?;
+        jobs::succeed(ctx, UPLOAD, &upid, limit).await
+    })
+    .await
+}
+
+/// The image: what cannot be filled in is the pool's fault.
+fn image(
+    cluster: &str,
+    record: &Record,
+    pool: &Pool,
+    seed: &Seed,
+    config: &VmConfig,
+) -> Result<Vec<u8>, Trouble> {
+    let facts = MachineFacts::new(cluster, record, pool);
+    let facts = match mac(config, 0) {
+        Some(mac) => facts.with_mac(&mac),
+        None => facts,
+    };
+    let fill = |key: &str, text: &str| {
+        let wrong = |error| Trouble::pool(format!("`{key}` of its seed cannot be filled in: {error}"));
+        facts.fill(text).map_err(wrong)
+    };
+    let user = fill("user_data", &seed.user_data)?;
+    let meta = fill("meta_data", &seed.meta_data)?;
+    let network = match &seed.network_config {
+        Some(text) => fill("network_config", text)?,
+        None => network(&shape::addresses(pool, record), config),
+    };
+    let files = [
+        ("meta-data", meta.as_bytes()),
+        ("network-config", network.as_bytes()),
+        ("user-data", user.as_bytes()),
+        ("vendor-data", &[]),
+    ];
+    Ok(iso::image(LABEL, &files))
+}
+
+/// The MAC of a network device, in lower case.
+fn mac(config: &VmConfig, number: usize) -> Option<String> {
+    let device = config.get(&format!("net{number}"))?;
+    Some(device.split(',').next()?.split_once('=')?.1.to_lowercase())
+}
+
+/// The network as Proxmox VE's own drive has it: version 1, whose devices are known by their MACs.
+fn network(options: &[(String, String)], config: &VmConfig) -> String {
+    let mut text = "version: 1\nconfig:\n".to_owned();
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "{line}");
+    };
+    for (key, value) in options {
+        let Some(number) = key.strip_prefix("ipconfig").and_then(|number| number.parse::<usize>().ok())
+        else {
+            continue;
+        };
+        line(format_args!("  - type: physical\n    name: eth{number}"));
+        if let Some(mac) = mac(config, number) {
+            line(format_args!("    mac_address: '{mac}'"));
+        }
+        line(format_args!("    subnets:"));
+        let part = |name: &str| value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        for (address, gateway, six) in [("ip", "gw", ""), ("ip6", "gw6", "6")] {
+            match part(address) {
+                None => {}
+                Some("dhcp") => {
+                    line(format_args!("      - type: dhcp{}", if six.is_empty() { "4" } else { six }))
+                }
+                Some("auto") => line(format_args!("      - type: ipv6_slaac")),
+                Some(own) => {
+                    line(format_args!("      - type: static{six}\n        address: '{own}'"));
+                    if let Some(gateway) = part(gateway) {
+                        line(format_args!("        gateway: '{gateway}'"));
+                    }
+                }
+            }
+        }
+    }
+    let option = |name: &str| options.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    if let Some(servers) = option("nameserver") {
+        line(format_args!("  - type: nameserver\n    address:"));
+        for server in servers.split(' ') {
+            line(format_args!("      - '{server}'"));
+        }
+        if let Some(search) = option("searchdomain") {
+            line(format_args!("    search:\n      - '{search}'"));
+        }
+    }
+    text
+}
+
+/// Removes the seed of a machine whose VM is gone, also of one that was never finished.
+///
+/// # Errors
+/// The token may not: an administrator has to. Or the storage does not answer.
+pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let made = machine.record().made_of.get(MADE_OF).and_then(|made| made.strip_prefix("seed "));
+    let Some(storage) = made.and_then(|made| made.split(' ').next()).map(ToOwned::to_owned) else {
+        return Ok(());
+    };
+    let left = still_on_its_way(ctx, machine.record());
+    if !left.is_zero() {
+        machine.say(ctx, "an upload of its seed may still be on its way");
+        tokio::time::sleep(left).await;
+    }
+    let record = machine.record();
+    let volume = volume(&storage, record);
+    insist!(ctx.config.limits.destroy, machine.seed(), {
+        let there = match ctx.proxmox.isos(&record.host, &storage).await {
+            Ok(isos) => isos.contains(&volume),
+            // The storage is no more.
+            Err(error) if error.kind == Kind::NotFound => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !there {
+            return Ok(());
+        }
+        match ctx.proxmox.delete_iso(&record.host, &storage, &volume).await {
+            Err(error) if error.kind == Kind::Forbidden => Err(Trouble::Administrator {
+                what: format!(
+                    "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
+                    record.slot.vmid
+                ),
+                command: format!("on {}: pvesm free {volume}", record.host),
+            }),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(()),
+        }
+    })
+    .await
+}
+
+/// How long to wait before nothing can come any more of an upload for a machine that was given up before it was configured: who was
+/// killed, or had no answer, may have asked for one right before.
+fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
+    let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
+    if record.smbios_uuid.is_some() {
+        return Duration::ZERO;
+    }
+    ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_is_written_as_proxmox_writes_it() {
+        let options: Vec<(String, String)> = [
+            ("ipconfig0", "ip=10.0.0.5/24,gw=10.0.0.1,ip6=auto"),
+            ("ipconfig1", "ip=dhcp,ip6=fd00::5/64,gw6=fd00::1"),
+            ("nameserver", "10.0.0.1 10.0.0.2"),
+            ("searchdomain", "example.org"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let config: VmConfig = [
+            ("net0".to_owned(), "virtio=BC:24:11:00:00:01,bridge=vmbr0".to_owned()),
+            ("net1".to_owned(), "virtio=BC:24:11:00:00:02,bridge=vmbr1".to_owned()),
+        ]
+        .into_iter()
+        .collect();
+        let expected = "version: 1\nconfig:\n  - type: physical\n    name: eth0\n    mac_address: 'bc:24:11:00:00:01'\n    \
+            subnets:\n      - type: static\n        address: '10.0.0.5/24'\n        gateway: '10.0.0.1'\n      - type: ipv6_slaac\n  \
+            - type: physical\n    name: eth1\n    mac_address: 'bc:24:11:00:00:02'\n    subnets:\n      - type: dhcp4\n      \
+            - type: static6\n        address: 'fd00::5/64'\n        gateway: 'fd00::1'\n  - type: nameserver\n    address:\n      \
+            - '10.0.0.1'\n      - '10.0.0.2'\n    search:\n      - 'example.org'\n";
+        assert_eq!(network(&options, &config), expected);
+    }
+}

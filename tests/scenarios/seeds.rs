@@ -1,0 +1,182 @@
+//! Machines that are told what they are by a seed of the daemon's.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use world::proxmox::iso;
+use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::{Effect, Fault, TaskFault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(5);
+const LATE: Duration = Duration::from_hours(1);
+const SEED: &str = r##"
+[pool.cloud_init]
+method = "seed"
+storage = "local"
+user_data = """#cloud-config
+hostname: {{ machine.name }}
+write_files: [{path: /etc/zone, content: "{{ host.zone }} {{ pool.name }}"}]
+"""
+"##;
+
+/// A pool with this seed, whose nodes go after a minute.
+fn text(seed: &str) -> String {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    format!("{}{seed}", ONE_POOL.replace("[[pool]]", quick))
+}
+
+/// The lab with what seeds need.
+fn stage() -> Stage {
+    let mut spec = ClusterSpec::demo();
+    let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    spec.access
+        .roles
+        .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
+    spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, role) = ("/storage/local".into(), "Seeds".into());
+        spec.access.grants.push(Grant { path, who: who.into(), role, propagate: false });
+    }
+    Stage::of(&text(SEED), spec, world::kubernetes::spec::KubeSpec::demo())
+}
+
+/// Everything is gone: VMs, records, tokens and seeds.
+async fn all_gone(stage: &Stage) {
+    stage.kube.scale("default", "web", 0);
+    stage.until("the VMs are gone", LATE, |stage| stage.vms(9100..=9109).is_empty()).await;
+    stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
+    assert_eq!(stage.pve.files(), [], "no seed outlives its machine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_boots_from_its_own_seed_which_goes_with_it() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("two pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let vm = stage.pve.vm(9100).unwrap();
+    let volume = vm.config["ide2"].split(',').next().unwrap().to_owned();
+    assert!(volume.starts_with("local:iso/pve-autoscaler-"), "{volume}");
+    assert!(vm.config.values().all(|value| !value.contains("cloudinit")), "there is no other seed");
+    let image = stage.pve.read_file(&volume, &vm.node).unwrap();
+    let (label, files) = iso::read(&image).unwrap();
+    let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
+    assert_eq!(label, "cidata");
+    assert!(text("user-data").contains(&format!("hostname: {}", vm.config["name"])), "{}", text("user-data"));
+    assert!(text("user-data").contains(&format!("{} workers", vm.node)), "{}", text("user-data"));
+    assert!(text("network-config").contains("address: '10.10.10.11/24'"), "{}", text("network-config"));
+    assert_eq!(stage.pve.files().len(), 2, "one each");
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn uploads_that_fail_or_whose_answer_is_lost_leave_no_seed_behind() {
+    for effect in [
+        Effect::WorkThenLose,
+        Effect::WorkThenTimeOut,
+        Effect::Lose,
+        Effect::Answer { status: 595, reason: "No route to host".into(), body: String::new() },
+    ] {
+        let mut stage = stage();
+        let path = "/nodes/*/storage/local/upload".to_owned();
+        stage.pve.inject(Fault { method: "POST".into(), path, times: 2, effect: effect.clone() });
+        stage.start();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.pve.files().len(), 1, "{effect:?}");
+        all_gone(&stage).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_halfway_takes_its_seed_with_it() {
+    let mut stage = stage();
+    stage.pve.inject_task("qmconfig", TaskFault::Fails("the storage is broken".into()));
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    let first = stage.pve.files();
+    stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+    assert_ne!(stage.pve.files(), first, "another machine has another seed");
+    assert_eq!(stage.pve.files().len(), 1);
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_that_the_token_may_not_remove_is_an_administrators() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("Seeds").unwrap().retain(|one| one != "Datastore.Allocate");
+    });
+    stage.kube.scale("default", "web", 0);
+    let told = |stage: &Stage| {
+        let status = serde_json::to_string(&stage.status()).unwrap();
+        status.contains("pvesm free local:iso/pve-autoscaler-")
+    };
+    stage.until("the command is told", LATE, told).await;
+    assert_eq!(stage.pve.files().len(), 1);
+    assert!(!stage.leftovers().is_empty(), "its slot stays closed");
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("Seeds").unwrap().push("Datastore.Allocate".into());
+    });
+    stage.until("the record is gone", LATE, |stage| stage.leftovers().is_empty()).await;
+    assert_eq!(stage.pve.files(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
+    let (before, after) = {
+        let mut stage = stage();
+        stage.start();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        let calls = |stage: &Stage| stage.calls.load(Ordering::SeqCst);
+        stage.until("its VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
+        let before = calls(&stage);
+        let attached = |stage: &Stage| {
+            stage
+                .pve
+                .vm(9100)
+                .is_some_and(|vm| vm.config.get("ide2").is_some_and(|drive| drive.contains("iso/")))
+        };
+        stage.until("its seed is attached", SOON, attached).await;
+        (before, calls(&stage) + 2)
+    };
+    for last in before..=after {
+        let mut stage = stage();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.start_until(last);
+        stage.until("the wires are cut", SOON, Stage::is_cut).await;
+        stage.kill();
+        stage.start();
+        stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.pve.files().len(), 1, "after a kill at call {last} of {before}..{after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
+    let mut stage = stage();
+    // Nothing is attached: the machine stays between its upload and its configuration.
+    let path = "/nodes/*/qemu/*/config".to_owned();
+    let effect = Effect::Answer { status: 595, reason: "No route to host".into(), body: String::new() };
+    stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect });
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    stage.kill();
+    // Another storage and other texts: what the record says holds.
+    let other = text(&SEED.replace("/etc/zone", "/etc/place"));
+    stage.reload(&other);
+    stage.start();
+    let first = stage.pve.files();
+    stage.pve.forget_faults();
+    stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+    stage.until("one seed is left", SOON, |stage| stage.pve.files().len() == 1).await;
+    assert_ne!(stage.pve.files(), first, "the machine with the old texts was given up");
+    all_gone(&stage).await;
+}

@@ -1,0 +1,154 @@
+//! What goes wrong with machines that are kept ahead of demand: while they are put to rest, while they wait, while they are woken.
+
+use std::time::Duration;
+
+use pve_autoscaler::model::machine::WarmState;
+use pve_autoscaler::observability::Order;
+use world::proxmox::TaskFault;
+
+use crate::stage::Stage;
+use crate::warm::{SOON, STATES, keeping, tokens, waiting};
+
+/// A machine that is given up costs its pool a back-off.
+const LATE: Duration = Duration::from_mins(30);
+
+/// One machine waits, and then one pod asks for a node.
+async fn with_one_waiting(state: WarmState) -> Stage {
+    let stage = Stage::running(&keeping(1, state));
+    stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+    stage
+}
+
+/// The pod runs on one node, another machine waits, and nothing else is there.
+async fn ends_well(stage: &Stage, what: &str) {
+    stage.until(&format!("{what}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
+    let calm = |stage: &Stage| {
+        waiting(stage) == 1
+            && stage.ready_nodes("workers").len() == 1
+            && stage.vms(9100..=9109).len() == 2
+            && tokens(stage) == 0
+    };
+    stage.until(&format!("{what}: another waits"), LATE, calm).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_costs_a_moment() {
+    for (state, fault) in [
+        (WarmState::Stopped, TaskFault::Fails("start failed: QEMU exited with code 1".into())),
+        (WarmState::Suspended, TaskFault::Fails("cannot read the state".into())),
+        (WarmState::Suspended, TaskFault::Dies(Duration::from_secs(1))),
+        (WarmState::Stopped, TaskFault::Forgotten),
+    ] {
+        let stage = with_one_waiting(state).await;
+        stage.pve.inject_task("qmstart", fault.clone());
+        stage.deploy("web", 1, "1", "1Gi");
+        ends_well(&stage, &format!("{state:?}, {fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_whose_memory_cannot_be_written_is_suspended_later_or_made_anew() {
+    for fault in [TaskFault::Fails("no space left on device".into()), TaskFault::Forgotten] {
+        let mut stage = Stage::new(&keeping(1, WarmState::Suspended));
+        stage.pve.inject_task("qmsuspend", fault.clone());
+        stage.start();
+        stage.until(&format!("{fault:?}: one waits"), LATE, |stage| waiting(stage) == 1).await;
+        stage.deploy("web", 1, "1", "1Gi");
+        ends_well(&stage, &format!("{fault:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told_of() {
+    let mut stage = Stage::new(&keeping(1, WarmState::Suspended));
+    stage.pve.inject_task("qmsuspend", TaskFault::Dies(Duration::from_secs(1)));
+    stage.start();
+    stage.until("another waits", LATE, |stage| waiting(stage) == 1).await;
+    let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
+    stage.until("the administrator is told", LATE, told).await;
+    // It is tried again and again, and he can read it meanwhile.
+    for _ in 0..3 {
+        tokio::time::sleep(SOON * 2).await;
+        stage.until("he is still told", SOON, told).await;
+    }
+    stage.pve.set_config_by_hand(9100, "lock", None);
+    stage.until("the other is gone", LATE, |stage| stage.vms(9100..=9109) == [9101]).await;
+    assert_eq!(stage.pve.volumes_of(9100), Vec::<String>::new());
+    stage.deploy("web", 1, "1", "1Gi");
+    ends_well(&stage, "unlocked").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_loses_its_power_takes_nobody_s_turn() {
+    for state in [WarmState::Booted, WarmState::Suspended] {
+        // The template is on another host, which goes on.
+        let elsewhere = keeping(1, state).replacen("max = 5", "max = 5\nhosts = [\"pve2\", \"pve3\"]", 1);
+        let stage = Stage::running(&elsewhere);
+        stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+        let host = stage.pve.vm(9100).unwrap().node;
+        stage.pve.power_off_host(&host);
+        stage.deploy("web", 1, "1", "1Gi");
+        stage.until(&format!("{state:?}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
+        stage.pve.power_on_host(&host);
+        ends_well(&stage, &format!("{state:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_says_nothing_once_it_is_woken_is_made_anew() {
+    for state in [WarmState::Booted, WarmState::Suspended] {
+        let stage = with_one_waiting(state).await;
+        stage.deploy("web", 1, "1", "1Gi");
+        let asked = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+        stage.until("it runs", SOON, asked).await;
+        stage.pve.silence_agent(9100, Duration::from_hours(2));
+        ends_well(&stage, &format!("{state:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_leader_wakes_what_the_last_one_kept() {
+    for (state, after) in STATES.into_iter().zip([0, 2, 5]) {
+        let mut stage = Stage::new(&keeping(1, state));
+        for host in ["pve1", "pve2"] {
+            stage.start_on(host);
+        }
+        stage
+            .until("one waits", SOON, |stage| {
+                ["pve1", "pve2"].iter().any(|host| {
+                    let machines = stage.status_of(host).machines;
+                    stage.leaders() == [*host] && machines.iter().any(|machine| machine.phase == "Warm")
+                })
+            })
+            .await;
+        let leader = stage.leaders()[0].to_owned();
+        stage.deploy("web", 1, "1", "1Gi");
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        stage.kill_on(&leader);
+        let what = format!("{state:?}, killed after {after} s");
+        stage.until(&format!("{what}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.pve.vm(9100).map(|vm| vm.running), Some(true), "{what}");
+        let calm = |stage: &Stage| stage.vms(9100..=9109).len() == 2 && tokens(stage) == 0;
+        stage.until(&format!("{what}: another is kept"), LATE, calm).await;
+        assert_eq!(stage.ready_nodes("workers").len(), 1, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_all_is_paused_none_is_made_and_none_is_woken() {
+    for state in [WarmState::Stopped, WarmState::Booted] {
+        let stage = with_one_waiting(state).await;
+        let was = stage.pve.vm(9100).unwrap().running;
+        stage.order("pve1", Order::Pause { reason: "storage is moved".to_owned() }).await;
+        stage.deploy("web", 1, "1", "1Gi");
+        stage
+            .throughout("nothing is woken", SOON, |stage| {
+                stage.vms(9100..=9109) == [9100]
+                    && stage.pve.vm(9100).is_some_and(|vm| vm.running == was)
+                    && tokens(stage) == 0
+            })
+            .await;
+        stage.order("pve1", Order::Resume).await;
+        ends_well(&stage, &format!("{state:?}")).await;
+    }
+}
