@@ -33,7 +33,11 @@ fn without_agent() -> ClusterSpec {
 
 /// A template that joins by itself, with a token that its image has.
 fn joins_by_itself(cluster: ClusterSpec) -> Stage {
-    let mut stage = Stage::of(&with("method = \"none\"\n"), cluster, KubeSpec::demo());
+    joins_by_itself_with(&with("method = \"none\"\n"), cluster)
+}
+
+fn joins_by_itself_with(text: &str, cluster: ClusterSpec) -> Stage {
+    let mut stage = Stage::of(text, cluster, KubeSpec::demo());
     let token = "abcdef.0123456789abcdef";
     let (id, secret) = token.split_once('.').unwrap();
     let secret = json!({
@@ -97,6 +101,34 @@ async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
     stage.start();
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_that_it_becomes() {
+    let text = with("method = \"none\"\n").replace("max = 5", "max = 5\nwarm = { count = 1 }");
+    let mut stage = joins_by_itself_with(&text, without_agent());
+    let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
+    stage.until("one waits", SOON, waits).await;
+    // One time while nobody looks, so that pods run on it before it is noticed.
+    for (number, unseen) in [(1, false), (2, true)] {
+        let vmid = *stage.vms(9100..=9109).last().unwrap();
+        if unseen {
+            stage.kill();
+        }
+        stage.pve.start_by_hand(vmid);
+        if unseen {
+            stage.kube.scale("default", "web", 4);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            stage.start();
+        } else {
+            stage.deploy("web", 1, "500m", "1Gi");
+        }
+        let joined = |stage: &Stage| stage.ready_nodes("workers").len() == number && waits(stage);
+        stage.until("it is a node, and another waits", SOON * 5, joined).await;
+        let running = if unseen { 4 } else { 1 };
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
+        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made anew");
+    }
 }
 
 fn secret(folder: &Path, text: &str) -> String {

@@ -45,6 +45,8 @@ pub(super) struct Inner {
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
+    /// VMs that an administrator started: whatever waits in them may join.
+    pub(super) started: BTreeSet<u32>,
     /// The size of the disks that each pool's machines are to have, in GiB.
     pub(super) disks: BTreeMap<&'static str, u32>,
     pub(super) turns: Turns,
@@ -134,6 +136,11 @@ impl Checker {
         }
     }
 
+    /// An administrator starts this VM.
+    pub fn started_by_hand(&self, vmid: u32) {
+        self.inner().started.insert(vmid);
+    }
+
     /// An administrator removes this VM.
     pub fn deleted_by_hand(&self, vmid: u32) {
         if self.inner().foreign.contains_key(&vmid) {
@@ -210,6 +217,7 @@ impl Checker {
         let text = String::from_utf8_lossy(body);
         let Some(vmid) = newid(body) else { return self.violated(&format!("a clone without an id: {text}")) };
         self.inner().asked.insert(vmid, Instant::now());
+        self.inner().started.remove(&vmid);
         let Some(record) = self.record(vmid) else {
             return self.violated(&format!("VM {vmid} is cloned, and no record says so"));
         };

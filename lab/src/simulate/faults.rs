@@ -200,6 +200,9 @@ impl Faults {
     /// Ends what is over; everything, where it is time for that.
     pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
+        if !everything && self.going_on.iter().all(|(until, _)| *until > now) {
+            return;
+        }
         let (over, going_on) = std::mem::take(&mut self.going_on)
             .into_iter()
             .partition(|(until, _)| everything || *until <= now);
