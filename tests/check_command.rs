@@ -197,6 +197,26 @@ async fn templates_that_join_by_themselves_need_neither_agent_nor_rights_for_tok
 }
 
 #[tokio::test]
+async fn a_pool_with_a_way_of_its_own_to_join_is_looked_at_by_that() {
+    let mut spec = ClusterSpec::demo();
+    spec.vms[0].config.insert("agent".to_owned(), "0".to_owned());
+    spec.vms[0].config.remove("ide2");
+    let bench = Bench::new(spec, KubeSpec::demo()).await;
+    let dhcp = POOL.replace("10.10.10.11-10.10.10.20", "dhcp").replace("prefix = 24\n", "");
+    bench.configure(&format!("{dhcp}[pool.bootstrap]\nmethod = \"none\"\n"));
+    let (status, text) = bench.check().await;
+    assert_eq!(status, 0, "{text}");
+    for expected in ["joining, pool workers", "the template joins by itself", "no agent, no cloud-init drive"]
+    {
+        assert!(text.contains(expected), "no {expected:?} in\n{text}");
+    }
+    bench.configure(&format!("{POOL}[pool.bootstrap]\nmethod = \"none\"\n"));
+    let (status, text) = bench.check().await;
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("has no cloud-init drive"), "an address has to be told:\n{text}");
+}
+
+#[tokio::test]
 async fn a_secret_for_joining_that_cannot_be_read_is_named() {
     let bench = Bench::demo().await;
     let token = bench.path("k3s").display().to_string();

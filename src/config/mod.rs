@@ -190,6 +190,21 @@ pub fn parse(name: &str, text: &str, needs: Needs) -> Result<Config, Report> {
     if checker.findings.is_empty() { Ok(config) } else { Err(Report::new(name, text, checker.findings)) }
 }
 
+impl Config {
+    /// What makes a pool's machines nodes: its own table, else the one for all pools.
+    pub fn bootstrap_of<'c>(&'c self, pool: &'c Pool) -> Option<&'c Bootstrap> {
+        pool.bootstrap.as_ref().or(self.bootstrap.as_ref())
+    }
+
+    /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools comes first, unless all
+    /// have their own.
+    pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
+        let own = self.pools.iter().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
+        let shared = self.pools.is_empty() || self.pools.iter().any(|pool| pool.bootstrap.is_none());
+        self.bootstrap.iter().filter(move |_| shared).map(|all| (None, all)).chain(own)
+    }
+}
+
 impl Written {
     fn check(&self, checker: &mut Checker) -> Config {
         self.tables(checker);
@@ -236,7 +251,7 @@ impl Written {
             hosts,
             templates,
         };
-        self.token_lives_long_enough(&config, checker);
+        self.tokens_live_long_enough(&config, checker);
         self.method_and_pools(&config, checker);
         self.seeds(&config, checker);
         config
@@ -250,7 +265,7 @@ impl Written {
         let tables = [
             ("[proxmox]", self.proxmox.is_some(), "how the Proxmox VE cluster is reached"),
             ("[kubernetes]", self.kubernetes.is_some(), "how the Kubernetes cluster is reached"),
-            ("[bootstrap]", self.bootstrap.is_some(), "how a booted VM becomes a node"),
+            ("[bootstrap]", self.joins(), "how a booted VM becomes a node"),
             ("[[pool]]", !self.pool.is_empty(), "which machines there may be"),
         ];
         for (table, _, what) in tables.into_iter().filter(|(_, given, _)| !given) {
@@ -265,6 +280,12 @@ impl Written {
         }
     }
 
+    /// Whether it is written for every pool what makes its machines nodes.
+    fn joins(&self) -> bool {
+        let own = |pool: &Spanned<pool::Written>| pool.get_ref().own_bootstrap().is_some();
+        self.bootstrap.is_some() || (!self.pool.is_empty() && self.pool.iter().all(own))
+    }
+
     fn batch(&self, checker: &mut Checker) -> (Duration, Duration) {
         let (written, most) = (self.batch_window.as_ref(), self.batch_max.as_ref());
         let window = checker.duration("batch_window", written, Duration::from_millis(100));
@@ -273,21 +294,25 @@ impl Written {
         (window, max)
     }
 
-    /// The command can be filled in for each pool, and no pool asks for what its machines are not told.
+    /// Commands can be filled in for each pool that they are for, and no pool asks for what its machines are not told.
     fn method_and_pools(&self, config: &Config, checker: &mut Checker) {
-        let Some(bootstrap) = &config.bootstrap else { return };
-        match (&bootstrap.method, self.bootstrap.as_ref().and_then(|table| table.get_ref().script())) {
-            (BootstrapMethod::None, _) => pool::untold(&self.pool, checker),
-            (BootstrapMethod::Command(command), Some(written)) => {
-                let fill =
-                    |pool| MachineFacts::sample(&config.cluster, pool).without_mac().fill(&command.script);
-                if let Some(error) = config.pools.iter().find_map(|pool| fill(pool).err()) {
+        let mut told = false;
+        for (written, pool) in self.pool.iter().zip(&config.pools) {
+            let own = written.get_ref().own_bootstrap();
+            let script = own.or(self.bootstrap.as_ref()).and_then(|table| table.get_ref().script());
+            match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
+                (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
+                // The one for all pools is told about once.
+                (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
+                    let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
+                    let Err(error) = facts.fill(&command.script) else { continue };
+                    told |= own.is_none();
                     let title = "`command` cannot be filled in".to_owned();
                     let help = "docs/bootstrap.md lists the variables";
-                    checker.wrong(title, written.span(), &error.to_string(), help);
+                    checker.wrong(title, script.span(), &error.to_string(), help);
                 }
+                _ => {}
             }
-            _ => {}
         }
     }
 
@@ -306,12 +331,19 @@ impl Written {
     }
 
     /// A token is made when the VM starts: it must outlive what may come until the join has ended.
-    fn token_lives_long_enough(&self, config: &Config, checker: &mut Checker) {
-        let kubeadm = config.bootstrap.as_ref().and_then(Bootstrap::kubeadm);
-        let (Some(kubeadm), Some(table)) = (kubeadm, &self.bootstrap) else { return };
+    fn tokens_live_long_enough(&self, config: &Config, checker: &mut Checker) {
         let limits = &config.limits;
         let least = limits.start + limits.agent + limits.system_running + limits.join;
-        if kubeadm.token_ttl < least {
+        let pools = self.pool.iter().zip(&config.pools);
+        let own = pools.filter_map(|(written, pool)| {
+            Some((written.get_ref().own_bootstrap()?, pool.bootstrap.as_ref()?))
+        });
+        for (table, bootstrap) in
+            self.bootstrap.as_ref().zip(config.bootstrap.as_ref()).into_iter().chain(own)
+        {
+            if bootstrap.kubeadm().is_none_or(|kubeadm| kubeadm.token_ttl >= least) {
+                continue;
+            }
             let at = table.get_ref().token_ttl().map_or(table.span(), Spanned::span);
             let minutes = least.as_secs().div_ceil(60);
             checker.wrong(

@@ -549,6 +549,38 @@ fn a_key_with_a_character_of_several_bytes_is_reported() {
 }
 
 #[test]
+fn a_pool_may_have_a_bootstrap_of_its_own() {
+    let all = "[bootstrap]\nmethod = \"command\"\ncommand = \"join\"\n";
+    let own = "[pool.bootstrap]\nmethod = \"none\"\n";
+    let second = POOL.replace("\"w\"", "\"v\"").replace("9100", "9101").replace("0.0.5", "0.0.6");
+    let config = good(&format!("{all}{POOL}{own}{second}"), Needs::Plan);
+    let names: Vec<bool> =
+        config.pools.iter().map(|pool| config.bootstrap_of(pool).unwrap().needs_agent()).collect();
+    assert_eq!((names, config.bootstraps().count()), (vec![false, true], 2));
+    let config = good(&format!("{all}{POOL}{own}"), Needs::Plan);
+    assert_eq!(config.bootstraps().count(), 1, "nobody uses the one for all");
+    let report = parse("c.toml", &format!("{POOL}{own}"), Needs::Run).unwrap_err().plain();
+    assert!(!report.contains("[bootstrap]"), "{report}");
+    let table = |more: &str| format!("{POOL}max_pods = 9\n[pool.bootstrap]\n{more}");
+    refuses(&[
+        (&table("probe_port = 22\n"), &["`probe_port` is the same for all pools", "c.toml:11:14"]),
+        (&table("token_ttl = \"1m\"\n"), &["`token_ttl` is too short", "c.toml:11:13"]),
+        (
+            &table("method = \"command\"\ncommand = \"{{ machine.x }}\"\n"),
+            &["`command` cannot be filled in", "c.toml:12:11"],
+        ),
+        (
+            &table("method = \"none\"\n").replace("max_pods = 9", "kubelet_args = { v = 2 }"),
+            &["`kubelet_args` does nothing with `method = \"none\"`"],
+        ),
+        (
+            &table("method = \"none\"\n").replace("max_pods = 9", "warm = { count = 1, state = \"booted\" }"),
+            &["cannot wait for it booted"],
+        ),
+    ]);
+}
+
+#[test]
 fn what_is_wrong_with_a_seed_has_its_place() {
     let seed =
         |more: &str| format!("{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"local\"\n{more}");

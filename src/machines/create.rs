@@ -81,7 +81,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
             .await?;
         }
         if let Some(state) = machine.record().warm {
-            warm::settle(ctx, machine, state, fresh, suspended).await?;
+            warm::settle(ctx, machine, &pool, state, fresh, suspended).await?;
             return Ok(Made::Warm);
         }
         machine.enter(ctx, Phase::Starting, "the VM is being started");
@@ -314,7 +314,7 @@ async fn configure(
 }
 
 /// The VM's configuration, if it is still ours.
-async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
+pub(super) async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
     match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
         Sight::Ours(config) => Ok(*config),
         Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),

@@ -38,7 +38,8 @@ pub(super) async fn run(
     pool: &Pool,
     boot: Boot,
 ) -> Result<(), Trouble> {
-    let order = match &settings(ctx)?.method {
+    let settings = settings(ctx, pool)?;
+    let order = match &settings.method {
         BootstrapMethod::Kubeadm(kubeadm) => {
             // The guest boots meanwhile.
             let ticket = ticket(ctx, machine, kubeadm).await?;
@@ -50,13 +51,19 @@ pub(super) async fn run(
         BootstrapMethod::None => return self_join::run(ctx, machine).await,
     };
     machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
-    in_guest(ctx, machine, &order, boot).await
+    in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
 }
 
 /// Waits until a guest is up that is not to join yet.
-pub(super) async fn await_boot(ctx: &Context, machine: &mut Tracked, boot: Boot) -> Result<(), Trouble> {
+pub(super) async fn await_boot(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    boot: Boot,
+) -> Result<(), Trouble> {
     machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
-    in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, boot).await
+    let accept_degraded = settings(ctx, pool)?.accept_degraded;
+    in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, accept_degraded, boot).await
 }
 
 fn agent_of_k3s(machine: &Tracked, pool: &Pool, settings: &K3s) -> Result<Order, Trouble> {
@@ -105,6 +112,7 @@ async fn in_guest(
     ctx: &Context,
     machine: &mut Tracked,
     order: &Order,
+    accept_degraded: bool,
     mut boot: Boot,
 ) -> Result<(), Trouble> {
     let limits = &ctx.config.limits;
@@ -112,7 +120,7 @@ async fn in_guest(
     let settle = Settle {
         settle: limits.system_running,
         join: limits.join,
-        accept_degraded: settings(ctx)?.accept_degraded,
+        accept_degraded,
         clock: boot.old_clock.then(|| ctx.clock.now()),
     };
     let command = bootstrap::command(&record.id, &settle, &order.act);
@@ -223,8 +231,9 @@ fn ends_the_join(error: &crate::proxmox::Error) -> bool {
     }
 }
 
-fn settings(ctx: &Context) -> Result<&Bootstrap, Trouble> {
-    ctx.config.bootstrap.as_ref().ok_or_else(|| Trouble::pool("the configuration has no table `[bootstrap]`"))
+fn settings<'c>(ctx: &'c Context, pool: &'c Pool) -> Result<&'c Bootstrap, Trouble> {
+    let none = || Trouble::pool("the configuration has no table `[bootstrap]` for its pool");
+    ctx.config.bootstrap_of(pool).ok_or_else(none)
 }
 
 async fn join_facts(

@@ -143,7 +143,7 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
             match part(address) {
                 None => {}
                 Some("dhcp") => {
-                    line(format_args!("      - type: dhcp{}", if six.is_empty() { "4" } else { six }))
+                    line(format_args!("      - type: dhcp{}", if six.is_empty() { "4" } else { six }));
                 }
                 Some("auto") => line(format_args!("      - type: ipv6_slaac")),
                 Some(own) => {

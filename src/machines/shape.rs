@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::seed;
+use super::{seed, warm};
 use crate::config::{Addressing, CloudInit, Device, DeviceModel, Family, Pool};
 use crate::model::Record;
 use crate::proxmox::{TAG, VmConfig};
@@ -36,7 +36,8 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
     set("memory", (record.memory >> 20).to_string());
     // A kubelet reports its memory once: a balloon that takes some back later makes the node lie.
     set("balloon", "0".to_owned());
-    set("onboot", "1".to_owned());
+    let rests = record.warm.is_some_and(|state| !state.runs());
+    set(warm::ONBOOT, warm::with_host(!rests).to_owned());
     // A full upgrade at first boot takes minutes and fails now and then.
     set("ciupgrade", "0".to_owned());
     set("tags", tags(pool, current));

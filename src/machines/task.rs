@@ -169,7 +169,11 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
         // Pods may run on it already: it is a node like any other.
         Ok(warm::Found::Joins) => {
             tracing::warn!(machine = %machine.record().name, "somebody started a machine that was kept warm, and it joins by itself: it is kept as a node");
-            match ask(ctx, &mut machine, Vec::new()).await {
+            let asked = match ask(ctx, &mut machine, Vec::new()).await {
+                Ok(()) => warm::come_up_with_host(ctx, &machine, None).await,
+                refused => refused,
+            };
+            match asked {
                 Ok(()) => creating(ctx, machine, reports, false).await,
                 Err(trouble) => lost(ctx, &machine, &trouble, reports),
             }

@@ -100,7 +100,6 @@ impl Templates {
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
         let mut read: BTreeMap<u32, VmConfig> = BTreeMap::new();
         let mut all = BTreeMap::new();
-        let agent = config.bootstrap.as_ref().is_none_or(Bootstrap::needs_agent);
         for pool in &config.pools {
             let mut found = Found::default();
             let Some(wanted) = &pool.template else { continue };
@@ -123,7 +122,7 @@ impl Templates {
                     e.insert(proxmox.config(&guest.host, guest.vmid).await?);
                 }
                 let Some(vm) = read.get(&guest.vmid) else { continue };
-                match judge(pool, agent, guest, vm, seen) {
+                match judge(pool, &Needs::of(config, pool), guest, vm, seen) {
                     Ok(usable) => found.usable.push(usable),
                     Err(problem) => found.problems.push(problem),
                 }
@@ -153,18 +152,34 @@ fn missing(wanted: &TemplateRef) -> String {
     }
 }
 
-fn judge(pool: &Pool, agent: bool, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
+/// What a pool needs of its template.
+struct Needs {
+    /// Something is run in the guest.
+    agent: bool,
+    /// Somebody has to tell the guest what it is, and Proxmox VE's own drive is to do so.
+    drive: bool,
+}
+
+impl Needs {
+    fn of(config: &Config, pool: &Pool) -> Self {
+        let bootstrap = config.bootstrap_of(pool);
+        let agent = bootstrap.is_none_or(Bootstrap::needs_agent);
+        Self { agent, drive: pool.cloud_init == CloudInit::Drive && (agent || pool.tells_guests()) }
+    }
+}
+
+fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
     let who = format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host);
     if !vm.is_template() {
         return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
     }
-    if agent && !vm.agent_enabled() {
+    if needs.agent && !vm.agent_enabled() {
         return Err(format!(
             "{who} has the guest agent switched off: `qm set {} --agent enabled=1`",
             guest.vmid
         ));
     }
-    if vm.cloudinit_drive().is_none() && pool.cloud_init == CloudInit::Drive {
+    if needs.drive && vm.cloudinit_drive().is_none() {
         return Err(format!(
             "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
             guest.vmid

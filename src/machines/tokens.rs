@@ -98,7 +98,9 @@ pub(super) async fn delete(
     id: &str,
     limit: Duration,
 ) -> Result<(), Trouble> {
-    let Some(ssh) = ctx.config.bootstrap.as_ref().and_then(Bootstrap::ssh) else {
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+    let bootstrap = pool.and_then(|pool| ctx.config.bootstrap_of(pool)).or(ctx.config.bootstrap.as_ref());
+    let Some(ssh) = bootstrap.and_then(Bootstrap::ssh) else {
         let deleted = insist!(limit, machine.seed(), Ok(ctx.kubernetes.delete_token(id).await?)).await;
         return match deleted {
             // The policy does not take it for ours: it was made over SSH, before the configuration was changed.

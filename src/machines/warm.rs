@@ -7,17 +7,25 @@
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use super::jobs::{self, SUSPEND};
+use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, destroy, join, node};
-use crate::config::BootstrapMethod;
+use crate::config::{BootstrapMethod, Pool};
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
 
 /// The lock of a VM whose memory is on disk, until it is started again.
 pub(super) const SUSPENDED: &str = "suspended";
+
+/// The option that lets a VM be started with its host.
+pub(super) const ONBOOT: &str = "onboot";
+
+/// The value of [`ONBOOT`].
+pub(super) fn with_host(starts: bool) -> &'static str {
+    if starts { "1" } else { "0" }
+}
 
 /// Whether a VM's memory is on disk: starting it lets its guest go on, and it can be destroyed as if it had no lock.
 pub(super) fn is_suspended(config: &VmConfig) -> bool {
@@ -28,6 +36,7 @@ pub(super) fn is_suspended(config: &VmConfig) -> bool {
 pub(super) async fn settle(
     ctx: &Context,
     machine: &mut Tracked,
+    pool: &Pool,
     state: WarmState,
     fresh: bool,
     suspended: bool,
@@ -37,7 +46,7 @@ pub(super) async fn settle(
         let limit = ctx.config.limits.start;
         create::within(limit, "the start", create::start(ctx, machine, fresh)).await?;
         let boot = Boot::new(machine.record(), Instant::now());
-        join::await_boot(ctx, machine, boot).await?;
+        join::await_boot(ctx, machine, pool, boot).await?;
         if state == WarmState::Suspended {
             suspend(ctx, machine).await?;
         }
@@ -94,14 +103,43 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
         }
     };
     if power == Power::Running {
+        come_up_with_host(ctx, machine, Some(*config)).await?;
         return Ok(Boot::up(machine.record()));
     }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
+    come_up_with_host(ctx, machine, None).await?;
     Ok(if is_suspended(&config) {
         Boot::up(machine.record()).with_old_clock()
     } else {
         Boot::new(machine.record(), Instant::now())
     })
+}
+
+/// Lets a machine be started with its host from now on. One that waits without running must not be: it would join by itself, or
+/// be taken for one that somebody has started.
+pub(super) async fn come_up_with_host(
+    ctx: &Context,
+    machine: &Tracked,
+    mut known: Option<VmConfig>,
+) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    insist!(limit, machine.seed(), {
+        let config = match known.take() {
+            Some(config) => config,
+            None => create::ours(ctx, &record).await?,
+        };
+        if config.get(ONBOOT) == Some(with_host(true)) {
+            return Ok(());
+        }
+        let set = [(ONBOOT.to_owned(), with_host(true).to_owned())].into();
+        let digest = config.digest().unwrap_or_default();
+        match ctx.proxmox.set_config(&record.host, record.slot.vmid, &set, &[], digest, 20).await? {
+            Some(upid) => jobs::succeed(ctx, CONFIGURE, &upid, limit).await,
+            None => Ok(()),
+        }
+    })
+    .await
 }
 
 /// How a machine that waits is found.
@@ -128,7 +166,8 @@ pub(super) async fn found(ctx: &Context, machine: &mut Tracked) -> Result<Found,
         None => true,
     };
     let by_itself = || {
-        let bootstrap = ctx.config.bootstrap.as_ref();
+        let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+        let bootstrap = pool.and_then(|pool| ctx.config.bootstrap_of(pool));
         bootstrap.is_some_and(|bootstrap| matches!(bootstrap.method, BootstrapMethod::None))
     };
     let joins = || power == Power::Running && (by_itself() || node::find(ctx, machine.record()).is_some());

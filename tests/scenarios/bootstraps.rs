@@ -33,10 +33,11 @@ fn without_agent() -> ClusterSpec {
 
 /// A template that joins by itself, with a token that its image has.
 fn joins_by_itself(cluster: ClusterSpec) -> Stage {
-    joins_by_itself_with(&with("method = \"none\"\n"), cluster)
+    self_joining(&with("method = \"none\"\n"), cluster)
 }
 
-fn joins_by_itself_with(text: &str, cluster: ClusterSpec) -> Stage {
+/// The same with these settings.
+fn self_joining(text: &str, cluster: ClusterSpec) -> Stage {
     let mut stage = Stage::of(text, cluster, KubeSpec::demo());
     let token = "abcdef.0123456789abcdef";
     let (id, secret) = token.split_once('.').unwrap();
@@ -92,6 +93,44 @@ async fn a_machine_that_was_to_join_by_itself_and_did_not_says_what_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pools_become_nodes_each_in_their_own_way() {
+    let own = "[pool.bootstrap]\nmethod = \"none\"\n";
+    let other = ONE_POOL.split_once("[[pool]]").unwrap().1;
+    let other = other
+        .replace("\"workers\"", "\"local\"")
+        .replace("9000", "\"k8s-worker-local\"")
+        .replace("9100-9109", "9200-9209")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.111-10.10.10.120");
+    let stage = self_joining(&format!("{ONE_POOL}{own}[[pool]]{other}"), without_agent());
+    for pool in ["workers", "local"] {
+        let spec = json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
+        stage.deploy_with(pool, 1, "1500m", "1Gi", &spec);
+    }
+    stage
+        .until("the machine of the other pool has its token", SOON, |stage| stage.leftovers().len() == 4)
+        .await;
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    for (pool, vmid) in [("workers", 9100), ("local", 9200)] {
+        assert_eq!(stage.ready_nodes(pool).len(), 1, "{pool}");
+        assert!(stage.pve.vm(vmid).unwrap().running, "{vmid}");
+    }
+    // The template's own token is not ours, and the other's is deleted.
+    stage.until("its token is gone", SOON, |stage| stage.leftovers().len() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_without_a_cloud_init_drive_is_taken_where_guests_need_not_be_told_anything() {
+    let mut cluster = without_agent();
+    cluster.vms[0].config.remove("ide2");
+    let own = "prefix = 24\ngateway = \"10.10.10.1\"\ndns = [\"10.10.10.1\"]\n";
+    assert!(ONE_POOL.contains(own));
+    let dhcp = with("method = \"none\"\n").replace(own, "").replace("10.10.10.11-10.10.10.20", "dhcp");
+    let stage = self_joining(&dhcp, cluster);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
     let mut stage = joins_by_itself(without_agent());
     stage.deploy("web", 1, "1", "1Gi");
@@ -106,7 +145,7 @@ async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_that_it_becomes() {
     let text = with("method = \"none\"\n").replace("max = 5", "max = 5\nwarm = { count = 1 }");
-    let mut stage = joins_by_itself_with(&text, without_agent());
+    let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
     stage.until("one waits", SOON, waits).await;
     // One time while nobody looks, so that pods run on it before it is noticed.
@@ -128,6 +167,11 @@ async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_tha
         let running = if unseen { 4 } else { 1 };
         stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
         assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made anew");
+        assert_eq!(
+            stage.pve.vm(vmid).unwrap().config["onboot"],
+            "1",
+            "it comes up with its host from now on"
+        );
     }
 }
 

@@ -26,7 +26,7 @@ pub fn tokens(stage: &Stage) -> usize {
 }
 
 /// Whether VMs are as they are to be while they wait.
-fn rests(stage: &Stage, vmid: u32, state: WarmState) -> bool {
+pub fn rests(stage: &Stage, vmid: u32, state: WarmState) -> bool {
     let vm = stage.pve.vm(vmid).unwrap();
     let lock = vm.config.get("lock").map(String::as_str);
     match state {

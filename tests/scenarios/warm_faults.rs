@@ -7,7 +7,7 @@ use pve_autoscaler::observability::Order;
 use world::proxmox::TaskFault;
 
 use crate::stage::Stage;
-use crate::warm::{SOON, STATES, keeping, tokens, waiting};
+use crate::warm::{SOON, STATES, keeping, rests, tokens, waiting};
 
 /// A machine that is given up costs its pool a back-off.
 const LATE: Duration = Duration::from_mins(30);
@@ -91,6 +91,24 @@ async fn a_host_that_loses_its_power_takes_nobody_s_turn() {
         stage.until(&format!("{state:?}: the pod runs"), LATE, |stage| stage.running_pods() == 1).await;
         stage.pve.power_on_host(&host);
         ends_well(&stage, &format!("{state:?}")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_rest_are_not_started_with_their_host_before_they_are_woken() {
+    for state in [WarmState::Stopped, WarmState::Suspended] {
+        let stage = with_one_waiting(state).await;
+        let (name, host) = (stage.status().machines[0].name.clone(), stage.pve.vm(9100).unwrap().node);
+        stage.pve.power_off_host(&host);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        stage.pve.power_on_host(&host);
+        tokio::time::sleep(SOON).await;
+        let machines: Vec<String> = stage.status().machines.into_iter().map(|one| one.name).collect();
+        assert_eq!((machines, waiting(&stage)), (vec![name], 1), "{state:?}");
+        assert!(rests(&stage, 9100, state), "{state:?}");
+        stage.deploy("web", 1, "1", "1Gi");
+        ends_well(&stage, &format!("{state:?}")).await;
+        assert_eq!(stage.pve.config_of(9100, "onboot").as_deref(), Some("1"), "{state:?}");
     }
 }
 

@@ -71,11 +71,7 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let hosts = count(seen.hosts.len(), "host");
     answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
     let mut pve = Pve {
-        agent: config
-            .bootstrap
-            .as_ref()
-            .is_none_or(Bootstrap::needs_agent)
-            .then(|| agent_privilege(&version)),
+        agent: any(config, Bootstrap::needs_agent).then(|| agent_privilege(&version)),
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
         hosts: seen.hosts(settings.count_stopped),
@@ -260,8 +256,14 @@ async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answer) -> bool
 
 /// Whether a machine would find and trust the API server; with other methods than kubeadm's, how it joins.
 async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
-    let Some(bootstrap) = &config.bootstrap else { return };
-    let what = "  joining";
+    for (pool, bootstrap) in config.bootstraps() {
+        let what =
+            pool.map_or_else(|| "  joining".to_owned(), |pool| format!("  joining, pool {}", pool.name));
+        joins(&what, bootstrap, cluster, answer).await;
+    }
+}
+
+async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mut Answer) {
     for (name, secret) in bootstrap.secrets() {
         if let Err(error) = secret.read() {
             answer.say(Line::wrong(what, format!("{name}: {}", chain(&error))).key("bootstrap"), UNREACHABLE);
@@ -294,7 +296,12 @@ async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
 
 /// The control plane node that makes tokens, where they are made over SSH.
 pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
-    let Some(ssh) = token_ssh(config) else { return };
+    for ssh in token_ssh(config) {
+        one_token_host(ssh, answer).await;
+    }
+}
+
+async fn one_token_host(ssh: &Ssh, answer: &mut Answer) {
     let host = TokenHost::new(ssh.clone(), TOKEN_HOST);
     let what = format!("ssh {}@{}", ssh.user, host.address());
     match host.rehearse().await {
@@ -303,17 +310,30 @@ pub(super) async fn token_host(config: &Config, answer: &mut Answer) {
     }
 }
 
-fn token_ssh(config: &Config) -> Option<&Ssh> {
-    config.bootstrap.as_ref()?.ssh()
+/// The control plane nodes that make tokens, each once.
+fn token_ssh(config: &Config) -> Vec<&Ssh> {
+    let mut all: Vec<&Ssh> = Vec::new();
+    for ssh in config.bootstraps().filter_map(|(_, bootstrap)| bootstrap.ssh()) {
+        if !all.contains(&ssh) {
+            all.push(ssh);
+        }
+    }
+    all
 }
 
 /// Whether bootstrap tokens are made through the Kubernetes API; so too where nothing is said of it.
 fn makes_tokens(config: &Config) -> bool {
-    joins_with_kubeadm(config) && token_ssh(config).is_none()
+    any(config, |bootstrap| bootstrap.kubeadm().is_some() && bootstrap.ssh().is_none())
 }
 
 fn joins_with_kubeadm(config: &Config) -> bool {
-    config.bootstrap.as_ref().is_none_or(|bootstrap| bootstrap.kubeadm().is_some())
+    any(config, |bootstrap| bootstrap.kubeadm().is_some())
+}
+
+/// Whether any pool's way to make nodes is so; without any it is kubeadm's.
+fn any(config: &Config, is_so: impl Fn(&Bootstrap) -> bool) -> bool {
+    let mut all = config.bootstraps().map(|(_, bootstrap)| bootstrap).peekable();
+    all.peek().is_none() || all.any(is_so)
 }
 
 fn failed(what: &str, failure: &Failure, answer: &mut Answer) {

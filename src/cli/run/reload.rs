@@ -25,7 +25,7 @@ impl Secrets {
         };
         let token = config.proxmox.as_ref().map(|table| table.token.read()).transpose();
         let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
-        if let Some(bootstrap) = &config.bootstrap {
+        for (_, bootstrap) in config.bootstraps() {
             // Read again for each machine: only that they can be matters here.
             for (what, secret) in bootstrap.secrets() {
                 secret.read().map_err(named(what))?;

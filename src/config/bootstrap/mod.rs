@@ -145,6 +145,15 @@ pub(super) const KEYS: &[&str] = &[
 ];
 
 impl Written {
+    /// The same below a pool, where some settings have no place.
+    pub(super) fn check_of_pool(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
+        if let Some(port) = &written.get_ref().probe_port {
+            let title = "`probe_port` is the same for all pools".to_owned();
+            checker.wrong(title, port.span(), "not below a pool", "set it in `[bootstrap]`");
+        }
+        Self::check(written, checker)
+    }
+
     pub(super) fn check(written: &Spanned<Self>, checker: &mut Checker) -> Option<Bootstrap> {
         let this = written.get_ref();
         let table = Spanned::new(written.span(), ());

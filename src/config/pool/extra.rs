@@ -19,6 +19,7 @@ const FREE: &[(&str, &str)] = &[
     ("acpi", "VM.Config.Options"),
     ("bios", "VM.Config.Options"),
     ("boot", "VM.Config.Disk"),
+    ("vmstatestorage", "VM.Config.Disk"),
     ("keyboard", "VM.Config.Options"),
     ("localtime", "VM.Config.Options"),
     ("ostype", "VM.Config.Options"),

@@ -62,7 +62,7 @@ pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
     let taints = pool.startup_taints.first().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {
-        let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"` in `[bootstrap]`");
+        let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"`");
         let help = "its machines join by themselves: set it in the template's kubelet";
         checker.wrong(title, at, "not used", help);
     }

@@ -46,6 +46,7 @@ pub use sizes::Size;
 pub use slots::Addressing;
 pub use warm::Warm;
 
+use super::bootstrap::{self, Bootstrap};
 use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
 use super::names;
@@ -147,6 +148,8 @@ pub struct Pool {
     pub security: Option<Security>,
     /// How a machine's first boot is told what it is.
     pub cloud_init: CloudInit,
+    /// What makes its machines nodes; `None`: what does so for all pools.
+    pub bootstrap: Option<Bootstrap>,
 }
 
 /// A `[[pool]]` as it is written.
@@ -225,6 +228,7 @@ pub(super) struct Written {
     warm: Option<warm::Written>,
     security: Option<Spanned<security::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
+    bootstrap: Option<Spanned<bootstrap::Written>>,
 }
 
 #[cfg(test)]
@@ -335,6 +339,16 @@ impl Pool {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
     }
 
+    /// Whether guests have to be told anything that they do not find out themselves: an address, a user, keys. A name alone is
+    /// nothing that a Node is known by.
+    pub fn tells_guests(&self) -> bool {
+        let told = |family: &Family| matches!(family, Family::Static { .. });
+        self.addressing != Addressing::Dhcp
+            || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
+            || self.user.is_some()
+            || !self.ssh_keys.is_empty()
+    }
+
     /// Whether its labels differ from host to host.
     pub fn tells_hosts(&self) -> bool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
@@ -351,20 +365,22 @@ impl Pool {
 }
 
 impl Written {
+    /// `[pool.bootstrap]`.
+    pub(super) fn own_bootstrap(&self) -> Option<&Spanned<bootstrap::Written>> {
+        self.bootstrap.as_ref()
+    }
+
+    /// Finds what it asks for that nobody tells machines which join by themselves.
+    pub(super) fn untold(&self, checker: &mut Checker) {
+        kubelet::untold(self, checker);
+        if let Some(warm) = &self.warm {
+            warm.waits_before_the_join(self.name.get_ref(), checker);
+        }
+    }
+
     /// The texts of its seed with their keys and places.
     pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
-    }
-}
-
-/// Finds what pools ask for that nobody tells machines which join by themselves.
-pub(super) fn untold(pools: &[Spanned<Written>], checker: &mut Checker) {
-    for pool in pools {
-        let pool = pool.get_ref();
-        kubelet::untold(pool, checker);
-        if let Some(warm) = &pool.warm {
-            warm.waits_before_the_join(pool.name.get_ref(), checker);
-        }
     }
 }
 
@@ -447,6 +463,10 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         kubelet_args: kubelet::arguments(pool, checker),
         annotations: labels::annotations(pool, checker),
         cloud_init: cloud_init::check(pool, checker),
+        bootstrap: pool
+            .bootstrap
+            .as_ref()
+            .and_then(|table| bootstrap::Written::check_of_pool(table, checker)),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,

@@ -36,6 +36,18 @@ impl Written {
                 "machines that are kept warm count against `max`: raise it, or lower `warm.count`",
             );
         }
+        let device = pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"));
+        if let (Some(state), Some(device)) = (&self.state, device)
+            && *state.get_ref() == WarmState::Suspended
+        {
+            checker.clash(
+                format!("pool `{name}`: a machine with a device of its host cannot be suspended"),
+                state.span(),
+                "its memory would be written without the device's state",
+                device.span(),
+                "keep its machines \"booted\" or \"stopped\"",
+            );
+        }
         Warm { count, state: self.state.as_ref().map(|state| *state.get_ref()).unwrap_or_default() }
     }
 
@@ -82,6 +94,10 @@ mod tests {
             ("warm = { count = 4 }", "`warm.count` is greater than `max`"),
             ("warm = { count = 1, state = \"hot\" }", "unknown variant `hot`"),
             ("warm = { state = \"booted\" }", "count"),
+            (
+                "warm = { count = 1, state = \"suspended\" }\nvm_options = { hostpci0 = \"mapping=gpu\" }",
+                "a machine with a device of its host cannot be suspended",
+            ),
         ] {
             let report = pool(text).unwrap_err();
             assert!(report.contains(said), "{text}: {report}");

@@ -336,9 +336,8 @@ pub(super) fn needed(key: &str, value: &str) -> Needed {
         "scsi" | "virtio" | "sata" | "ide" if value.contains("media=cdrom") => {
             Needed::All(&["VM.Config.CDROM"])
         }
-        "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate" | "unused" | "boot" | "bootdisk" => {
-            Needed::All(&["VM.Config.Disk"])
-        }
+        "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate" | "unused" | "boot" | "bootdisk"
+        | "vmstatestorage" => Needed::All(&["VM.Config.Disk"]),
         "scsihw" | "vga" | "serial" | "machine" | "smbios" | "watchdog" | "rng" | "hotplug" | "tablet"
         | "hostpci" | "usb" => Needed::All(&["VM.Config.HWType"]),
         _ => Needed::All(&["VM.Config.Options"]),
