@@ -169,14 +169,14 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
         // Pods may run on it already: it is a node like any other.
         Ok(warm::Found::Joins) => {
             tracing::warn!(machine = %machine.record().name, "somebody started a machine that was kept warm, and it joins by itself: it is kept as a node");
-            let asked = match ask(ctx, &mut machine, Vec::new()).await {
-                Ok(()) => warm::come_up_with_host(ctx, &machine, None).await,
-                refused => refused,
-            };
-            match asked {
-                Ok(()) => creating(ctx, machine, reports, false).await,
-                Err(trouble) => lost(ctx, &machine, &trouble, reports),
+            if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
+                return lost(ctx, &machine, &trouble, reports);
             }
+            // It serves all the same.
+            if let Err(trouble) = warm::come_up_with_host(ctx, &machine, None).await {
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
+            }
+            creating(ctx, machine, reports, false).await;
         }
         Ok(warm::Found::Otherwise) => {
             let reason = "its VM is not as it was left: somebody started, stopped or removed it";
