@@ -141,7 +141,7 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     if machine.record().warm.is_some() {
-        return missed_warm(&ctx, machine, &reports).await;
+        return Box::pin(missed_warm(&ctx, machine, &reports)).await;
     }
     machine.phase = Phase::Ready;
     match serves_on(&ctx, &mut machine).await {
