@@ -1,10 +1,11 @@
 //! A signal that many wait for, woken in the order in which they began to wait: with tokio's own `watch` that order is drawn
 //! at random, and a simulation would not be the same twice.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Says that something has changed. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +14,7 @@ pub struct Changes(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     count: AtomicU64,
+    last: Mutex<Option<Instant>>,
     notify: Notify,
 }
 
@@ -26,6 +28,7 @@ pub struct Changed {
 impl Changes {
     /// Something has changed: all who wait go on.
     pub fn announce(&self) {
+        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.0.count.fetch_add(1, Ordering::SeqCst);
         self.0.notify.notify_waiters();
     }
@@ -58,6 +61,12 @@ impl Changed {
     /// Whether there are changes that were not seen yet.
     pub fn has_changed(&self) -> bool {
         self.seen != self.shared.count()
+    }
+
+    /// When the last change was announced that was not seen yet.
+    pub fn pending(&self) -> Option<Instant> {
+        let last = *self.shared.0.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.filter(|_| self.has_changed())
     }
 
     /// Sees all changes that there are.
@@ -98,5 +107,18 @@ mod tests {
         changed.changed().await;
         let again = tokio::time::timeout(Duration::from_secs(1), changed.changed()).await;
         assert!(again.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_pending_from_when_it_was_announced_until_it_is_seen() {
+        let changes = Changes::default();
+        let mut changed = changes.subscribe();
+        assert_eq!(changed.pending(), None);
+        changes.announce();
+        let announced = Instant::now();
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        assert_eq!(changed.pending(), Some(announced));
+        changed.mark_unchanged();
+        assert_eq!(changed.pending(), None);
     }
 }

@@ -41,13 +41,19 @@ impl Waiting {
     /// Takes in who waits now, and measures who has a node since the last look.
     pub fn look(&mut self, snapshot: &Snapshot, metrics: &Metrics) {
         let before = std::mem::take(&mut self.0);
-        for pod in &snapshot.pods {
-            if pod.node.is_none() {
-                if let Some(since) = unschedulable_since(pod) {
-                    self.0.insert(pod.id(), (pod.uid.clone(), since));
-                }
-            } else if !before.is_empty()
-                && let Some((uid, since)) = before.get(&pod.id())
+        for pod in snapshot.pods.iter().filter(|pod| pod.node.is_none()) {
+            if let Some(since) = unschedulable_since(pod) {
+                self.0.insert(pod.id(), (pod.uid.clone(), since));
+            }
+        }
+        // Mostly nobody: to look through all pods of a large cluster would delay whatever waits for this round.
+        let no_more: BTreeMap<String, (String, Timestamp)> =
+            before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
+        if no_more.is_empty() {
+            return;
+        }
+        for pod in snapshot.pods.iter().filter(|pod| pod.node.is_some()) {
+            if let Some((uid, since)) = no_more.get(&pod.id())
                 && *uid == pod.uid
                 && let Ok(waited) = Duration::try_from(snapshot.time.duration_since(*since))
             {

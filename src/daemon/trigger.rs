@@ -56,22 +56,25 @@ impl Trigger {
     }
 
     /// Lets what belongs together arrive together: waits for the window, and on while changes come in quick succession,
-    /// but for `most` at most. Once a pod waits for a node, only more of such pods are waited for: what else happens in a large
-    /// cluster all the time is nothing to it.
+    /// but for `most` at most.
+    ///
+    /// Once a pod waits for a node, only more of such pods are waited for: what else happens in a large cluster all the time is
+    /// nothing to it. Its window begins when it began to wait, be it while the last round still ran, and is over when no other
+    /// followed in its second half.
     pub async fn settle(&mut self, window: Duration, most: Duration) {
-        let end = Instant::now() + most;
-        tokio::time::sleep(window).await;
-        let mut demand = false;
+        let now = Instant::now();
+        let mut waits = self.demand.pending();
+        tokio::time::sleep_until(waits.unwrap_or(now) + window).await;
         loop {
-            demand |= self.demand.has_changed();
+            waits = self.demand.pending().or(waits);
             self.demand.mark_unchanged();
             self.cluster.mark_unchanged();
-            let more = if demand { &mut self.demand } else { &mut self.cluster };
-            let left = end.saturating_duration_since(Instant::now());
-            let quiet = tokio::time::timeout((window / 2).min(left), more.changed()).await.is_err();
-            if quiet || left.is_zero() {
+            let quiet = waits.unwrap_or_else(Instant::now) + window / 2;
+            let more = if waits.is_some() { &mut self.demand } else { &mut self.cluster };
+            if tokio::time::timeout_at(quiet.min(now + most), more.changed()).await.is_err() {
                 break;
             }
+            waits = waits.map(|_| Instant::now());
         }
         self.demand.mark_unchanged();
         self.cluster.mark_unchanged();
@@ -144,6 +147,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_single_pod_waits_for_the_window_alone() {
+        let cluster = Cluster::default();
+        let mut trigger = cluster.trigger();
+        cluster.demand.announce();
+        cluster.all.announce();
+        assert_eq!(settles_after(&mut trigger).await, 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_came_while_a_round_ran_has_waited_for_that_long() {
+        for (ran, expected) in [(30, 70), (99, 1), (250, 0)] {
+            let cluster = Cluster::default();
+            let mut trigger = cluster.trigger();
+            cluster.demand.announce();
+            cluster.all.announce();
+            tokio::time::sleep(Duration::from_millis(ran)).await;
+            let took = settles_after(&mut trigger).await;
+            assert!((expected..=expected + 1).contains(&took), "a round of {ran} ms: {took} ms");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_storm_of_changes_waits_no_longer_than_the_most() {
         let cluster = Cluster::default();
         let mut trigger = cluster.trigger();
@@ -155,7 +180,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_waits_for_a_node_waits_for_no_storm() {
-        for (from, expected) in [(0, 150..=160), (70, 150..=160), (500, 550..=560)] {
+        for (from, expected) in [(0, 100..=105), (30, 100..=105), (70, 120..=125), (500, 550..=560)] {
             let cluster = Cluster::default();
             let mut trigger = cluster.trigger();
             let storm = cluster.storm();

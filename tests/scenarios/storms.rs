@@ -9,8 +9,8 @@ use world::kubernetes::{KubeEvent, samples};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// From the scheduler's verdict to the clone request, at most: a window and a half, and the calls before it.
-const AT_ONCE: Duration = Duration::from_millis(300);
+/// From the scheduler's verdict to the clone request, at most: a window, and the calls after it.
+const AT_ONCE: Duration = Duration::from_millis(150);
 
 async fn unschedulable(events: &mut tokio::sync::broadcast::Receiver<KubeEvent>) -> Timestamp {
     loop {

@@ -1,5 +1,6 @@
 //! The control plane: certificates and cluster objects by kubeadm's phases, then one process for each component.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -344,14 +345,22 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Ports that nobody listens on: all are held until all are known.
+/// Ports that nobody listens on: all are held until all are known. None is given twice to one process, whose next control plane
+/// may ask before this one listens.
 fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut held = Vec::new();
     let mut ports = [0; N];
     for port in &mut ports {
-        let listener = TcpListener::bind((address, 0)).context("cannot find a free port")?;
-        *port = listener.local_addr().context("cannot find a free port")?.port();
-        held.push(listener);
+        loop {
+            let listener = TcpListener::bind((address, 0)).context("cannot find a free port")?;
+            *port = listener.local_addr().context("cannot find a free port")?.port();
+            held.push(listener);
+            if given.insert(*port) {
+                break;
+            }
+        }
     }
     Ok(ports)
 }

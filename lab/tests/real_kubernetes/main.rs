@@ -1,5 +1,5 @@
 //! The daemon as a process between the embedded Proxmox VE and a **real** Kubernetes control plane, with the rights of
-//! `packaging/rbac.yaml` and a token by TokenRequest. All tests share one control plane and take turns at it.
+//! `packaging/rbac.yaml` and a token by TokenRequest. The tests share two control planes and take turns at them.
 //!
 //! Without Go to build it with they are skipped, which they say; where the environment says `CI=true` they fail instead.
 

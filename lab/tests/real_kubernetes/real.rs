@@ -1,4 +1,5 @@
-//! The real Kubernetes of a bench: one control plane for this process, cleared for each test.
+//! The real Kubernetes of a bench: two control planes for this process, each of them cleared for each test that it has. Tests mostly
+//! wait, so that two at a time take half as long on as many cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +38,15 @@ const KINDS: &[(&str, &str)] = &[
 
 type Seen = Arc<Mutex<BTreeMap<&'static str, Vec<Value>>>>;
 
-/// The control plane of this process, and its folder.
+/// A control plane of this process, once it was needed, and whose turn it is there.
+struct Place {
+    site: OnceCell<Option<Site>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+static PLACES: [Place; 2] = [const { Place::new() }; 2];
+
+/// A control plane, and its folder.
 struct Site {
     plane: ControlPlane,
     /// The machine of the control plane's own Node.
@@ -61,9 +70,29 @@ pub struct Real {
     _turn: MutexGuard<'static, ()>,
 }
 
-async fn site() -> Option<&'static Site> {
-    static SITE: OnceCell<Option<Site>> = OnceCell::const_new();
-    let found = SITE.get_or_init(|| async {
+impl Place {
+    const fn new() -> Self {
+        Self { site: OnceCell::const_new(), turn: tokio::sync::Mutex::const_new(()) }
+    }
+
+    /// The first one that is free.
+    async fn free() -> (&'static Self, MutexGuard<'static, ()>) {
+        let [one, other] = &PLACES;
+        tokio::select! {
+            biased;
+            turn = one.turn.lock() => (one, turn),
+            turn = other.turn.lock() => (other, turn),
+        }
+    }
+
+    async fn site(&'static self) -> Option<&'static Site> {
+        self.site.get_or_init(Site::start).await.as_ref()
+    }
+}
+
+impl Site {
+    /// `None`: this machine has none, which is said.
+    async fn start() -> Option<Self> {
         let programs = match Programs::get().await.unwrap() {
             Ok(programs) => programs,
             Err(missing) => {
@@ -87,9 +116,8 @@ async fn site() -> Option<&'static Site> {
             keep(&folder);
             panic!("{error:#}")
         });
-        Some(Site { plane, _own: own, _janitor: janitor })
-    });
-    found.await.as_ref()
+        Some(Self { plane, _own: own, _janitor: janitor })
+    }
 }
 
 /// Lets the Node `cp1` join, as every cluster has one of its control plane: the node controller takes a cluster all of whose
@@ -144,9 +172,8 @@ fn keep(folder: &Path) {
 impl Real {
     /// Waits for its turn, and clears away what the test before has left. `None`: this machine has no control plane.
     pub async fn turn(cluster: ClusterSpec, directory: &Path) -> Option<(Proxmox, Self)> {
-        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let turn = TURN.lock().await;
-        let site = site().await?;
+        let (place, turn) = Place::free().await;
+        let site = place.site().await?;
         let plane = &site.plane;
         let admin = plane.admin().unwrap();
         // A test that failed may have left it dead.
