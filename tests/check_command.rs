@@ -317,6 +317,23 @@ async fn what_seeds_need_is_looked_at() {
 }
 
 #[tokio::test]
+async fn machines_that_boot_from_the_network_need_a_storage_alone() {
+    let pool =
+        POOL.replace("template = 9000\n", "boot = \"network\"\ndisk = \"16GiB\"\nstorage = \"local-lvm\"\n");
+    let pool = pool.replace("10.10.10.11-10.10.10.20", "dhcp").replace("prefix = 24\n", "");
+    for (storage, expected) in [
+        ("local-lvm", "empty disk virtio0 of 16 GiB on local-lvm"),
+        ("local", "there is no storage `local` for disks"),
+    ] {
+        let bench = Bench::demo().await;
+        bench.configure(&pool.replace("local-lvm", storage));
+        let (status, text) = bench.check().await;
+        assert_eq!(status == 0, storage == "local-lvm", "{text}");
+        assert!(text.contains(expected) && text.contains("network vmbr0"), "no {expected:?} in\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn thick_lvm_makes_no_linked_clones() {
     let mut spec = ClusterSpec::demo();
     spec.storages.push(StorageSpec {

@@ -190,7 +190,7 @@ async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
     let bench = Bench::demo().await;
     let kubeconfig = std::fs::read_to_string(bench.path("kubeconfig")).unwrap();
     bench.kubeconfig("127.0.0.1:1");
-    let served = start(&bench).await;
+    let mut served = start(&bench).await;
     let (head, body) = served.get("/readyz").await;
     assert!(
         head.starts_with("HTTP/1.1 503") && body.contains("waiting for the first look"),
@@ -200,7 +200,8 @@ async fn it_is_ready_when_both_clusters_were_seen_and_healthy_before() {
     let (_, body) = served.get("/metrics").await;
     assert!(body.contains("pve_autoscaler_ready 0"), "{body}");
     openmetrics::read(&body);
-    drop(served);
+    // Until it is gone no other gets its control socket.
+    served.daemon.kill().await.unwrap();
     bench.write("kubeconfig", &kubeconfig, 0o600);
     let served = start(&bench).await;
     served.until("/readyz", |head, _| head.starts_with("HTTP/1.1 200")).await;

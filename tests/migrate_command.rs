@@ -14,7 +14,7 @@ const SOURCES: [(&str, &[&str]); 4] = [
         "proxmox-autoscaler",
         &["proxmox: token_id", "pool autoscaler-node: cores", "pool autoscaler-node: vmids"],
     ),
-    ("kubenodesmith", &["proxmox: token_id", "pool proxmox-small: template", "pool proxmox-large: max"]),
+    ("kubenodesmith", &["proxmox: token_id", "pool proxmox-large: cores", "pool proxmox-large: max"]),
     ("karpenter", &["pool default: vmids", "pool gpu: max", "pool gpu: addresses"]),
 ];
 

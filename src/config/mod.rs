@@ -44,8 +44,8 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement, Policy,
-    Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
+    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Placement,
+    Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
 pub use proxmox::{Proxmox, ProxmoxTrust};
 pub use record::Record;

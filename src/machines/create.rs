@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use super::jobs::{self, CLONE, CONFIGURE, RESIZE, START};
+use super::jobs::{self, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, destroy, join, node, security, seed, shape, warm};
+use super::{Context, anew, destroy, join, node, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -65,7 +65,9 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
         // Machines that only boot hold up nobody.
         let _permit = ctx.creating.acquire().await;
         not_paused(ctx, machine).await;
-        machine.enter(ctx, Phase::Cloning, "the clone is being made");
+        let words =
+            if machine.record().is_clone() { "the clone is being made" } else { "the VM is being made" };
+        machine.enter(ctx, Phase::Cloning, words);
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
         drop(turn);
         let suspended = warm::is_suspended(&cloned);
@@ -107,6 +109,9 @@ async fn not_paused(ctx: &Context, machine: &mut Tracked) {
 
 /// Waits until one more clone of the template's storages may be made. One that runs since before a restart only counts.
 async fn turn(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Option<CloneTurn> {
+    if !machine.record().is_clone() {
+        return None;
+    }
     let sources = ctx.templates.sources(machine.record().template);
     let full = pool.clone == CloneKind::Full;
     if machine.record().smbios_uuid.is_some() {
@@ -136,7 +141,8 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
     let mut maybe_sent: Option<Instant> = None;
     loop {
         if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
-            let exit = jobs::finish(ctx, CLONE, &upid, ctx.config.limits.clone).await?;
+            let exit =
+                jobs::finish(ctx, jobs::making(machine.record()), &upid, ctx.config.limits.clone).await?;
             machine.stored.record.task = None;
             match exit {
                 Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
@@ -146,7 +152,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Exit::Failed(_) => {
                     // It may have left its VM behind, locked.
                     machine.stored.record.clone_in_doubt = true;
-                    return Err(jobs::failed(CLONE, &upid, &exit));
+                    return Err(jobs::failed(jobs::making(machine.record()), &upid, &exit));
                 }
             }
             machine.stored.record.clone_in_doubt |= exit == Exit::Unknown;
@@ -224,21 +230,30 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
         [] => "Made to keep the pool at its minimum.".to_owned(),
         pods => format!("Made for {}.", pods.join(", ")),
     };
+    let description = marker.describe(&format!(
+        "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
+        ctx.config.cluster, pool.name
+    ));
+    if !record.is_clone() {
+        return sent(anew::send(ctx, record, pool, description).await);
+    }
     let request = CloneRequest {
         template_host: record.template_host.clone(),
         template: record.template,
         vmid: record.slot.vmid,
         name: record.name.clone(),
-        description: marker.describe(&format!(
-            "Worker of Kubernetes cluster {}, pool {}.\n{made_for}",
-            ctx.config.cluster, pool.name
-        )),
+        description,
         pool: ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.clone()),
         target: (record.host != record.template_host).then(|| record.host.clone()),
         full: pool.clone == CloneKind::Full,
         storage: record.made_of.get(STORED_ON).or_else(|| pool.storages.first()).cloned(),
     };
-    match ctx.proxmox.clone_vm(&request).await {
+    sent(ctx.proxmox.clone_vm(&request).await)
+}
+
+/// What came of the call that makes a VM.
+fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
+    match answer {
         Ok(upid) => Ok(Sent::Started(upid)),
         Err(error) => match error.kind {
             Kind::OutcomeUnknown => Ok(Sent::Unknown),

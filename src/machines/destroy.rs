@@ -48,11 +48,11 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     let until = tokio::time::Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
         // What still runs has to end first.
-        let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::CLONE };
+        let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::making(machine.record()) };
         let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
         // One that did not end well may have left its VM behind where nobody sees it.
         let taken = exit.problem() == Some(Kind::Exists);
-        machine.stored.record.clone_in_doubt |= upid.kind() == "qmclone" && !exit.is_success() && !taken;
+        machine.stored.record.clone_in_doubt |= jobs::makes(upid.kind()) && !exit.is_success() && !taken;
     }
     loop {
         let lock = match find(ctx, machine).await? {
@@ -182,7 +182,7 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
     let vmid = record.slot.vmid;
     Trouble::Administrator {
         what: format!(
-            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone`, it is what is left of it",
+            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone` or `lock: create`, it is what is left of it",
             record.host
         ),
         command: format!(

@@ -17,6 +17,7 @@ pub(super) struct Job {
 }
 
 pub(super) const CLONE: Job = Job { name: "the clone", guess: Duration::from_millis(400) };
+pub(super) const CREATE: Job = Job { name: "the creation", guess: Duration::from_millis(400) };
 pub(super) const CONFIGURE: Job = Job { name: "the configuration", guess: Duration::from_millis(200) };
 pub(super) const RESIZE: Job = Job { name: "the resize", guess: Duration::from_millis(200) };
 pub(super) const START: Job = Job { name: "the start", guess: Duration::from_millis(1300) };
@@ -58,17 +59,32 @@ pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration
     }
 }
 
-/// Whether a clone that may be the machine's is still at work.
+/// What makes a machine's VM.
+pub(super) fn making(record: &Record) -> Job {
+    if record.is_clone() { CLONE } else { CREATE }
+}
+
+/// Whether this kind of task makes a VM.
+pub(super) fn makes(kind: &str) -> bool {
+    kind == "qmclone" || kind == "qmcreate"
+}
+
+/// Whether a clone or creation that may be the machine's is still at work.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
+    let (about, kind) =
+        if record.is_clone() { (record.template, "qmclone") } else { (record.slot.vmid, "qmcreate") };
     let filter = TaskFilter {
-        vmid: Some(record.template),
-        kind: Some("qmclone".to_owned()),
+        vmid: Some(about),
+        kind: Some(kind.to_owned()),
         since: Some(record.created.as_second()),
         limit: None,
     };
     for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
-        if row.status == TaskStatus::Running
-            && ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
+        if row.status != TaskStatus::Running {
+            continue;
+        }
+        if !record.is_clone()
+            || ctx.proxmox.clone_target(&row.upid).await?.is_none_or(|vmid| vmid == record.slot.vmid)
         {
             return Ok(true);
         }

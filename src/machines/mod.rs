@@ -15,6 +15,7 @@
 //! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
 
 pub mod adoption;
+mod anew;
 mod boot;
 mod context;
 mod create;

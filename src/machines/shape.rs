@@ -88,7 +88,7 @@ fn tags(pool: &Pool, current: &VmConfig) -> String {
 }
 
 /// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from Proxmox VE.
-fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
+pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Option<(String, String)> {
     let key = format!("net{number}");
     let parts = [
         ("bridge", device.bridge.clone()),

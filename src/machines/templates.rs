@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{Bootstrap, CloudInit, Config, Pool, TemplateRef};
+use crate::config::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
 
 /// A template that a pool can clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// Its VMID.
+    /// Its VMID; 0 stands for none, where machines are made anew.
     pub vmid: u32,
     /// The host that holds it: only this one can clone it.
     pub host: String,
@@ -102,6 +102,11 @@ impl Templates {
         let mut all = BTreeMap::new();
         for pool in &config.pools {
             let mut found = Found::default();
+            if pool.boot == Boot::Network {
+                found.usable = anew(pool, seen);
+                all.insert(pool.name.clone(), found);
+                continue;
+            }
             let Some(wanted) = &pool.template else { continue };
             let candidates: Vec<&Guest> =
                 seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
@@ -132,6 +137,25 @@ impl Templates {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
         Ok(())
     }
+}
+
+/// What stands for a template on each host where machines of the pool can be made anew.
+fn anew(pool: &Pool, seen: &Seen) -> Vec<Usable> {
+    let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
+    let usable = |host: &String| Usable {
+        vmid: 0,
+        host: host.clone(),
+        reach: BTreeSet::from([host.clone()]),
+        sources: BTreeSet::new(),
+        print: "none".to_owned(),
+    };
+    seen.hosts
+        .iter()
+        .filter(|(_, one)| one.online)
+        .map(|(host, _)| host)
+        .filter(allowed)
+        .map(usable)
+        .collect()
 }
 
 fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {

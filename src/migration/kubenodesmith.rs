@@ -20,6 +20,17 @@ struct Provider {
     left: Option<Tree>,
 }
 
+impl Provider {
+    /// Whether the first thing that its machines boot from is a network device.
+    fn boots_from_network(&self) -> bool {
+        let options = self.tree.clone().list(&["proxmox", "vmOptions"]);
+        options.iter().any(|option| {
+            let text = |key: &str| option.get(key).and_then(Value::as_str).unwrap_or_default();
+            text("name") == "boot" && text("value").trim_start_matches("order=").starts_with("net")
+        })
+    }
+}
+
 pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let mut draft = Draft::default();
     let (mut pools, mut providers, mut claims) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
@@ -154,11 +165,13 @@ fn one_pool(
             tree.place(&["limits", "memoryMiB"]),
         );
     }
-    table.missing(
-        "template",
-        "\"k8s-worker\"",
-        "machines are clones here, and do not boot from the network: docs/template.md says how to make one",
-    );
+    if !provider.as_deref().is_some_and(Provider::boots_from_network) {
+        table.missing(
+            "template",
+            "\"k8s-worker\"",
+            "machines are clones where nothing says that they boot from the network (`boot = \"network\"`, docs/network-boot.md)",
+        );
+    }
     if let Some(limit) = tree.text(&["scaleDown", "drainTimeout"]) {
         table.set("drain", limit, tree.place(&["scaleDown", "drainTimeout"]));
     }
@@ -235,7 +248,8 @@ fn of_provider(table: &mut Table, options: &mut Table, provider: &mut Provider) 
         table.set("tags", parts::list([tag]), why);
     }
     devices(table, &mut tree);
-    vm_options(table, options, &mut tree);
+    let network = provider.boots_from_network();
+    vm_options(table, options, &mut tree, network);
     provider.left = Some(tree);
 }
 
@@ -272,7 +286,7 @@ fn devices(table: &mut Table, tree: &mut Tree) {
 }
 
 /// Raw options: those that have a setting become that, those that are free go on, the others are named.
-fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree) {
+fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree, network: bool) {
     let place = tree.place(&["proxmox", "vmOptions"]);
     let mut dhcp = false;
     for option in tree.list(&["proxmox", "vmOptions"]) {
@@ -285,10 +299,20 @@ fn vm_options(table: &mut Table, options: &mut Table, tree: &mut Tree) {
         };
         let why = format!("{place}.{name}");
         match name {
-            "boot" if value.contains("net") => table
-                .note(format!("{why}: machines do not boot from the network, but from the template's disk")),
+            "boot" if network => {
+                table.set("boot", "network", format!("{why}; its disk comes second: docs/network-boot.md"));
+            }
             "ipconfig0" if value.contains("ip=dhcp") => dhcp = true,
             "ipconfig0" => table.note(format!("{why}: `addresses`, `prefix` and `gateway`")),
+            "scsi0" | "virtio0" | "sata0" if network => match disk(&value) {
+                Some(size) => {
+                    table.set("disk", size, why.clone());
+                    table.set("disk_device", name, why.clone());
+                    let storage = value.split(':').next().unwrap_or_default();
+                    table.set("storage", storage, format!("{why}; several may be listed"));
+                }
+                None => table.note(format!("{why}: `disk`, `disk_device` and `storage`")),
+            },
             "scsi0" | "virtio0" | "sata0" => match disk(&value) {
                 Some(size) => table.set("disk", size, format!("{why}; the template's disk grows to it")),
                 None => table.note(format!("{why}: the template's disk, and `disk`")),

@@ -211,9 +211,9 @@ pub struct Record {
     pub slot: Slot,
     /// The Proxmox host that it was put on.
     pub host: String,
-    /// VMID of the template.
+    /// VMID of the template; 0: it is a clone of none.
     pub template: u32,
-    /// The host that holds the template.
+    /// The host that holds the template, or its own.
     pub template_host: String,
     /// vCPUs.
     pub cores: u32,
@@ -263,6 +263,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether its VM is a clone of a template; else it is made anew.
+    pub fn is_clone(&self) -> bool {
+        self.template != 0
+    }
+
     /// Since when it is on its way to be a node.
     pub fn wanted_since(&self) -> Timestamp {
         self.asked.unwrap_or(self.created)

@@ -47,6 +47,10 @@ impl VmConfig {
 
     /// Whose machine the VM is.
     pub fn owner(&self) -> Description {
+        // Of a VM that is being made anew nothing but its lock is there.
+        if self.lock() == Some("create") && self.get("description").is_none() {
+            return Description::BeingCloned;
+        }
         marker::read(self.get("description"))
     }
 

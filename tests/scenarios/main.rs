@@ -18,6 +18,7 @@ mod economy;
 mod first_boots;
 mod leaders;
 mod metrics;
+mod network_boot;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
 mod out_of_sight;

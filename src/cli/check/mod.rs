@@ -6,6 +6,7 @@ mod clusters;
 mod hosts;
 mod lines;
 mod made;
+mod network_boot;
 mod pve;
 mod security;
 mod slots;
@@ -114,6 +115,7 @@ async fn look(config: &Config, answer: &mut Answer) {
     made::check(&pve, config, answer).await;
     for pool in &config.pools {
         let templates = template::check(&pve, config, pool, answer).await;
+        network_boot::check(&pve, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
         hosts::check(&pve, pool, &templates, answer).await;
         security::check(&pve, pool, answer).await;

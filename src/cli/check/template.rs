@@ -105,20 +105,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
         }
     }
-    if let CloudInit::Seed(seed) = &pool.cloud_init {
-        let takes = pve.storages.get(&seed.storage).map(|one| one.content.iter().any(|kind| kind == "iso"));
-        if takes != Some(true) {
-            let message = format!(
-                "storage `{}` for seeds is not there for the token, or takes no content `iso`",
-                seed.storage
-            );
-            let help = format!(
-                "`pvesm set {} --content iso` adds it to what else is listed; or name another",
-                seed.storage
-            );
-            wrong.push(Line::wrong("", message).key("cloud_init").help(help));
-        }
-    }
+    wrong.extend(seeds(pve, pool));
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
         wrong.push(Line::wrong("", "it has no network device net0").help(help));
@@ -206,7 +193,7 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
 
 async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let template = format!("/vms/{}", usable.vmid);
-    let mut paths: Vec<(String, &[&'static str])> = vec![(template, &["VM.Clone", "VM.Audit"])];
+    let mut paths: Vec<(String, &'static [&'static str])> = vec![(template, &["VM.Clone", "VM.Audit"])];
     let mut storages: BTreeSet<&str> =
         disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect();
     if pool.clone == CloneKind::Full && !pool.storages.is_empty() {
@@ -216,6 +203,26 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
     for storage in storages {
         paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
     }
+    paths.extend(of_machines(pve, pool));
+    lacking(pve, paths).await
+}
+
+/// The privileges among these that the token lacks, by their paths.
+pub(super) async fn lacking(pve: &Pve, paths: Vec<(String, &'static [&'static str])>) -> Vec<Line> {
+    let mut wrong = Vec::new();
+    for (path, wanted) in paths {
+        match pve.lacks(&path, wanted).await {
+            Ok(None) => {}
+            Ok(Some((lacks, help))) => wrong.push(Line::wrong("", lacks).help(help)),
+            Err(error) => wrong.push(Line::wrong("", chain(&error))),
+        }
+    }
+    wrong
+}
+
+/// What machines need besides, whatever they are made of.
+pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'static str])> {
+    let mut paths: Vec<(String, &[&'static str])> = Vec::new();
     let machines =
         pve.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"));
     if let CloudInit::Seed(seed) = &pool.cloud_init {
@@ -234,15 +241,20 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
             (format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
         }));
     }
-    let mut wrong = Vec::new();
-    for (path, wanted) in paths {
-        match pve.lacks(&path, wanted).await {
-            Ok(None) => {}
-            Ok(Some((lacks, help))) => wrong.push(Line::wrong("", lacks).help(help)),
-            Err(error) => wrong.push(Line::wrong("", chain(&error))),
-        }
+    paths
+}
+
+/// A storage for seeds that takes none.
+pub(super) fn seeds(pve: &Pve, pool: &Pool) -> Option<Line> {
+    let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
+    let storage = &seed.storage;
+    if pve.storages.get(storage).is_some_and(|one| one.content.iter().any(|kind| kind == "iso")) {
+        return None;
     }
-    wrong
+    let message =
+        format!("storage `{storage}` for seeds is not there for the token, or takes no content `iso`");
+    let help = format!("`pvesm set {storage} --content iso` adds it to what else is listed; or name another");
+    Some(Line::wrong("", message).key("cloud_init").help(help))
 }
 
 /// The hosts on which no clone can be made.

@@ -148,8 +148,7 @@ fn setting(option: &str) -> Option<&'static str> {
 /// The disks that the template does not have.
 pub(super) fn disks(pool: &Pool, checker: &mut Checker) -> Vec<ExtraDisk> {
     let name = pool.name.get_ref();
-    let main = pool.disk_device.as_ref().map_or("scsi0", |device| device.get_ref());
-    let mut seen = BTreeSet::from([main]);
+    let mut seen = BTreeSet::from([machine::main_disk(pool)]);
     let mut checked = Vec::new();
     for disk in &pool.extra_disks {
         let device = disk.device.get_ref();

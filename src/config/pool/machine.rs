@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Written;
+use super::network_boot::{self, Boot};
 use crate::config::listed::{Listed, Scalar};
 use crate::config::names;
 use crate::config::values::Checker;
@@ -55,6 +56,9 @@ const LEAST_DISK: i64 = 4 << 30;
 pub(super) fn template(pool: &Written, checker: &mut Checker) -> Option<TemplateRef> {
     let name = pool.name.get_ref();
     let Some(written) = &pool.template else {
+        if pool.boots_from() == Boot::Network {
+            return None;
+        }
         let help = "name the template that its machines are clones of, e.g. `template = \"k8s-worker\"`";
         pool.lacks("template", help, checker);
         return None;
@@ -130,8 +134,16 @@ pub(super) fn disk(pool: &Written, checker: &mut Checker) -> Option<DiskSize> {
         let help = "it is the size of the whole disk, not what it grows by";
         checker.wrong(title, written.span(), "must be at least \"4GiB\"", help);
     }
-    let device = pool.disk_device.as_ref().map_or_else(|| "scsi0".to_owned(), |it| it.get_ref().clone());
-    Some(DiskSize { device, bytes })
+    Some(DiskSize { device: main_disk(pool).to_owned(), bytes })
+}
+
+/// The disk that `disk` is about.
+pub(super) fn main_disk(pool: &Written) -> &str {
+    let usual = match pool.boots_from() {
+        Boot::Template => "scsi0",
+        Boot::Network => network_boot::DISK,
+    };
+    pool.disk_device.as_ref().map_or(usual, |device| device.get_ref())
 }
 
 /// A disk's key in a VM's configuration, with the numbers that Proxmox VE has.
@@ -168,7 +180,7 @@ pub(super) fn storages(pool: &Written, checker: &mut Checker) -> Vec<String> {
         }
         checked.push(storage);
     }
-    if pool.clone == CloneKind::Linked {
+    if pool.clone == CloneKind::Linked && pool.boots_from() == Boot::Template {
         let title = format!("pool `{name}`: a linked clone lies on the storage of its template");
         let help = "set `clone = \"full\"`, or remove `storage`";
         checker.wrong(title, written.span(), "only for full clones", help);

@@ -34,6 +34,7 @@ impl Pool {
             self.extra_disks.iter().map(|disk| format!("{} {}Gi {}", disk.device, disk.gib, disk.storage));
         let options = self.vm_options.iter().map(|(key, value)| format!("{key}={value}"));
         let all = [
+            ("boot", self.boot.name().to_owned()),
             ("clone", clone.to_owned()),
             ("storage", set((!self.storages.is_empty()).then(|| self.storages.join(" ")))),
             ("extra_disks", list(extra.collect())),

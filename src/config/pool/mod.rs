@@ -8,6 +8,7 @@ mod kubelet;
 mod labels;
 mod machine;
 mod made_of;
+mod network_boot;
 mod placement;
 mod ranges;
 mod room;
@@ -34,6 +35,7 @@ pub use devices::{Device, DeviceModel, Family};
 pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
+pub use network_boot::Boot;
 pub use placement::Placement;
 pub use room::Room;
 #[cfg(test)]
@@ -78,7 +80,9 @@ pub struct Pool {
     pub memory: i64,
     /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
     pub sizes: Vec<Size>,
-    /// The template that its machines are clones of; `None` only for plans.
+    /// What its machines start from.
+    pub boot: Boot,
+    /// The template that its machines are clones of; `None` where they boot from the network, and for plans.
     pub template: Option<TemplateRef>,
     /// How the template is cloned.
     pub clone: CloneKind,
@@ -165,6 +169,7 @@ pub(super) struct Written {
     cores: Spanned<u32>,
     memory: Spanned<String>,
     sizes: Option<Spanned<Vec<Spanned<sizes::Written>>>>,
+    boot: Option<Spanned<Boot>>,
     template: Option<Spanned<Scalar>>,
     #[serde(default)]
     clone: CloneKind,
@@ -245,6 +250,7 @@ pub(super) const KEYS: &[&str] = &[
     "cores",
     "memory",
     "sizes",
+    "boot",
     "template",
     "clone",
     "storage",
@@ -430,7 +436,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         headroom.memory_overcommit,
     );
     let vmid = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
-    let pool = Pool {
+    let checked = Pool {
         name: name.clone(),
         min: pool.min.as_ref().map_or(0, |min| *min.get_ref()),
         max: *pool.max.get_ref(),
@@ -440,6 +446,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         cores: *pool.cores.get_ref(),
         memory,
         sizes: sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker),
+        boot: pool.boots_from(),
         template,
         clone: pool.clone,
         storages: machine::storages(pool, checker),
@@ -486,10 +493,15 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
         security,
     };
-    (pool, reserved)
+    network_boot::check(pool, &checked, checker);
+    (checked, reserved)
 }
 
 impl Written {
+    fn boots_from(&self) -> Boot {
+        self.boot.as_ref().map(|boot| *boot.get_ref()).unwrap_or_default()
+    }
+
     /// A setting that only a plan can do without is missing.
     fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
         if checker.runs() {

@@ -338,6 +338,11 @@ impl Pve {
         }
     }
 
+    /// Adds a file to what guests that boot from the network write to their disks.
+    pub fn serve_network_boot(&self, path: &str, content: &str) {
+        self.state().network_image.insert(path.to_owned(), content.as_bytes().to_vec());
+    }
+
     /// A file on a VM's disk.
     pub fn read_from_disk(&self, vmid: u32, path: &str) -> Option<String> {
         let content = self.state().vms.get(&vmid)?.disk.read(path)?;

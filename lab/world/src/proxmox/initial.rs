@@ -44,6 +44,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         firewall: ClusterFirewall::default(),
         files: BTreeMap::new(),
         web: BTreeMap::new(),
+        network_image: BTreeMap::new(),
         spool: BTreeMap::new(),
         busy_storages: BTreeSet::new(),
         tasks: BTreeMap::new(),

@@ -92,8 +92,14 @@ impl Pve {
         };
         let pid = state.new_pid();
         let seed = state.vms.get(&vmid).and_then(|vm| uploaded_seed(&state, vm));
+        let image = state.network_image.clone();
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
+        if vm.get("boot").is_some_and(|order| order.starts_with("order=net")) {
+            for (path, content) in image.into_iter().filter(|(path, _)| vm.disk.read(path).is_none()) {
+                vm.disk.write(&path, content);
+            }
+        }
         let ip = vm.get("ipconfig0").unwrap_or_default().to_owned();
         let addresses =
             ["ip", "ip6"].iter().filter_map(|key| property(&ip, key)).filter(|text| text.contains('/'));

@@ -44,6 +44,8 @@ pub struct State {
     pub files: BTreeMap<(String, String), StoredFile>,
     /// What hosts can download, by URL.
     pub web: BTreeMap<String, WebImage>,
+    /// What a guest that boots from the network writes to its disk, by path.
+    pub network_image: BTreeMap<String, Vec<u8>>,
     /// Uploaded files whose call is not answered yet.
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.

@@ -1,0 +1,48 @@
+//! Can machines be made that boot from the network?
+
+use std::collections::BTreeSet;
+
+use super::lines::{Answer, Line};
+use super::pve::Pve;
+use super::template::{self, binary};
+use crate::cli::exit::FINDINGS;
+use crate::config::{Boot, Pool};
+use crate::proxmox::StorageConfig;
+
+/// Looks at the storages of a pool without template, and at what the token may do there.
+pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
+    if pool.boot != Boot::Network {
+        return;
+    }
+    let extra = pool.extra_disks.iter().map(|disk| disk.storage.as_str());
+    let storages: BTreeSet<&str> = pool.storages.iter().map(String::as_str).chain(extra).collect();
+    let mut wrong: Vec<Line> = template::seeds(pve, pool).into_iter().collect();
+    let mut paths: Vec<(String, &'static [&'static str])> = Vec::new();
+    for storage in storages {
+        wrong.extend(unfit(pve, pool, storage));
+        paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
+    }
+    paths.extend(template::of_machines(pve, pool));
+    wrong.extend(template::lacking(pve, paths).await);
+    let what = "network boot";
+    let disk = match &pool.disk {
+        Some(disk) => {
+            format!("empty disk {} of {} on {}", disk.device, binary(disk.bytes), pool.storages.join(" or "))
+        }
+        None => "no disk".to_owned(),
+    };
+    let wrong = wrong.into_iter().map(|line| Line { what: what.to_owned(), ..line }.of(&pool.name)).collect();
+    answer.say_all(wrong, Line::good(what, disk).of(&pool.name), FINDINGS);
+}
+
+/// Why no disk can be made on a storage.
+fn unfit(pve: &Pve, pool: &Pool, storage: &str) -> Option<Line> {
+    let Some(known) = pve.storages.get(storage).filter(|one| StorageConfig::holds_disks(one)) else {
+        let message = format!("there is no storage `{storage}` for disks that the token may see");
+        let help = "name another, or grant Datastore.AllocateSpace and Datastore.Audit on it";
+        return Some(Line::wrong("", message).key("storage").help(help));
+    };
+    let host = pve.allowed(pool).find(|host| !known.is_on(host))?;
+    let line = Line::wrong("", format!("storage `{storage}` is not on {host}, which the pool may use"));
+    Some(line.key("storage").help("leave the host out of `hosts`, or name another storage"))
+}
