@@ -12,6 +12,7 @@ use crate::machines::{self, Ending, Told, View};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase, WarmState};
 use crate::model::snapshot::STARTING_TAINT;
+use crate::proxmox::Guest;
 
 /// All records are read again this often.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
@@ -203,10 +204,12 @@ impl Daemon {
                     self.mend.vm_missing.remove(id);
                     self.moved(&view, guest.host.clone());
                 }
-                // Not there, or off (or on, where it is to wait): its own task finds out which.
+                // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
                 _ if host_up
                     && !tried
-                    && guest.is_none_or(|guest| guest.running != runs && guest.lock.is_none()) =>
+                    && guest.is_none_or(|guest| {
+                        (guest.running != runs || is_other(&view.record, guest)) && guest.lock.is_none()
+                    }) =>
                 {
                     let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
                     if look.number >= first + MISSING_LOOKS {
@@ -280,6 +283,12 @@ impl Daemon {
             }
         });
     }
+}
+
+/// Whether a machine that waits has a VM by another name: somebody renamed it, or put another VM in its place. Of a node its
+/// Node tells.
+fn is_other(record: &Record, guest: &Guest) -> bool {
+    record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }
 
 /// Whether nothing was begun of the machine.

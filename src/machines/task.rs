@@ -95,20 +95,24 @@ pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
 /// Asks a machine that is kept warm to join, for these pods.
 pub async fn wake(ctx: Context, stored: Versioned<Record>, pods: Vec<String>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    match ask(&ctx, &mut machine, pods).await {
+        Ok(()) => creating(&ctx, machine, &reports, false).await,
+        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Records that a machine is to be a node from now on.
+async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<(), Trouble> {
     let now = ctx.clock.now();
-    let changed = machine
-        .change(&ctx, |record| {
+    machine
+        .change(ctx, |record| {
             record.warm = None;
             record.asked = Some(now);
             record.pods = pods;
             // Its timeline begins anew: what it took before is nobody's wait.
             record.entered = BTreeMap::from([(Phase::Requested, now)]);
         })
-        .await;
-    match changed {
-        Ok(()) => creating(&ctx, machine, &reports, false).await,
-        Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
-    }
+        .await
 }
 
 /// Takes a ready machine out of service.
@@ -132,11 +136,12 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 }
 
 /// Looks after a ready machine whose VM was not seen to run for a while: one that is off is started again, one that is gone
-/// is removed with all that belongs to it, any other serves on. One that is kept warm and is not as it should be is removed.
+/// is removed with all that belongs to it, any other serves on. One that is kept warm and is not as it should be is removed,
+/// unless it has joined meanwhile.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     if machine.record().warm.is_some() {
-        return missed_warm(&ctx, machine, &reports).await;
+        return Box::pin(missed_warm(&ctx, machine, &reports)).await;
     }
     machine.phase = Phase::Ready;
     match serves_on(&ctx, &mut machine).await {
@@ -159,9 +164,21 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
 
 async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
     machine.phase = Phase::Warm;
-    match warm::waits_as_it_should(ctx, &mut machine).await {
-        Ok(true) => ctx.registry.release(&machine.record().id),
-        Ok(false) => {
+    match warm::found(ctx, &mut machine).await {
+        Ok(warm::Found::AsItWas) => ctx.registry.release(&machine.record().id),
+        // Pods may run on it already: it is a node like any other.
+        Ok(warm::Found::Joins) => {
+            tracing::warn!(machine = %machine.record().name, "somebody started a machine that was kept warm, and it joins by itself: it is kept as a node");
+            if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
+                return lost(ctx, &machine, &trouble, reports);
+            }
+            // It serves all the same.
+            if let Err(trouble) = warm::come_up_with_host(ctx, &machine, None).await {
+                tracing::warn!(machine = %machine.record().name, error = %trouble, "the machine will not be started with its host");
+            }
+            creating(ctx, machine, reports, false).await;
+        }
+        Ok(warm::Found::Otherwise) => {
             let reason = "its VM is not as it was left: somebody started, stopped or removed it";
             tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
             match give_up(ctx, &mut machine, reason).await {

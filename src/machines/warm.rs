@@ -11,8 +11,8 @@ use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, destroy, join};
-use crate::config::Pool;
+use super::{Context, create, destroy, join, node};
+use crate::config::{BootstrapMethod, Pool};
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
 
@@ -117,7 +117,7 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
 
 /// Lets a machine be started with its host from now on. One that waits without running must not be: it would join by itself, or
 /// be taken for one that somebody has started.
-async fn come_up_with_host(
+pub(super) async fn come_up_with_host(
     ctx: &Context,
     machine: &Tracked,
     mut known: Option<VmConfig>,
@@ -142,15 +142,38 @@ async fn come_up_with_host(
     .await
 }
 
-/// Whether a machine that waits is as it should be: its VM there, ours, and running only if it is to.
-pub(super) async fn waits_as_it_should(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
-    let destroy::Found::There(config) = destroy::find(ctx, machine).await? else { return Ok(false) };
+/// How a machine that waits is found.
+pub(super) enum Found {
+    /// Its VM is there, ours, and running only if it is to.
+    AsItWas,
+    /// It runs where it should not, and is a Node or will be without being asked.
+    Joins,
+    /// Anything else.
+    Otherwise,
+}
+
+/// Looks at a machine that waits.
+pub(super) async fn found(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
+    let destroy::Found::There(config) = destroy::find(ctx, machine).await? else {
+        return Ok(Found::Otherwise);
+    };
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     let power = ctx.proxmox.power(&host, vmid).await?;
-    Ok(match machine.record().warm {
+    let as_it_was = match machine.record().warm {
         Some(WarmState::Stopped) => power == Power::Stopped && config.lock().is_none(),
         Some(WarmState::Booted) => power == Power::Running,
         Some(WarmState::Suspended) => power == Power::Stopped && is_suspended(&config),
         None => true,
+    };
+    let by_itself = || {
+        let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+        let bootstrap = pool.and_then(|pool| ctx.config.bootstrap_of(pool));
+        bootstrap.is_some_and(|bootstrap| matches!(bootstrap.method, BootstrapMethod::None))
+    };
+    let joins = || power == Power::Running && (by_itself() || node::find(ctx, machine.record()).is_some());
+    Ok(match as_it_was {
+        true => Found::AsItWas,
+        false if joins() => Found::Joins,
+        false => Found::Otherwise,
     })
 }

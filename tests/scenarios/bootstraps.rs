@@ -142,6 +142,39 @@ async fn a_restart_while_a_machine_joins_by_itself_loses_nothing() {
     assert_eq!(stage.vms(9100..=9109), [9100]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_that_it_becomes() {
+    let text = with("method = \"none\"\n").replace("max = 5", "max = 5\nwarm = { count = 1 }");
+    let mut stage = self_joining(&text, without_agent());
+    let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
+    stage.until("one waits", SOON, waits).await;
+    // One time while nobody looks, so that pods run on it before it is noticed.
+    for (number, unseen) in [(1, false), (2, true)] {
+        let vmid = *stage.vms(9100..=9109).last().unwrap();
+        if unseen {
+            stage.kill();
+        }
+        stage.pve.start_by_hand(vmid);
+        if unseen {
+            stage.kube.scale("default", "web", 4);
+            tokio::time::sleep(Duration::from_mins(2)).await;
+            stage.start();
+        } else {
+            stage.deploy("web", 1, "500m", "1Gi");
+        }
+        let joined = |stage: &Stage| stage.ready_nodes("workers").len() == number && waits(stage);
+        stage.until("it is a node, and another waits", SOON * 5, joined).await;
+        let running = if unseen { 4 } else { 1 };
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
+        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made anew");
+        assert_eq!(
+            stage.pve.vm(vmid).unwrap().config["onboot"],
+            "1",
+            "it comes up with its host from now on"
+        );
+    }
+}
+
 fn secret(folder: &Path, text: &str) -> String {
     let file = folder.join("secret");
     std::fs::write(&file, text).unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::machine::WarmState;
+use world::proxmox::spec::VmSpec;
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -142,6 +143,7 @@ async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
         (WarmState::Stopped, "started"),
         (WarmState::Stopped, "removed"),
         (WarmState::Suspended, "removed"),
+        (WarmState::Stopped, "replaced"),
     ] {
         let stage = Stage::running(&keeping(1, state));
         stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
@@ -149,12 +151,22 @@ async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
         match what {
             "stopped" => stage.pve.stop_by_hand(9100),
             "started" => stage.pve.start_by_hand(9100),
-            _ => stage.pve.delete_by_hand(9100),
+            "removed" => stage.pve.delete_by_hand(9100),
+            _ => {
+                let host = stage.pve.vm(9100).unwrap().node;
+                stage.pve.delete_by_hand(9100);
+                let mut other = VmSpec::machine(9100, &host, "taken");
+                other.pool = Some("k8s-workers".to_owned());
+                assert!(stage.pve.create_by_hand(other));
+            }
         }
         let other = |stage: &Stage| waiting(stage) == 1 && stage.status().machines[0].name != name;
         stage.until("another waits", SOON, other).await;
         stage.deploy("web", 1, "1", "1Gi");
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        if what == "replaced" {
+            assert_eq!(stage.pve.vm(9100).unwrap().config["name"], "taken", "it is somebody else's");
+        }
     }
 }
 

@@ -125,6 +125,7 @@ impl Admin {
             }
             13 if !locked => {
                 self.say(&format!("starts VM {vmid} or finds it running"));
+                self.checker.started_by_hand(vmid);
                 pve.start_by_hand(vmid);
             }
             _ => {}

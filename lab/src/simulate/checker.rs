@@ -12,9 +12,11 @@ use stage::{Call, Side};
 use tokio::time::Instant;
 use world::proxmox::VmView;
 
+use super::doubt::newid;
 use super::leadership::Turns;
 use super::log::Log;
 use super::settings::DISKS;
+use super::warm::is_kept;
 use super::world::World;
 
 /// From a look at the quorum to the call that relies on it, at most.
@@ -43,11 +45,13 @@ pub(super) struct Inner {
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
+    /// VMs that an administrator started: whatever waits in them may join.
+    pub(super) started: BTreeSet<u32>,
     /// The size of the disks that each pool's machines are to have, in GiB.
     pub(super) disks: BTreeMap<&'static str, u32>,
     pub(super) turns: Turns,
-    /// POSTs about a VM of which nobody knows whether they were carried out: the next word about it has to be a question.
-    unsure: BTreeMap<u32, String>,
+    /// POSTs about a VM of which nobody knows whether they were carried out.
+    pub(super) unsure: BTreeMap<u32, String>,
     /// Clones asked for, VMs destroyed, pods evicted.
     pub figures: Figures,
 }
@@ -132,6 +136,11 @@ impl Checker {
         }
     }
 
+    /// An administrator starts this VM.
+    pub fn started_by_hand(&self, vmid: u32) {
+        self.inner().started.insert(vmid);
+    }
+
     /// An administrator removes this VM.
     pub fn deleted_by_hand(&self, vmid: u32) {
         if self.inner().foreign.contains_key(&vmid) {
@@ -203,37 +212,12 @@ impl Checker {
         }
     }
 
-    /// The answer to a call is lost, and maybe the call.
-    pub fn lost(&self, call: Call<'_>) {
-        if let Some(vmid) = told(&call) {
-            self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
-        }
-    }
-
-    /// A POST whose outcome is unknown is not repeated before it was asked what has become of it.
-    fn must_ask_first(&self, call: &Call<'_>) {
-        if call.side == Side::Kubernetes {
-            return;
-        }
-        let what = format!("{} {}", call.method, call.path);
-        if let Some(vmid) = told(call) {
-            let before = self.inner().unsure.get(&vmid).cloned();
-            if before.is_some_and(|before| before == what) {
-                self.violated(&format!("{what} is repeated blindly for VM {vmid}"));
-            }
-        } else if let ("GET", ["nodes", _, "qemu", vmid, _, ..]) =
-            (call.method, call.path.trim_start_matches('/').split('/').collect::<Vec<_>>().as_slice())
-            && let Ok(vmid) = vmid.parse()
-        {
-            self.inner().unsure.remove(&vmid);
-        }
-    }
-
     fn clone_asked(&self, body: &[u8]) {
         self.inner().figures.clones += 1;
         let text = String::from_utf8_lossy(body);
         let Some(vmid) = newid(body) else { return self.violated(&format!("a clone without an id: {text}")) };
         self.inner().asked.insert(vmid, Instant::now());
+        self.inner().started.remove(&vmid);
         let Some(record) = self.record(vmid) else {
             return self.violated(&format!("VM {vmid} is cloned, and no record says so"));
         };
@@ -289,7 +273,9 @@ impl Checker {
             let stays = |other: &u32| {
                 *other != vmid
                     && pool.vmids.contains(other)
-                    && self.record(*other).is_some_and(|record| record["intent"]["kind"] == "create")
+                    && self
+                        .record(*other)
+                        .is_some_and(|record| record["intent"]["kind"] == "create" && !is_kept(&record))
             };
             let left = self.ours().into_iter().filter(stays).count();
             let min = self.sure_minimum(pool);
@@ -358,6 +344,7 @@ impl Checker {
         if self.inner().looked_at.tokens == now {
             return;
         }
+        self.nothing_joins_unasked();
         for vmid in &now.2 {
             let Some(record) = self.record(*vmid) else { continue };
             let machine = record["name"].as_str().unwrap_or_default();
@@ -473,22 +460,6 @@ impl Checker {
             self.violated(&format!("a secret is in the log line `{line}`"));
         }
     }
-}
-
-/// The VM that a POST is about; those of the guest agent may be repeated: what they start does its work once.
-fn told(call: &Call<'_>) -> Option<u32> {
-    let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
-    match (call.method, parts.as_slice()) {
-        ("POST", ["nodes", _, "qemu", _, "clone"]) => newid(call.body),
-        ("POST", ["nodes", _, "qemu", vmid, what, ..]) if *what != "agent" => vmid.parse().ok(),
-        _ => None,
-    }
-}
-
-/// The VMID that a clone is to have.
-pub fn newid(body: &[u8]) -> Option<u32> {
-    let text = String::from_utf8_lossy(body);
-    text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())
 }
 
 /// `metadata.name`.

@@ -169,7 +169,8 @@ impl Faults {
     }
 
     fn worker(&mut self) {
-        let kinds = ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy"];
+        let kinds =
+            ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy", "qmsuspend"];
         let kind = kinds.get(self.random.usize(..kinds.len())).copied().unwrap_or("qmclone");
         let fault = match self.random.u8(..6) {
             0 => TaskFault::Fails("can't lock file '/var/lock/qemu-server/lock.conf' - got timeout".into()),
@@ -199,6 +200,9 @@ impl Faults {
     /// Ends what is over; everything, where it is time for that.
     pub fn mend(&mut self, troupe: &mut Troupe, storm: &Storm, everything: bool) {
         let now = Instant::now();
+        if !everything && self.going_on.iter().all(|(until, _)| *until > now) {
+            return;
+        }
         let (over, going_on) = std::mem::take(&mut self.going_on)
             .into_iter()
             .partition(|(until, _)| everything || *until <= now);

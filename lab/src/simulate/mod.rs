@@ -11,6 +11,7 @@
 
 mod admin;
 mod checker;
+mod doubt;
 mod faults;
 mod leadership;
 mod log;
@@ -21,6 +22,7 @@ mod settings;
 mod settled;
 mod storm;
 mod troupe;
+mod warm;
 mod workload;
 mod world;
 

@@ -10,6 +10,7 @@ use stage::{Call, Side};
 
 use super::checker::Checker;
 use super::settings::PoolShape;
+use super::warm::is_kept;
 
 /// A daemon's clock may be wrong, and what it decided may be on its way, for so long.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
@@ -48,7 +49,11 @@ impl Checker {
     /// A record that is written: a node that is to go must be allowed to by each rule that speaks of it.
     pub(super) fn must_not_disrupt(&self, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
-        if before["intent"]["kind"] != "create" || written["intent"]["kind"] != "retire" {
+        if before["intent"]["kind"] != "create"
+            || written["intent"]["kind"] != "retire"
+            // It was no node.
+            || is_kept(&before)
+        {
             return;
         }
         let (name, pool) = (&written["name"], written["pool"].as_str().unwrap_or_default());
@@ -68,7 +73,9 @@ impl Checker {
     fn leaving(&self, of: impl Fn(&str) -> bool) -> Vec<String> {
         let records = self.ours().into_iter().filter_map(|vmid| self.record(vmid));
         let leave = records.filter(|record| {
-            record["intent"]["kind"] == "retire" && record["pool"].as_str().is_some_and(&of)
+            record["intent"]["kind"] == "retire"
+                && record["warm"].is_null()
+                && record["pool"].as_str().is_some_and(&of)
         });
         leave.map(|record| format!("{}: {}", record["name"], record["intent"]["reason"])).collect()
     }
@@ -100,11 +107,15 @@ impl Checker {
         if let Some(oldest) = oldest.filter(|oldest| age > *oldest + TURN) {
             return Some(format!("of VM {vmid} the Node is {age:#} old, {oldest:#} are allowed"));
         }
-        let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"));
+        self.other_disk(pool, vmid).filter(|_| self.world.rules.drift)
+    }
+
+    /// What disk a machine has in place of the one that its pool's machines are made with, if so.
+    pub(super) fn other_disk(&self, pool: &PoolShape, vmid: u32) -> Option<String> {
+        let wanted = self.inner().disks.get(pool.name).map(|gib| format!("size={gib}G"))?;
         let disk = self.world.pve.config_of(vmid, "scsi0")?;
-        let differs =
-            wanted.filter(|wanted| self.world.rules.drift && !disk.split(',').any(|part| part == wanted));
-        differs.map(|wanted| format!("VM {vmid} has {disk}, and is to have {wanted}"))
+        let same = disk.split(',').any(|part| part == wanted);
+        (!same).then(|| format!("VM {vmid} has {disk}, and is to have {wanted}"))
     }
 }
 

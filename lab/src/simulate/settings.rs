@@ -10,6 +10,7 @@ use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
 
 use super::rules::{Bootstrap, Hours, REASONS, Rule, Rules};
+use super::warm::Warm;
 
 /// VMIDs of a pool beyond its maximum: foreigners may take some.
 const SPARE: u32 = 5;
@@ -44,6 +45,8 @@ pub struct PoolShape {
     pub vmids: RangeInclusive<u32>,
     /// `max_node_age`.
     pub oldest: Option<Duration>,
+    /// What it keeps ahead of demand.
+    pub warm: Option<Warm>,
 }
 
 /// Settings with a place for the size of each pool's disk, which changes.
@@ -74,7 +77,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
         let first = 9100 + 100 * u32::try_from(kind).ok()?;
         let vmids = first..=first + max + SPARE - 1;
         let (min, max) = (min as usize, max as usize);
-        Some(PoolShape { name, min, schedule: None, max, cores, gib, vmids, oldest: None })
+        Some(PoolShape { name, min, schedule: None, max, cores, gib, vmids, oldest: None, warm: None })
     });
     shapes.collect()
 }
@@ -273,6 +276,9 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
     }
     if let Some(oldest) = pool.oldest {
         let _ = writeln!(text, "max_node_age = \"{}s\"", oldest.as_secs());
+    }
+    if let Some(warm) = pool.warm {
+        let _ = writeln!(text, "{}", warm.written());
     }
     if let Some((min, hours)) = &pool.schedule {
         let fields = hours.written().replace(", ", "\n");

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::checker::{Checker, is_ready, name, uuid};
 use super::settings::PoolShape;
+use super::warm::is_kept;
 use super::workload::FITS;
 
 impl Checker {
@@ -26,11 +27,12 @@ impl Checker {
         );
         let foreign = self.foreigners();
         for pool in &self.world.pools {
-            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            let number = self.members(pool);
             let min = self.minimum(pool);
             if number < min || (idle && number > min) {
                 wrong.push(format!("pool {} has {number} machines, its minimum is {min}", pool.name));
             }
+            wrong.extend(self.keeps_badly(pool));
             for vmid in pool.vmids.clone().filter(|vmid| !ours.contains(vmid) && !foreign.contains(vmid)) {
                 let left = self.world.pve.volumes_of(vmid);
                 if !left.is_empty() {
@@ -39,6 +41,12 @@ impl Checker {
             }
         }
         wrong
+    }
+
+    /// Machines of a pool that are to be nodes.
+    fn members(&self, pool: &PoolShape) -> usize {
+        let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+        all - self.kept(pool).len()
     }
 
     fn machine(&self, vmid: u32) -> Option<String> {
@@ -52,6 +60,9 @@ impl Checker {
         }
         if record["intent"]["kind"] != "create" {
             return Some(format!("VM {vmid} is still on its way out: {}", record["intent"]));
+        }
+        if is_kept(&record) {
+            return self.waits_badly(vmid, &record);
         }
         if !vm.running {
             return Some(format!("VM {vmid} does not run"));
@@ -99,7 +110,7 @@ impl Checker {
             }
             wrong.extend(taints(&node).map(|taint| format!("Node {who} has the taint {taint}")));
             let Some(pool) = self.world.pool_of(*vmid) else { continue };
-            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            let number = self.members(pool);
             let needed = !self.serving(who).is_empty();
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("nobody needs Node {who}"));
@@ -122,7 +133,7 @@ impl Checker {
         });
         let could = |pod: &Value, pool: &PoolShape| {
             let fits = pod["metadata"]["labels"][FITS].as_str().unwrap_or_default();
-            let number = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            let number = self.members(pool);
             fits.split('.').any(|one| one == pool.name) && number < pool.max
         };
         let wrong = waiting.filter_map(|pod| {

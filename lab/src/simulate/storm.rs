@@ -10,7 +10,8 @@ use world::kubernetes;
 use world::proxmox;
 use world::proxmox::spec::VmSpec;
 
-use super::checker::{Checker, newid};
+use super::checker::Checker;
+use super::doubt::newid;
 use super::log::Log;
 use super::world::World;
 

@@ -24,6 +24,7 @@ use world::serve::tls::ServerTls;
 
 use super::rules::{Bootstrap, Rules};
 use super::settings::{self, PoolShape, Settings};
+use super::warm;
 
 /// When the world begins: 2026-11-21T00:00:00Z.
 const BEGINNING: i64 = 1_795_219_200;
@@ -70,6 +71,8 @@ impl World {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
         let mut pools = settings::pools(&mut random);
         let rules = settings::rules(&mut random, &mut pools);
+        // Apart from all else: what a seed is does not depend on it.
+        warm::draw(&mut Rng::with_seed(seed ^ 0x3a53_0f77_0e1d), rules.bootstrap, &mut pools);
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &pools, &rules, folder.path());
         let first = settings::DISKS[0];

@@ -1,0 +1,49 @@
+//! Calls of which nobody knows whether they were carried out: the next word about their VM has to be a question.
+
+use stage::{Call, Side};
+
+use super::checker::Checker;
+
+impl Checker {
+    /// The answer to a call is lost, and maybe the call.
+    pub fn lost(&self, call: Call<'_>) {
+        if let Some(vmid) = told(&call) {
+            self.inner().unsure.insert(vmid, format!("{} {}", call.method, call.path));
+        }
+    }
+
+    /// A POST whose outcome is unknown is not repeated before it was asked what has become of it.
+    pub(super) fn must_ask_first(&self, call: &Call<'_>) {
+        if call.side == Side::Kubernetes {
+            return;
+        }
+        let what = format!("{} {}", call.method, call.path);
+        if let Some(vmid) = told(call) {
+            let before = self.inner().unsure.get(&vmid).cloned();
+            if before.is_some_and(|before| before == what) {
+                self.violated(&format!("{what} is repeated blindly for VM {vmid}"));
+            }
+        } else if let ("GET", ["nodes", _, "qemu", vmid, _, ..]) =
+            (call.method, call.path.trim_start_matches('/').split('/').collect::<Vec<_>>().as_slice())
+            && let Ok(vmid) = vmid.parse()
+        {
+            self.inner().unsure.remove(&vmid);
+        }
+    }
+}
+
+/// The VMID that a clone is to have.
+pub fn newid(body: &[u8]) -> Option<u32> {
+    let text = String::from_utf8_lossy(body);
+    text.split('&').find_map(|pair| pair.strip_prefix("newid=")?.parse().ok())
+}
+
+/// The VM that a POST is about; those of the guest agent may be repeated: what they start does its work once.
+fn told(call: &Call<'_>) -> Option<u32> {
+    let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+    match (call.method, parts.as_slice()) {
+        ("POST", ["nodes", _, "qemu", _, "clone"]) => newid(call.body),
+        ("POST", ["nodes", _, "qemu", vmid, what, ..]) if *what != "agent" => vmid.parse().ok(),
+        _ => None,
+    }
+}
