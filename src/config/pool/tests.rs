@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::config::{Config, Needs, parse};
+use crate::model::machine::Slot;
 
 const BARE: &str = "[[pool]]\nname = \"a\"\nmax = 3\ncores = 2\nmemory = \"2GiB\"\n";
 

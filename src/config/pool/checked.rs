@@ -1,0 +1,189 @@
+//! A pool as everything but the configuration itself knows it, and what follows from its settings.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::{
+    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Placement,
+    Room, Schedule, Security, Size, TemplateRef, Warm, labels, slots,
+};
+use crate::config::bootstrap::Bootstrap;
+use crate::model::machine::Slot;
+use crate::model::node::Taint;
+use crate::model::resources::Resources;
+use crate::model::selector::Labels;
+
+/// A checked `[[pool]]`.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its name, the first part of its machines' names.
+    pub name: String,
+    /// It never has fewer nodes.
+    pub min: u32,
+    /// It never has more machines.
+    pub max: u32,
+    /// Its machines never have more vCPUs in all.
+    pub max_cores: Option<u32>,
+    /// Its machines never have more memory in all, in bytes.
+    pub max_memory: Option<i64>,
+    /// Room that stays free on its nodes after a removal.
+    pub headroom: Room,
+    /// vCPUs of a machine.
+    pub cores: u32,
+    /// Memory of a machine in bytes.
+    pub memory: i64,
+    /// All sizes that a machine may have, smallest first; `cores` and `memory` are one of them.
+    pub sizes: Vec<Size>,
+    /// What its machines start from.
+    pub boot: Boot,
+    /// The template that its machines are clones of; `None` where they boot from the network, and for plans.
+    pub template: Option<TemplateRef>,
+    /// How the template is cloned.
+    pub clone: CloneKind,
+    /// The storages that a full clone may be on; empty: the template's.
+    pub storages: Vec<String>,
+    /// Bytes that stay free on each storage that the pool names.
+    pub storage_reserve: i64,
+    /// Disks that the template does not have.
+    pub extra_disks: Vec<ExtraDisk>,
+    /// Further options of its VMs.
+    pub vm_options: BTreeMap<String, String>,
+    /// VMIDs of its machines in their order; empty only for plans.
+    pub vmids: Vec<RangeInclusive<u32>>,
+    /// How its machines get their addresses.
+    pub addressing: Addressing,
+    /// The size that a disk grows to; `None`: as large as the template's.
+    pub disk: Option<DiskSize>,
+    /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
+    pub devices: Vec<Device>,
+    /// The user that cloud-init makes; `None`: the template's.
+    pub user: Option<String>,
+    /// Public keys that may log in as this user.
+    pub ssh_keys: Vec<String>,
+    /// Tags of its VMs.
+    pub tags: Vec<String>,
+    /// Labels of its nodes as they are written; [`Pool::labels_for`] fills their variables in.
+    pub labels: Labels,
+    /// Taints of its nodes.
+    pub taints: Vec<Taint>,
+    /// Taints that its nodes start with, and that something takes away once they are set up.
+    pub startup_taints: Vec<Taint>,
+    /// Pods that a node takes; `None`: the kubelet's default.
+    pub max_pods: Option<u32>,
+    /// Further arguments of the kubelet, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// Fields of the kubelet's configuration that differ from the cluster's.
+    pub kubelet: KubeletSettings,
+    /// Annotations of its nodes as they are written; [`Pool::annotations_for`] fills their variables in.
+    pub annotations: Labels,
+    /// `spec.providerID` of its nodes as it is written; [`Pool::provider_id_for`] fills its variables in.
+    pub provider_id: Option<String>,
+    /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
+    pub allocatable: Option<Resources>,
+    /// Rank for the `priority` expander: higher grows first.
+    pub priority: i32,
+    /// Hosts that its machines may be put on; empty: all.
+    pub hosts: Vec<String>,
+    /// vCPUs that a host may be given for each of its threads.
+    pub cpu_overcommit: f64,
+    /// Memory that a host may promise to running guests, in parts of what it has.
+    pub memory_overcommit: f64,
+    /// Memory in bytes that stays free on each host.
+    pub memory_reserve: i64,
+    /// Which of the hosts with room gets the next machine.
+    pub placement: Placement,
+    /// The zones of hosts that have one, by the hosts' names.
+    pub zones: BTreeMap<String, String>,
+    /// At most so many of its machines on one host.
+    pub max_per_host: Option<u32>,
+    /// How long evicting the pods of one of its nodes may take; `None`: `drain` of `[limits]`.
+    pub drain: Option<Duration>,
+    /// A node that is older is replaced by a new one; `None`: however old it is, it stays.
+    pub max_node_age: Option<Duration>,
+    /// Larger minima at certain times.
+    pub schedule: Vec<Schedule>,
+    /// Machines that are made ahead of demand.
+    pub warm: Warm,
+    /// Proxmox VE's firewall of its machines; `None`: as in the template.
+    pub security: Option<Security>,
+    /// How a machine's first boot is told what it is.
+    pub cloud_init: CloudInit,
+    /// What makes its machines nodes; `None`: what does so for all pools.
+    pub bootstrap: Option<Bootstrap>,
+}
+
+impl Pool {
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file.
+    pub fn slots(&self) -> Vec<Slot> {
+        let vmids = self.vmids.iter().flat_map(Clone::clone);
+        let mut slots: Vec<Slot> = match &self.addressing {
+            Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
+            Addressing::Static { ranges, .. } => {
+                let numbers = |(first, last): &(IpAddr, IpAddr)| slots::number(*first)..=slots::number(*last);
+                let addresses = ranges.iter().flat_map(numbers).map(slots::back);
+                let slot = |(vmid, address)| Slot { vmid, address: Some(address), ..Slot::default() };
+                vmids.zip(addresses).map(slot).collect()
+            }
+        };
+        for (number, device) in self.devices.iter().enumerate() {
+            for (family, key) in [(&device.four, "ip"), (&device.six, "ip6")] {
+                for (slot, address) in slots.iter_mut().zip(family.addresses()) {
+                    slot.further.insert(format!("net{number}/{key}"), address);
+                }
+            }
+        }
+        slots
+    }
+
+    /// The labels of the node that a machine becomes.
+    pub fn labels_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        self.filled(self.of_machine(host, name, vmid))
+    }
+
+    /// The annotations of the node that a machine becomes.
+    pub fn annotations_for(&self, host: &str, name: &str, vmid: u32) -> Labels {
+        let of = self.of_machine(host, name, vmid);
+        self.annotations.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+
+    /// `spec.providerID` of the node that a machine becomes.
+    pub fn provider_id_for(&self, host: &str, name: &str, vmid: u32) -> Option<String> {
+        Some(labels::fill(self.provider_id.as_ref()?, &self.of_machine(host, name, vmid)))
+    }
+
+    fn of_machine(&self, host: &str, name: &str, vmid: u32) -> BTreeMap<&'static str, String> {
+        let more = [("pool", self.name.clone()), ("name", name.to_owned()), ("vmid", vmid.to_string())];
+        self.of_host(host).into_iter().chain(more).collect()
+    }
+
+    /// Its labels with what is known of a machine before it has a slot: its host, its zone and its pool.
+    pub fn labels_on(&self, host: &str) -> Labels {
+        self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
+    }
+
+    /// Whether guests have to be told anything that they do not find out themselves: an address, a user, keys. A name alone is
+    /// nothing that a Node is known by.
+    pub fn tells_guests(&self) -> bool {
+        let told = |family: &Family| matches!(family, Family::Static { .. });
+        self.addressing != Addressing::Dhcp
+            || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
+            || self.user.is_some()
+            || !self.ssh_keys.is_empty()
+    }
+
+    /// Whether its labels differ from host to host.
+    pub fn tells_hosts(&self) -> bool {
+        self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
+    }
+
+    fn of_host(&self, host: &str) -> [(&'static str, String); 2] {
+        let zone = self.zones.get(host).map_or(host, String::as_str);
+        [("host", host.to_owned()), ("zone", zone.to_owned())]
+    }
+
+    fn filled(&self, of: BTreeMap<&str, String>) -> Labels {
+        self.labels.iter().map(|(key, value)| (key.clone(), labels::fill(value, &of))).collect()
+    }
+}
