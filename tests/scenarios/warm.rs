@@ -151,7 +151,10 @@ async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
         match what {
             "stopped" => stage.pve.stop_by_hand(9100),
             "started" => stage.pve.start_by_hand(9100),
-            "removed" => stage.pve.delete_by_hand(9100),
+            "removed" => {
+                stage.pve.delete_by_hand(9100);
+                assert_eq!(stage.pve.volumes_of(9100), Vec::<String>::new(), "its memory goes with it");
+            }
             _ => {
                 let host = stage.pve.vm(9100).unwrap().node;
                 stage.pve.delete_by_hand(9100);

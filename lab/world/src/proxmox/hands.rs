@@ -9,7 +9,7 @@ use super::{
     Event, Pve, WebImage,
     spec::{AccessSpec, VmSpec},
     state::{State, Volume},
-    vm::{HaRequest, Machine},
+    vm::{HaRequest, Machine, Vm},
 };
 use crate::guest::{Guest, GuestFaults};
 
@@ -273,8 +273,7 @@ impl Pve {
         self.power_cut(vmid);
         let mut state = self.state();
         let vm = state.vms.remove(&vmid);
-        let named = vm.map(|vm| vm.drives()).unwrap_or_default();
-        let named: Vec<String> = named.into_iter().map(|(_, volid, _)| volid).collect();
+        let named: Vec<String> = vm.iter().flat_map(Vm::named_volumes).collect();
         state.volumes.retain(|(volid, _), volume| volume.vmid != vmid || !named.contains(volid));
         if let Some(hardware) = &self.0.hardware {
             for volid in &named {

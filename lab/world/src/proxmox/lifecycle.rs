@@ -136,11 +136,8 @@ impl Pve {
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();
-        let of = |vm: &super::vm::Vm| -> Vec<String> {
-            let state = vm.get("vmstate").map(ToOwned::to_owned);
-            vm.drives().into_iter().map(|(_, volid, _)| volid).chain(state).collect()
-        };
-        let named: Vec<String> = state.vms.get(&vmid).map(of).unwrap_or_default();
+        let named: Vec<String> =
+            state.vms.get(&vmid).into_iter().flat_map(super::vm::Vm::named_volumes).collect();
         let mut kept = Vec::new();
         for volid in named {
             let storage = volid.split(':').next().unwrap_or_default().to_owned();

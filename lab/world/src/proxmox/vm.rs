@@ -195,6 +195,12 @@ impl Vm {
             .collect()
     }
 
+    /// The volumes that the config names, which go with the VM: those of its drives, and its memory.
+    pub fn named_volumes(&self) -> Vec<String> {
+        let drives = self.drives().into_iter().map(|(_, volid, _)| volid);
+        drives.chain(self.get("vmstate").map(ToOwned::to_owned)).collect()
+    }
+
     /// Size of the first real disk in bytes, which `status/current` calls `maxdisk`.
     pub fn disk_size(&self) -> u64 {
         let drive = self.drives().into_iter().find(|(_, _, text)| !text.contains("media=cdrom"));
