@@ -87,6 +87,8 @@ pub(super) struct State {
     pub pods: Pods,
     /// Objects by the uids of their owners: their kind's store and key.
     pub owned: BTreeMap<String, BTreeSet<(&'static str, Key)>>,
+    /// By the uids of Jobs, the uids of their pods that have succeeded, be they there or not.
+    pub succeeded: BTreeMap<String, BTreeSet<String>>,
     pub kubelets: BTreeMap<String, Kubelet>,
     pub pods_never_ready: bool,
     pub nodes_never_ready: bool,
@@ -120,6 +122,7 @@ impl State {
             store: Store::default(),
             pods: Pods::default(),
             owned: BTreeMap::new(),
+            succeeded: BTreeMap::new(),
             kubelets: BTreeMap::new(),
             pods_never_ready: false,
             nodes_never_ready: false,

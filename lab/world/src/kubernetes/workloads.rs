@@ -252,7 +252,11 @@ impl State {
         let size = |pointer: &str| usize::try_from(number(&job, pointer).unwrap_or(1)).unwrap_or(0);
         let (parallel, completions) = (size("/spec/parallelism"), size("/spec/completions"));
         let pods = self.pods_of(&job);
-        let succeeded = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded").count();
+        // A success counts, also once its pod is gone with its node.
+        let counted = self.succeeded.entry(object::uid(&job).to_owned()).or_default();
+        let successes = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
+        counted.extend(successes.map(|pod| object::uid(pod).to_owned()));
+        let succeeded = counted.len();
         let failed = pods.iter().filter(|pod| text(pod, "/status/phase") == "Failed").count();
         let active = pods.iter().filter(|pod| is_active(pod)).count();
         let wanted = parallel.min(completions.saturating_sub(succeeded));
@@ -276,6 +280,9 @@ impl State {
                 object::set_condition(job, json!({ "type": "Complete", "status": "True" }), &now);
             }
         });
+        if succeeded >= completions {
+            self.succeeded.remove(object::uid(&job));
+        }
     }
 }
 

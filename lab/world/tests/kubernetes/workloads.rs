@@ -43,6 +43,31 @@ async fn a_job_ends_and_leaves_its_pods_as_they_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_job_has_done_stays_done_when_its_pod_goes() {
+    let client = Client::new(&["w1"]);
+    let mut job = workload("Job", "work", 2);
+    job["spec"]["parallelism"] = json!(1);
+    client.apply(&job);
+    let done = || client.pods().into_iter().find(|(_, _, phase)| phase == "Succeeded");
+    let mut first = done();
+    for _ in 0..200 {
+        if first.is_some() {
+            break;
+        }
+        seconds(0.1).await;
+        first = done();
+    }
+    client.kube.remove("Pod", "default", &first.expect("one has succeeded").0);
+    seconds(40.0).await;
+    let job = client.kube.get("Job", "default", "work").expect("there");
+    assert_eq!(
+        (&job["status"]["succeeded"], &job["status"]["conditions"][0]["type"]),
+        (&json!(2), &json!("Complete"))
+    );
+    assert_eq!(client.pods().len(), 1, "nothing was done again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stateful_set_goes_one_by_one_and_replaces_a_pod_only_when_it_is_gone() {
     let client = Client::new(&["w1"]);
     client.apply(&workload("StatefulSet", "db", 3));
