@@ -11,6 +11,7 @@ use super::judging::Drainable;
 use super::removal::Moves;
 use super::scale_up::Growth;
 use super::{View, being_deleted, health, pauses, pool_of, replacement};
+use crate::model::machine::Phase;
 use crate::model::plan::{NodeOutcome, NodeVerdict};
 use crate::scheduling::NodeIndex;
 
@@ -61,6 +62,8 @@ pub(super) struct Round<'a> {
     /// What `[[disruption]]` allows.
     pub(super) allowed: Allowed<'a>,
     sizes: BTreeMap<String, u32>,
+    /// Of those the ones that have not been ready yet: what does not become ready is taken away again.
+    joining: BTreeMap<String, u32>,
     unhealthy: BTreeSet<String>,
     cooling: BTreeMap<String, String>,
     /// Drains under way, those that begin in this round included.
@@ -70,6 +73,12 @@ pub(super) struct Round<'a> {
 impl<'a> Round<'a> {
     pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
         let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
+        let mut joining: BTreeMap<String, u32> = BTreeMap::new();
+        let machines = view.snapshot.proxmox.machines.iter().flatten();
+        let coming: BTreeSet<&str> = machines
+            .filter(|machine| machine.phase < Phase::Ready)
+            .map(|machine| machine.name.as_str())
+            .collect();
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
@@ -83,6 +92,8 @@ impl<'a> Round<'a> {
                 drains += usize::from(busy);
             } else {
                 *sizes.entry(pool.to_owned()).or_default() += 1;
+                *joining.entry(pool.to_owned()).or_default() +=
+                    u32::from(coming.contains(node.name.as_str()));
             }
         }
         let cooling = view.config.pools.iter().filter_map(|pool| {
@@ -92,6 +103,7 @@ impl<'a> Round<'a> {
         Self {
             allowed: Allowed::new(view.snapshot, view.config),
             sizes,
+            joining,
             unhealthy: health::unhealthy(view.snapshot, view.config),
             cooling: cooling.collect(),
             drains,
@@ -101,6 +113,11 @@ impl<'a> Round<'a> {
     /// How many nodes of the pool stay, as far as is decided.
     pub(super) fn size(&self, pool: &str) -> u32 {
         self.sizes.get(pool).copied().unwrap_or(0)
+    }
+
+    /// How many of them count towards the minimum: those that were ready once.
+    pub(super) fn established(&self, pool: &str) -> u32 {
+        self.size(pool).saturating_sub(self.joining.get(pool).copied().unwrap_or(0))
     }
 
     /// Why the pool loses no node now, if so.
@@ -134,7 +151,7 @@ impl<'a> Round<'a> {
         (headroom, moves): (&mut Headroom, &Moves),
     ) -> Result<(), NotNow> {
         let pool = &node.pool.name;
-        if self.size(pool) <= node.pool.min {
+        if self.established(pool) <= node.pool.min {
             return Err(NotNow::at_minimum(node.pool.min));
         }
         if let Some(pod) = &node.drain.awaited {

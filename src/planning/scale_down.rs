@@ -41,7 +41,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (Drainables, Drainables) =
-        drainable.into_iter().partition(|(_, node)| round.size(&node.pool.name) <= node.pool.min);
+        drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
     let together = simulate(view, &drainable, growth, &round);
     let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
     let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
@@ -149,7 +149,7 @@ fn say_why_they_stay(
             why.apply(verdict);
             continue;
         }
-        let pool_is_at_minimum = round.size(&node.pool.name) <= node.pool.min;
+        let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         let stays = if node.above {
             NodeOutcome::Utilized
         } else if pool_is_at_minimum {
@@ -247,7 +247,7 @@ fn simulate(view: &View, drainable: &Drainables, growth: &Growth, round: &Round)
     let candidates = candidates(view, drainable, growth, round);
     let stay = destinations(view, drainable, growth);
     let spare: Vec<u32> =
-        view.config.pools.iter().map(|pool| round.size(&pool.name).saturating_sub(pool.min)).collect();
+        view.config.pools.iter().map(|pool| round.established(&pool.name).saturating_sub(pool.min)).collect();
     removal::choose(&view.world, &candidates, &spare, &stay, view.config.scale_down.consolidation)
 }
 

@@ -44,6 +44,20 @@ fn the_idle_nodes_that_a_minimum_keeps_take_the_pods_of_others() {
 }
 
 #[test]
+fn a_node_that_has_never_been_ready_counts_towards_no_minimum() {
+    let starting = "{key: node.kubernetes.io/not-ready, effect: NoSchedule}";
+    for (phase, taint, ready, gone) in [("Registered", starting, "False", 0), ("Ready", "", "True", 1)] {
+        let plan = Cluster::new()
+            .idle("w0", "w")
+            .idle("w1", "w")
+            .node("w2", "w", taint, ready)
+            .with(&inventory(&machine("w2", phase, true)))
+            .plan(&pools(2, 9, ""));
+        assert_eq!(removed(&plan).len(), gone, "{phase}");
+    }
+}
+
+#[test]
 fn nodes_beyond_a_pools_surplus_keep_their_timers_while_none_is_due() {
     let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("w2", "w");
     let plan = cluster.plan(&pools(2, 9, "[scale_down]\nunneeded_time = \"2h\"\n"));
