@@ -78,13 +78,17 @@ pub async fn create(ctx: Context, record: Record, reports: Reports) {
     creating(&ctx, machine, &reports, true).await;
 }
 
-/// Goes on with a machine whose record was found.
+/// Goes on with a machine whose record was found, if that is still what is stored: a list may take long to arrive, and the
+/// machine may have ended meanwhile.
 pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let id = stored.record.id.clone();
     if !ctx.registry.claim(&id) {
         return;
     }
-    let machine = Tracked::new(stored, ctx.clock.now());
+    let mut machine = Tracked::new(stored, ctx.clock.now());
+    if let Err(trouble) = machine.save(&ctx).await {
+        return stuck(&ctx, &mut machine, &trouble, &reports);
+    }
     match machine.record().intent.clone() {
         Intent::Create => creating(&ctx, machine, &reports, false).await,
         Intent::Retire { .. } => retiring(&ctx, machine, &reports).await,

@@ -37,6 +37,20 @@ fn seeing() -> Pve {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
+    let mut world = World::new(seeing(), |_| {}).await;
+    let kubernetes = world.context.kubernetes.clone();
+    let read = kubernetes.create_record(&world.record(VMID)).await.unwrap();
+    // The list with it was on its way while the machine ended.
+    kubernetes.delete_record(&read).await.unwrap();
+    let why = stuck(world.go_on_with(read).await);
+    assert!(why.contains("was changed by others"), "{why}");
+    let asked: Vec<_> = world.pve.calls().into_iter().filter(|call| call.method != "GET").collect();
+    assert!(asked.is_empty(), "{asked:?}");
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slot_stays_closed_until_the_disks_of_its_vm_are_gone() {
     let mut world = doomed(seeing()).await;
     let why = stuck(world.go_on().await);

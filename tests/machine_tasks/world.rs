@@ -215,6 +215,11 @@ impl World {
     /// Goes on with the only machine, as after a start of the daemon, and says how that ended.
     pub async fn go_on(&mut self) -> Ending {
         let stored = self.stored().await.pop().unwrap();
+        self.go_on_with(stored).await
+    }
+
+    /// The same with what was read of its record.
+    pub async fn go_on_with(&mut self, stored: Versioned<Record>) -> Ending {
         tokio::spawn(machines::adopt(self.context.clone(), stored, self.reports.clone())).await.unwrap();
         self.told.recv().await.unwrap().ending
     }
