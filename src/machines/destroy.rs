@@ -256,22 +256,27 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 
 /// Deletes the Node that the machine became, and no namesake.
 async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let record = machine.record();
-    let limit = ctx.config.limits.destroy;
-    let node = match (node::find(ctx, record), record.node_uid.clone()) {
-        (Some(node), _) => Some((node.name.clone(), node.uid.clone())),
-        (None, Some(uid)) => Some((machine.node.clone().unwrap_or_else(|| record.name.clone()), uid)),
-        (None, None) => unseen_node(ctx, machine).await?,
-    };
-    let Some((name, uid)) = node else { return Ok(()) };
+    if let Some(node) = node::find(ctx, machine.record())
+        && delete_node(ctx, machine, &node.name, &node.uid).await?
+    {
+        return Ok(());
+    }
+    // One that is not seen yet: it may have registered anew until its VM was stopped.
+    match unseen_node(ctx, machine).await? {
+        Some((name, uid)) => delete_node(ctx, machine, &name, &uid).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Deletes this very Node; false where another one has its name.
+async fn delete_node(ctx: &Context, machine: &Tracked, name: &str, uid: &str) -> Result<bool, Trouble> {
     insist!(
-        limit,
+        ctx.config.limits.destroy,
         machine.seed(),
-        match ctx.kubernetes.delete_node(&name, &uid).await {
-            // Another Node has its name: ours is gone.
-            Err(error) if error.kind() == crate::kubernetes::ErrorKind::Conflict => Ok(()),
+        match ctx.kubernetes.delete_node(name, uid).await {
+            Err(error) if error.kind() == crate::kubernetes::ErrorKind::Conflict => Ok(false),
             Err(error) => Err(error.into()),
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
         }
     )
     .await
@@ -282,7 +287,8 @@ async fn unseen_node(ctx: &Context, machine: &Tracked) -> Result<Option<(String,
     let record = machine.record();
     let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
     let limit = ctx.config.limits.destroy;
-    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+    let name = machine.node.as_deref().unwrap_or(&record.name);
+    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(name).await?)).await?;
     Ok(found.filter(|node| node.system_uuid == *uuid).map(|node| (node.name, node.uid)))
 }
 

@@ -124,3 +124,23 @@ async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
     let cordoned = stage.kube.list("Node").iter().any(|node| node["spec"]["unschedulable"] == true);
     assert!(!cordoned, "{}", stage.scene());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_anew_while_its_vm_is_taken_away_goes_with_it() {
+    let stage = with_one_node(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"")).await;
+    let (name, host) = (stage.ready_nodes("workers")[0].clone(), stage.pve.vm(9100).unwrap().node);
+    stage.pve.power_off_host(&host);
+    stage.kube.remove("Node", "", &name);
+    let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
+    stage.until("its machine is given up", Duration::from_mins(30), given_up).await;
+    // The host comes back, and the guest with it; nobody sees its new Node.
+    stage.stall.set(true);
+    stage.pve.set_away(true);
+    stage.pve.power_on_host(&host);
+    let nodes = || stage.kube.list("Node").iter().filter(|node| node["metadata"]["name"] == *name).count();
+    stage.until("it registers anew", SOON, |_| nodes() == 1).await;
+    stage.pve.set_away(false);
+    stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
+    stage.stall.set(false);
+    stage.until("its Node is gone", SOON, |_| nodes() == 0).await;
+}
