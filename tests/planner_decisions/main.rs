@@ -10,6 +10,7 @@ mod headroom;
 mod hosts;
 mod limits;
 mod pauses;
+mod physical;
 mod placement;
 mod removals;
 mod repair;
