@@ -109,6 +109,7 @@ mod tests {
                 demand: self.demand.subscribe(),
                 machines: Changes::default().subscribe(),
                 inventory: watch::channel(0).1,
+                physical: watch::channel(0).1,
                 config: watch::channel(Arc::new(config)).1,
                 pokes: watch::channel(0).1,
             }
