@@ -105,7 +105,8 @@ impl DeviceSurvey {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            vm && (guest.running || counts_stopped)
+            // Of one that has just been made or started nobody says that it runs.
+            vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<u32, &Guest> =
             seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
@@ -114,7 +115,7 @@ impl DeviceSurvey {
             if self.guests.contains_key(&vmid) {
                 continue;
             }
-            let held = match proxmox.devices_of(&guest.host, vmid, guest.running).await {
+            let held = match proxmox.devices_of(&guest.host, vmid).await {
                 Ok(held) => held,
                 // What the token must not see, nobody can count.
                 Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => Vec::new(),

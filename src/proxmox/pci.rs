@@ -37,11 +37,11 @@ impl Client {
     ///
     /// # Errors
     /// The token may not see its configuration (`VM.Audit`), or the call failed.
-    pub async fn devices_of(&self, host: &str, vmid: u32, runs: bool) -> Result<Vec<Held>, Error> {
+    pub async fn devices_of(&self, host: &str, vmid: u32) -> Result<Vec<Held>, Error> {
         let path = format!("/nodes/{}/qemu/{vmid}/config", encode(host));
-        // What was changed since counts from the next start on.
-        let query: &[(&str, String)] = if runs { &[("current", "1".to_owned())] } else { &[] };
-        let data = self.get(Lane::Free, &path, query).await?;
+        // What was changed since it runs counts from the next start on.
+        let query = [("current", "1".to_owned())];
+        let data = self.get(Lane::Free, &path, &query).await?;
         let config = VmConfig::read(&data).ok_or_else(|| Error::malformed(&path, "no configuration"))?;
         Ok(config.held_devices(vmid))
     }
