@@ -5,6 +5,8 @@
 #[path = "lab/bench.rs"]
 mod bench;
 mod lab;
+#[path = "check_command/pci.rs"]
+mod pci;
 
 use bench::{Bench, POOL, no_secret_in};
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ProxmoxTrust, Redfish, SecretSource};
 use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
-use crate::machines::View;
+use crate::machines::{DeviceSurvey, View};
 use crate::model::Snapshot;
 use crate::proxmox::{self, Client, Settings, Trust};
 use crate::redfish;
@@ -38,9 +38,14 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
         let time = now.unwrap_or_else(|| SystemClock.now());
         daemons_own(&cluster, &mut snapshot, time).await?;
         if let Some(settings) = &config.proxmox {
-            let seen = proxmox(config)?.resources().await;
-            let seen = seen.map_err(|error| Failure::Unreachable("Proxmox VE".to_owned(), error.into()))?;
-            snapshot.proxmox.hosts = Some(seen.hosts(settings.count_stopped));
+            let client = proxmox(config)?;
+            let unreachable =
+                |error: proxmox::Error| Failure::Unreachable("Proxmox VE".to_owned(), error.into());
+            let seen = client.resources().await.map_err(unreachable)?;
+            let mut hosts = seen.hosts(settings.count_stopped);
+            let devices = DeviceSurvey::default().look(&client, config, &seen).await;
+            devices.map_err(unreachable)?.give(&mut hosts);
+            snapshot.proxmox.hosts = Some(hosts);
         }
         snapshot.time = time;
         Ok(snapshot)

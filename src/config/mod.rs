@@ -46,7 +46,7 @@ pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
     Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
-    KubeletSettings, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
+    KubeletSettings, Pci, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
 };
 pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};

@@ -50,7 +50,7 @@ impl Daemon {
         let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
         snapshot.proxmox = Inventory {
             // Hosts that nobody has seen for long take no machines.
-            hosts: Some(fresh.map(|look| look.seen.hosts(counts_stopped)).unwrap_or_default()),
+            hosts: Some(fresh.map(|look| look.hosts(counts_stopped)).unwrap_or_default()),
             machines: Some(views.iter().map(|view| seen_with(view, fresh)).collect()),
             templates: self.templates.seen(),
             power: fresh.and_then(|look| {

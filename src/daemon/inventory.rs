@@ -12,7 +12,8 @@ use tokio_util::task::TaskTracker;
 use super::survey::{self, Survey};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::Templates;
+use crate::machines::{DeviceSurvey, Devices, Templates};
+use crate::model::machine::Host;
 use crate::proxmox::{Client, Seen};
 
 /// Templates are looked at again after this time, sooner where one has a problem.
@@ -20,15 +21,29 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, where a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
+/// A look at PCI devices that takes longer is gone on with by the next; what was known counts until then.
+const DEVICES: Duration = Duration::from_secs(20);
+
 /// One look.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub seen: Arc<Seen>,
     /// What speaks against switching hosts off, where any may be.
     pub survey: Option<Arc<Survey>>,
+    /// The PCI devices that pools give to machines.
+    pub devices: Arc<Devices>,
     pub at: Timestamp,
     /// How many looks came before.
     pub number: u64,
+}
+
+impl Look {
+    /// The hosts as the planner wants them.
+    pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
+        let mut hosts = self.seen.hosts(counts_stopped);
+        self.devices.give(&mut hosts);
+        hosts
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +92,7 @@ impl Inventory {
         let mut templates_due = Instant::now();
         let mut survey_due = Instant::now();
         let mut surveyed: Option<Arc<Survey>> = None;
+        let (mut device_survey, mut devices) = (DeviceSurvey::default(), Arc::default());
         loop {
             let settings = config.borrow_and_update().clone();
             match proxmox.resources().await {
@@ -97,7 +113,13 @@ impl Inventory {
                             Err(error) => tracing::warn!(%error, "a template cannot be looked at"),
                         }
                     }
-                    self.saw(seen.clone(), surveyed.clone(), clock.now());
+                    let looking = device_survey.look(proxmox, &settings, &seen);
+                    match tokio::time::timeout(DEVICES, looking).await {
+                        Ok(Ok(found)) => devices = Arc::new(found),
+                        Ok(Err(error)) => tracing::warn!(%error, "PCI devices cannot be looked at"),
+                        Err(elapsed) => tracing::warn!(%elapsed, "PCI devices cannot be looked at"),
+                    }
+                    self.saw(seen.clone(), surveyed.clone(), devices.clone(), clock.now());
                     let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
                     if awaits || Instant::now() >= survey_due {
                         surveyed = Survey::make(proxmox, &settings, &seen).await;
@@ -129,15 +151,16 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    fn saw(&self, seen: Arc<Seen>, survey: Option<Arc<Survey>>, at: Timestamp) {
-        let different = self.hosts_differ(&seen);
+    fn saw(&self, seen: Arc<Seen>, survey: Option<Arc<Survey>>, devices: Arc<Devices>, at: Timestamp) {
+        let other = |look: Look| look.devices != devices;
+        let different = self.hosts_differ(&seen) || self.last().0.is_some_and(other);
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let number = known.look.as_ref().map_or(0, |look| look.number + 1);
             if known.problem.take().is_some() {
                 tracing::info!("Proxmox VE answers again");
             }
-            known.look = Some(Look { seen, survey, at, number });
+            known.look = Some(Look { seen, survey, devices, at, number });
         }
         if different {
             self.changed.send_modify(|count| *count += 1);

@@ -20,6 +20,7 @@ mod boot;
 mod context;
 mod create;
 mod destroy;
+mod devices;
 mod drain;
 mod facts;
 mod jobs;
@@ -45,6 +46,7 @@ mod trouble;
 mod warm;
 
 pub use context::Context;
+pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
 pub(crate) use node::is_bare;
 pub use pace::Pace;

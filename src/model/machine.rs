@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::pci::HostPci;
+
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
@@ -171,6 +173,9 @@ pub struct Host {
     /// Its storages.
     #[serde(default)]
     pub storage: BTreeMap<String, Storage>,
+    /// Its PCI devices, where a pool gives any to its machines.
+    #[serde(default, skip_serializing_if = "HostPci::is_empty")]
+    pub pci: HostPci,
 }
 
 /// What a machine's record says is meant to become of it.

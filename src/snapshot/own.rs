@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::model::machine::{Host, Machine, Phase, Slot, Storage, WarmState};
+use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
@@ -40,6 +41,8 @@ struct HostDocument {
     memory_assigned: Amount,
     #[serde(default)]
     storage: BTreeMap<String, StorageDocument>,
+    #[serde(default)]
+    pci: HostPci,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,6 +184,7 @@ impl HostDocument {
             cores_assigned: self.cores_assigned,
             memory_assigned: self.memory_assigned.units()?,
             storage,
+            pci: self.pci,
         })
     }
 }

@@ -10,6 +10,7 @@ mod headroom;
 mod hosts;
 mod limits;
 mod pauses;
+mod pci;
 mod placement;
 mod removals;
 mod repair;

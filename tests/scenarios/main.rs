@@ -24,6 +24,7 @@ mod network_boot;
 mod openmetrics;
 mod out_of_sight;
 mod outages;
+mod pci;
 mod places;
 mod record;
 mod replacements;

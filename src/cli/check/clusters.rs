@@ -14,6 +14,7 @@ use crate::cli::live;
 use crate::cli::plan_text::count;
 use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
 use crate::kubernetes::{Cluster, Right};
+use crate::machines::DeviceSurvey;
 use crate::model::node::Node;
 use crate::proxmox::{Client, Kind, agent_privilege};
 
@@ -69,13 +70,18 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
             return None;
         }
     };
-    let hosts = count(seen.hosts.len(), "host");
-    answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
+    let number = count(seen.hosts.len(), "host");
+    answer.say(Line::good(what, format!("PVE {version}, {number}")), SUCCESS);
+    let mut hosts = seen.hosts(settings.count_stopped);
+    match DeviceSurvey::default().look(&client, config, &seen).await {
+        Ok(devices) => devices.give(&mut hosts),
+        Err(error) => answer.say(Line::wrong("PCI devices", chain(&error)), UNREACHABLE),
+    }
     let mut pve = Pve {
         agent: any(config, Bootstrap::needs_agent).then(|| agent_privilege(&version)),
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
-        hosts: seen.hosts(settings.count_stopped),
+        hosts,
         special: config.hosts.clone(),
         storages: BTreeMap::new(),
         bridges: tokio::sync::Mutex::default(),

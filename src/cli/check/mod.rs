@@ -7,6 +7,7 @@ mod hosts;
 mod lines;
 mod made;
 mod network_boot;
+mod pci;
 mod power;
 mod pve;
 mod security;
@@ -120,6 +121,7 @@ async fn look(config: &Config, answer: &mut Answer) {
         let templates = template::check(&pve, config, pool, answer).await;
         network_boot::check(&pve, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
+        pci::check(&pve, pool, &templates, answer);
         hosts::check(&pve, pool, &templates, answer).await;
         security::check(&pve, pool, answer).await;
         serving::addresses(config, pool, answer);

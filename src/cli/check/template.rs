@@ -231,7 +231,8 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'st
         paths.push((path, &["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), &["VM.Config.CDROM"]));
     }
-    if pool.vm_options.keys().any(|option| option_privilege(option) == Some("VM.Config.HWType")) {
+    let hardware = |option: &String| option_privilege(option) == Some("VM.Config.HWType");
+    if !pool.pci.is_empty() || pool.vm_options.keys().any(hardware) {
         paths.push((machines, &["VM.Config.HWType"]));
     }
     for value in pool.vm_options.iter().filter(|(key, _)| key.starts_with("hostpci")).map(|(_, value)| value)
@@ -240,6 +241,9 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'st
         paths.extend(mapping.map(|mapping| -> (String, &[&'static str]) {
             (format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
         }));
+    }
+    for one in &pool.pci {
+        paths.push((format!("/mapping/pci/{}", one.mapping), &["Mapping.Use"]));
     }
     paths
 }

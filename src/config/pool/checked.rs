@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Placement,
-    Room, Schedule, Security, Size, TemplateRef, Warm, labels, slots,
+    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Pci,
+    Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci, slots,
 };
 use crate::config::bootstrap::Bootstrap;
 use crate::model::machine::Slot;
@@ -58,6 +58,8 @@ pub struct Pool {
     pub disk: Option<DiskSize>,
     /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
     pub devices: Vec<Device>,
+    /// PCI devices of its host that each of its machines is given.
+    pub pci: Vec<Pci>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
@@ -135,6 +137,11 @@ impl Pool {
             }
         }
         slots
+    }
+
+    /// The PCI devices of its machines, as a VM's configuration has them, by their keys.
+    pub fn hostpci(&self) -> BTreeMap<String, String> {
+        pci::numbered(&self.pci)
     }
 
     /// The labels of the node that a machine becomes.

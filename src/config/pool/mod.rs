@@ -10,6 +10,7 @@ mod labels;
 mod machine;
 mod made_of;
 mod network_boot;
+mod pci;
 mod placement;
 mod ranges;
 mod room;
@@ -37,6 +38,9 @@ pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
+#[cfg(test)]
+pub(super) use pci::KEYS as PCI_KEYS;
+pub use pci::Pci;
 pub use placement::Placement;
 pub use room::Room;
 #[cfg(test)]
@@ -99,6 +103,8 @@ pub(super) struct Written {
     gateway6: Option<Spanned<String>>,
     #[serde(default)]
     network: Vec<devices::Written>,
+    #[serde(default)]
+    pci: Vec<pci::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -294,6 +300,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         addressing,
         disk: machine::disk(pool, checker),
         devices,
+        pci: pci::check(pool, checker),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod class;
+mod image;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ struct Objects {
     templates: BTreeMap<String, Tree>,
     unmanaged: BTreeMap<String, Tree>,
     clusters: Vec<Tree>,
+    /// Templates that are to be made, by name.
+    made: BTreeMap<String, Table>,
     /// What is left of each class and template after a pool has read it; several may read the same.
     left: BTreeMap<String, Tree>,
 }
@@ -63,7 +66,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     replace.set("drift", true, drift);
     draft.push(down);
     draft.push(replace);
-    for table in rules.into_iter().chain(tables) {
+    let made = std::mem::take(&mut objects.made).into_values();
+    for table in rules.into_iter().chain(made).chain(tables) {
         draft.push(table);
     }
     let named = objects
