@@ -6,6 +6,7 @@ mod clusters;
 mod hosts;
 mod lines;
 mod made;
+mod memory;
 mod network_boot;
 mod pci;
 mod power;
