@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::machine::WarmState;
+use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
 
 /// A decision.
@@ -57,8 +57,8 @@ pub struct NewMachine {
     /// Its name, where free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, where free slots are known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Its VMID, where free slots are known. What stands there for a machine that is there already is nobody's business.
+    #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<u32>,
     /// Its address, where free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +83,12 @@ pub struct NewMachine {
     /// It is there already, kept like this, and is asked to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
+}
+
+/// Whether there is none, or the number of a machine that is no VM.
+#[expect(clippy::ref_option, reason = "serde hands the field over like this")]
+fn is_no_vmid(vmid: &Option<u32>) -> bool {
+    vmid.is_none_or(|vmid| vmid >= FIRST_NUMBER)
 }
 
 /// A machine that is kept warm no longer: it is destroyed without having been a node.

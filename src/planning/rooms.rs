@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
+use super::physical::Machines;
 use super::warm::{self, Woken};
 use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
@@ -20,6 +21,8 @@ pub(super) enum Full {
     AtMax(String),
     /// No free slot is left.
     NoSlot,
+    /// No machine that is there already can be switched on: why, one by one.
+    NoMachine(Vec<String>),
     /// No host has room: why each of them has none.
     NoHost(Vec<String>),
     /// The pool or every host that has room backs off after failures.
@@ -32,7 +35,7 @@ impl Full {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::AtMax(_) => "PoolAtMax",
-            Self::NoSlot => "NoFreeSlot",
+            Self::NoSlot | Self::NoMachine(_) => "NoFreeSlot",
             Self::NoHost(_) => "NoHostCapacity",
             Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
         }
@@ -42,17 +45,22 @@ impl Full {
         match self {
             Self::AtMax(which) => which.clone(),
             Self::NoSlot => "no free VMID and address is left".to_owned(),
+            Self::NoMachine(why) if why.is_empty() => "no other machine is left".to_owned(),
+            Self::NoMachine(why) => format!("no machine can be switched on: {}", named(why)),
             Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
-            Self::NoHost(why) => {
-                let more = why.len().saturating_sub(HOSTS_NAMED);
-                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-                let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
-                format!("no host has room for another machine: {}{more}", named.join("; "))
-            }
+            Self::NoHost(why) => format!("no host has room for another machine: {}", named(why)),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
             Self::Settling(until) => format!("left alone {until}"),
         }
     }
+}
+
+/// The first of several.
+fn named(why: &[String]) -> String {
+    let more = why.len().saturating_sub(HOSTS_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
+    format!("{}{more}", named.join("; "))
 }
 
 /// Where the next machine of a pool goes.
@@ -74,6 +82,7 @@ pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
+    machines: Machines,
     counts: BTreeMap<String, Sum>,
     /// How many of them are on their way out.
     leaving: BTreeMap<String, u32>,
@@ -96,6 +105,7 @@ impl<'a> Rooms<'a> {
         };
         let mut rooms = Self {
             hosts: host_room::hosts(view, &holds),
+            machines: Machines::new(view, &holds),
             slots: memory.free_slots.as_ref().map(|all| {
                 all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
             }),
@@ -217,6 +227,11 @@ impl<'a> Rooms<'a> {
         if let Some(why) = self.backoffs.get(&pool.name) {
             return Err(Full::BackingOff(why.clone()));
         }
+        if pool.is_physical() {
+            let slot = self.machines.next(pool)?;
+            let host = slot.machine.clone().unwrap_or_default();
+            return Ok(Place { host, storage: None, rank: (0, 0), slot: Some(slot), woken: None });
+        }
         let slot = match &self.slots {
             None => None,
             Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
@@ -229,6 +244,7 @@ impl<'a> Rooms<'a> {
         if let Some(woken) = &place.woken {
             return self.wake(pool, woken);
         }
+        self.machines.take(pool, place.slot.as_ref());
         self.put(pool, place, 0, true);
     }
 

@@ -197,7 +197,7 @@ fn kept_there(view: &View, pool: &Pool, place: &Place) -> NewMachine {
     let slot = place.slot.as_ref();
     let seed = view.snapshot.memory.name_seed;
     NewMachine {
-        name: slot.map(|slot| names::machine(&pool.name, seed, slot.vmid)),
+        name: slot.map(|slot| names::of(&pool.name, seed, slot)),
         vmid: slot.map(|slot| slot.vmid),
         address: slot.and_then(|slot| slot.address),
         further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),
