@@ -186,6 +186,9 @@ fn the_example_is_a_configuration_and_names_every_key() {
     assert!(matches!(good(&seed, Needs::Plan).pools[0].cloud_init, CloudInit::Seed(_)));
     let redfish = format!("[[host]]\nname = \"pve1\"\n{}\n", marked("redfish"));
     assert!(good(&redfish, Needs::Plan).hosts["pve1"].power.is_some());
+    let (head, tail) = first.split_once("[[host]]").unwrap();
+    let several = format!("{head}{}\n[[host]]{tail}", marked("also"));
+    assert_eq!(good(&several, Needs::Run).also[0].region.as_deref(), Some("east"));
     let methods = ["k3s", "command", "none", "seed", "redfish"].map(marked);
     for keys in [
         KEYS,

@@ -10,6 +10,7 @@ use super::Daemon;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, View};
 use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
+use crate::model::place;
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
@@ -76,10 +77,13 @@ impl Daemon {
             tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
             return;
         };
-        let Some(template) = self.templates.pick(pool, &machine.host) else {
+        let (prefix, host) = place::split(&machine.host);
+        let template = self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host));
+        let Some(template) = template else {
             tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
             return;
         };
+        let region = config.pools.iter().find(|one| one.name == pool).and_then(|one| one.region.clone());
         let record = Record {
             id: uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..)))
                 .into_uuid()
@@ -87,7 +91,8 @@ impl Daemon {
             pool: pool.to_owned(),
             name: name.clone(),
             slot: Slot { vmid, address: machine.address, further: machine.further_addresses.clone() },
-            host: machine.host.clone(),
+            region,
+            host: host.to_owned(),
             template: template.vmid,
             template_host: template.host,
             cores: machine.cores,
@@ -116,10 +121,9 @@ impl Daemon {
             self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
+        let Some(context) = self.context(config, &record) else { return };
         // Shown before its task begins, so that the next round counts it.
         self.registry.put(View::requested(record.clone(), now));
-        let config = config.clone();
-        let context = machines::Context { config, ..self.context() };
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
 
@@ -132,6 +136,7 @@ impl Daemon {
     /// Asks a machine that is kept warm to join.
     fn wake(&mut self, config: &Arc<Config>, machine: &NewMachine, now: Timestamp) {
         let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
+        let Some(context) = self.context(config, &view.record) else { return };
         let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
         tracing::info!(machine = %view.record.name, pool, pods, "a machine that was kept warm is asked to join");
         self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
@@ -141,14 +146,13 @@ impl Daemon {
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
         "it is asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
     }
 
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         let reason = unkept.reason.clone();
@@ -179,7 +183,7 @@ impl Daemon {
             });
             return;
         }
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         if self.share_is_going(config, &view.record.pool) {
@@ -194,9 +198,13 @@ impl Daemon {
         self.retire(config, view, why(removal), Some(removal.reason), now);
     }
 
-    /// Whether as many machines are on their way out as may be at a time.
-    pub(super) fn retires_enough(&self, config: &Config) -> bool {
-        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
+    /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
+    /// no other's.
+    pub(super) fn retires_enough(&self, config: &Config, record: &Record) -> bool {
+        let prefix = |record: &Record| config.prefix(record.region.as_deref()).to_owned();
+        let here = prefix(record);
+        let leaves = |view: &&View| view.busy && leaves(view.phase) && prefix(&view.record) == here;
+        let leaving = self.registry.all().iter().filter(leaves).count();
         leaving >= config.limits.max_parallel_retires as usize
     }
 
@@ -217,13 +225,13 @@ impl Daemon {
     }
 
     fn retiring(&mut self, config: &Arc<Config>, view: &View, reason: String, now: Timestamp) {
+        let Some(context) = self.context(config, &view.record) else { return };
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;
         shown.note.clone_from(&reason);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::inventory::Inventory;
+use super::regions::Regions;
 use crate::changes::Changed;
 use crate::config::Config;
 use crate::kubernetes::Watches;
@@ -28,7 +28,7 @@ impl Trigger {
     pub fn new(
         watches: &Watches,
         registry: &Registry,
-        inventory: &Inventory,
+        regions: &Regions,
         config: &watch::Receiver<Arc<Config>>,
         board: &Board,
     ) -> Self {
@@ -36,7 +36,7 @@ impl Trigger {
             cluster: watches.changed(),
             demand: watches.demand(),
             machines: registry.changed(),
-            inventory: inventory.changed(),
+            inventory: regions.changed(),
             config: config.clone(),
             pokes: board.pokes(),
         }

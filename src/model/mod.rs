@@ -6,6 +6,7 @@ pub mod digest;
 pub mod machine;
 pub mod node;
 pub mod pause;
+pub mod place;
 pub mod plan;
 pub mod pod;
 pub mod power;

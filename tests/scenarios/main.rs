@@ -26,6 +26,7 @@ mod out_of_sight;
 mod outages;
 mod places;
 mod record;
+mod regions;
 mod replacements;
 mod restarts;
 mod rights;
