@@ -66,7 +66,9 @@ async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> 
             }
         };
         let mut hosts = seen.hosts(settings.count_stopped);
-        hosts.iter_mut().for_each(|host| host.name = place::key(prefix, &host.name));
+        for host in &mut hosts {
+            host.name = place::key(prefix, &host.name);
+        }
         all.extend(hosts);
     }
     if config.proxmox.is_some() {

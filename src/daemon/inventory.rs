@@ -144,7 +144,7 @@ impl Inventory {
             match (&known.problem, &problem) {
                 (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
                 (None, Some(problem)) => {
-                    tracing::warn!(region = %self.region, problem, "nothing is done there")
+                    tracing::warn!(region = %self.region, problem, "nothing is done there");
                 }
                 _ => {}
             }

@@ -155,12 +155,8 @@ impl Regions {
             }
             (Some(_), None) => return None,
         };
-        let whose = if prefix.is_empty() {
-            "the cluster in [proxmox]".to_owned()
-        } else {
-            format!("region `{prefix}`")
-        };
-        Some(format!("{whose} cannot be acted on: {why}"))
+        let name = config.cluster(prefix).and_then(|one| one.region.as_deref()).unwrap_or(prefix);
+        Some(format!("region `{name}` cannot be acted on: {why}"))
     }
 
     /// A number that grows with each change that is worth a round.

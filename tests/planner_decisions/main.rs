@@ -11,6 +11,7 @@ mod hosts;
 mod limits;
 mod pauses;
 mod placement;
+mod regions;
 mod removals;
 mod repair;
 mod replacement;
