@@ -598,3 +598,30 @@ async fn templates_that_are_described_are_compared_with_those_there_are() {
         assert!(lines.iter().any(|line| words(line).contains(part)), "no {part:?} in {lines:?}");
     }
 }
+
+#[tokio::test]
+async fn every_region_is_looked_at_and_one_that_does_not_answer_is_named() {
+    let bench = Bench::demo().await;
+    let port = bench.proxmox.address().port();
+    let also = |at: &str| {
+        bench.proxmox().replace("[proxmox]", "[[proxmox.also]]\nregion = \"east\"").replace("127.0.0.1", at)
+    };
+    bench.change("[proxmox]", "[proxmox]\nregion = \"west\"");
+    bench.change("name = \"workers\"", "name = \"workers\"\nregion = \"west\"");
+    bench.change("[kubernetes]", &format!("{}[kubernetes]", also("localhost")));
+    // One cluster by two names.
+    let (status, said) = bench.check().await;
+    assert_eq!(status, 0, "{said}");
+    for text in
+        ["proxmox west: https://127.0.0.1", "proxmox east: https://localhost", "are they one cluster?"]
+    {
+        assert!(said.contains(text), "{text} is missing:\n{said}");
+    }
+    bench.change(&format!("https://localhost:{port}"), "https://127.0.0.1:1");
+    let (status, said) = bench.check().await;
+    assert_eq!(status, 4, "{said}");
+    assert!(
+        said.contains("proxmox east: https://127.0.0.1:1") && said.contains("10 slots, 10 free"),
+        "{said}"
+    );
+}

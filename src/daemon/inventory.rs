@@ -9,12 +9,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::regions;
 use super::survey::{self, Survey};
 use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::machines::{DeviceSurvey, Devices, Templates};
 use crate::model::machine::Host;
-use crate::proxmox::{Client, Seen};
+use crate::proxmox::{Client, Error, Kind, Seen};
 
 /// Templates are looked at again after this time, sooner where one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
@@ -52,58 +53,64 @@ struct Known {
     problem: Option<String>,
 }
 
-/// The last look at Proxmox. Cheap to clone.
+/// What looking begins with.
+pub(super) struct Start {
+    /// What its hosts' names begin with where hosts of all clusters meet.
+    pub prefix: String,
+    /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone by itself.
+    pub asks_for_quorum: bool,
+    pub proxmox: Client,
+    pub config: watch::Receiver<Arc<Config>>,
+    pub templates: Templates,
+    pub clock: SharedClock,
+    /// Grows with each change that is worth a round.
+    pub changed: watch::Sender<u64>,
+}
+
+/// The last look at one cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
+    region: Arc<str>,
+    /// There are others: when one is lost to sight that is worth a round.
+    several: bool,
 }
 
 impl Inventory {
     /// Starts looking.
-    pub fn start(
-        proxmox: &Client,
-        config: watch::Receiver<Arc<Config>>,
-        templates: &Templates,
-        clock: SharedClock,
-        cancel: &CancellationToken,
-        tasks: &TaskTracker,
-    ) -> Self {
-        let inventory = Self { known: Arc::default(), changed: watch::Sender::new(0) };
-        let (this, proxmox, templates, cancel) =
-            (inventory.clone(), proxmox.clone(), templates.clone(), cancel.clone());
+    pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let region = regions::name(&start.prefix).into();
+        let several = start.asks_for_quorum;
+        let inventory = Self { known: Arc::default(), changed: start.changed.clone(), region, several };
+        let (this, cancel) = (inventory.clone(), cancel.clone());
         tasks.spawn(async move {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => {}
-                () = this.watch(&proxmox, config, &templates, &clock) => {}
+                () = this.watch(start) => {}
             }
         });
         inventory
     }
 
-    async fn watch(
-        &self,
-        proxmox: &Client,
-        mut config: watch::Receiver<Arc<Config>>,
-        templates: &Templates,
-        clock: &SharedClock,
-    ) {
+    async fn watch(&self, start: Start) {
+        let Start { prefix, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
         let mut templates_due = Instant::now();
         let mut survey_due = Instant::now();
         let mut surveyed: Option<Arc<Survey>> = None;
         let (mut device_survey, mut devices) = (DeviceSurvey::default(), Arc::default());
         loop {
-            let settings = config.borrow_and_update().clone();
-            match proxmox.resources().await {
-                Ok(seen) => {
+            let settings = config.borrow_and_update().alone(&prefix);
+            match look(&proxmox, asks_for_quorum).await {
+                Ok((seen, problem)) => {
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
                     if Instant::now() >= templates_due {
-                        match templates.refresh(proxmox, &settings, &seen).await {
+                        match templates.refresh(&proxmox, &settings, &seen).await {
                             Ok(()) => {
                                 let all = templates.all();
                                 let fine = all.values().all(|found| !found.usable.is_empty());
@@ -113,16 +120,23 @@ impl Inventory {
                             Err(error) => tracing::warn!(%error, "a template cannot be looked at"),
                         }
                     }
-                    let looking = device_survey.look(proxmox, &settings, &seen);
+                    let looking = device_survey.look(&proxmox, &settings, &seen);
                     match tokio::time::timeout(DEVICES, looking).await {
                         Ok(Ok(found)) => devices = Arc::new(found),
                         Ok(Err(error)) => tracing::warn!(%error, "PCI devices cannot be looked at"),
                         Err(elapsed) => tracing::warn!(%elapsed, "PCI devices cannot be looked at"),
                     }
-                    self.saw(seen.clone(), surveyed.clone(), devices.clone(), clock.now());
+                    let look = Look {
+                        seen: seen.clone(),
+                        survey: surveyed.clone(),
+                        devices: devices.clone(),
+                        at: clock.now(),
+                        number: 0,
+                    };
+                    self.saw(look, problem);
                     let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
                     if awaits || Instant::now() >= survey_due {
-                        surveyed = Survey::make(proxmox, &settings, &seen).await;
+                        surveyed = Survey::make(&proxmox, &settings, &seen).await;
                         survey_due = Instant::now() + survey::AGAIN;
                         self.surveyed(surveyed.clone());
                     }
@@ -151,16 +165,22 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    fn saw(&self, seen: Arc<Seen>, survey: Option<Arc<Survey>>, devices: Arc<Devices>, at: Timestamp) {
-        let other = |look: Look| look.devices != devices;
-        let different = self.hosts_differ(&seen) || self.last().0.is_some_and(other);
+    fn saw(&self, look: Look, problem: Option<String>) {
+        let (last, trouble) = self.last();
+        let other = last.is_some_and(|last| last.devices != look.devices);
+        let different = other || self.hosts_differ(&look.seen) || trouble.is_some() != problem.is_some();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let number = known.look.as_ref().map_or(0, |look| look.number + 1);
-            if known.problem.take().is_some() {
-                tracing::info!("Proxmox VE answers again");
+            match (&known.problem, &problem) {
+                (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
+                (None, Some(problem)) => {
+                    tracing::warn!(region = %self.region, problem, "nothing is done there");
+                }
+                _ => {}
             }
-            known.look = Some(Look { seen, survey, devices, at, number });
+            known.problem = problem;
+            known.look = Some(Look { number, ..look });
         }
         if different {
             self.changed.send_modify(|count| *count += 1);
@@ -176,12 +196,16 @@ impl Inventory {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    fn missed(&self, error: &crate::proxmox::Error) {
+    fn missed(&self, error: &Error) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.problem.is_none() {
-            tracing::warn!(%error, "Proxmox VE cannot be looked at");
+            tracing::warn!(region = %self.region, %error, "Proxmox VE cannot be looked at");
         }
-        known.problem = Some(error.to_string());
+        let first = known.problem.replace(error.to_string()).is_none();
+        drop(known);
+        if first && self.several {
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 
     /// The last look, and what is wrong since, if anything.
@@ -190,23 +214,31 @@ impl Inventory {
         (known.look.clone(), known.problem.clone())
     }
 
-    /// A number that grows with each change that is worth a round.
-    pub fn changed(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    /// Waits for the first look, for `limit` at most.
-    pub async fn first(&self, limit: Duration) {
+    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that fails is not waited for.
+    pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let looked = async {
-            while self.last().0.is_none() {
-                if changed.changed().await.is_err() {
-                    return;
+            loop {
+                let (look, problem) = self.last();
+                if look.is_some() || (self.several && problem.is_some()) || changed.changed().await.is_err() {
+                    return look.is_some();
                 }
             }
         };
-        if tokio::time::timeout(limit, looked).await.is_err() {
-            tracing::warn!("Proxmox VE was not seen yet: nothing can be made until it is");
-        }
+        tokio::time::timeout(limit, looked).await.unwrap_or(false)
+    }
+}
+
+/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds out when it acts.
+async fn look(proxmox: &Client, asks_for_quorum: bool) -> Result<(Seen, Option<String>), Error> {
+    let seen = proxmox.resources().await?;
+    if !asks_for_quorum {
+        return Ok((seen, None));
+    }
+    match proxmox.quorate().await {
+        Ok(true) => Ok((seen, None)),
+        Ok(false) => Ok((seen, Some("the cluster is not quorate".to_owned()))),
+        Err(error) if error.kind == Kind::Forbidden => Ok((seen, None)),
+        Err(error) => Err(error),
     }
 }

@@ -231,6 +231,9 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
+    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no name then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// The Proxmox host that it was put on.
     pub host: String,
     /// VMID of the template; 0: it is a clone of none.

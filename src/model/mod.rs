@@ -7,6 +7,7 @@ pub mod machine;
 pub mod node;
 pub mod pause;
 pub mod pci;
+pub mod place;
 pub mod plan;
 pub mod pod;
 pub mod power;

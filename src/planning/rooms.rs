@@ -292,7 +292,7 @@ impl<'a> Rooms<'a> {
     /// The best of the allowed hosts that have room, without a slot.
     fn host(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         let Some(hosts) = &self.hosts else {
-            let host = pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned());
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
         };
@@ -303,7 +303,7 @@ impl<'a> Rooms<'a> {
         let mut refusals = Vec::new();
         for (name, host) in hosts {
             let reached = reach.is_none_or(|reach| reach.contains(name));
-            if !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
+            if !pool.may_be_on(name) {
                 continue;
             }
             if !reached {

@@ -34,8 +34,7 @@ pub(super) struct Woken {
 impl Woken {
     /// Whether it is what a new machine of the pool, or of one of its offers, would be.
     pub(super) fn suits(&self, pool: &Pool) -> bool {
-        (self.cores, self.memory) == (pool.cores, pool.memory)
-            && (pool.hosts.is_empty() || pool.hosts.contains(&self.host))
+        (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
 }
 
@@ -46,7 +45,6 @@ pub(super) fn is_kept(machine: &Machine) -> bool {
 
 /// The machines that may be asked to join, by pool, in order of their names.
 pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, VecDeque<Woken>> {
-    let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
     let mut waiting: BTreeMap<String, VecDeque<Woken>> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
         let Some(state) = machine.warm.filter(|_| machine.phase == Phase::Warm) else { continue };
@@ -59,7 +57,8 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, 
                 state,
                 cores: machine.cores,
                 memory: machine.memory,
-                has_room: state.runs() || counts_stopped,
+                has_room: state.runs()
+                    || config.cluster(&pool.prefix).is_some_and(|cluster| cluster.count_stopped),
             });
         }
     }
@@ -116,6 +115,10 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         by_pool.entry(&machine.pool).or_default().push(machine);
     }
     for (name, machines) in by_pool {
+        let memory = view.snapshot.memory.pools.get(name);
+        if memory.is_some_and(|memory| memory.out_of_sight.is_some()) {
+            continue;
+        }
         let pool = view.config.pools.iter().find(|pool| pool.name == name);
         let mut unkept = |machine: &Machine, reason: String| {
             let (machine, pool) = (machine.name.clone(), machine.pool.clone());

@@ -107,6 +107,7 @@ struct PoolDocument {
     reach: Option<Vec<String>>,
     #[serde(default)]
     across: Vec<String>,
+    out_of_sight: Option<String>,
     #[serde(default)]
     templates: Vec<String>,
     #[serde(default)]
@@ -244,6 +245,7 @@ impl PoolDocument {
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,
             across: self.across,
+            out_of_sight: self.out_of_sight,
             templates: self.templates,
             out_of_service: self.out_of_service,
         })

@@ -13,6 +13,7 @@ mod pauses;
 mod pci;
 mod physical;
 mod placement;
+mod regions;
 mod removals;
 mod repair;
 mod replacement;

@@ -19,7 +19,12 @@ const USER: &str = "keeper";
 /// Clones, configures, grows and starts the machine.
 async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
     let client = &stage.client;
-    let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine: "m-1".to_owned() };
+    let marker = Marker {
+        cluster: "home".to_owned(),
+        region: None,
+        pool: "workers".to_owned(),
+        machine: "m-1".to_owned(),
+    };
     let request = CloneRequest {
         template_host: HOST.to_owned(),
         template: TEMPLATE,

@@ -28,6 +28,7 @@ mod pci;
 mod physical;
 mod places;
 mod record;
+mod regions;
 mod replacements;
 mod restarts;
 mod rights;

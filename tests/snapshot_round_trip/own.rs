@@ -114,8 +114,8 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let out_of_service = btree_map(text(), text(), 0..3);
-    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3), out_of_service);
+    let out_of = (btree_map(text(), text(), 0..3), option::of(text()));
+    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3), out_of);
     let learnt =
         (any::<u32>(), bytes(), resources(0..200_i64, 0)).prop_map(|(cores, memory, allocatable)| {
             let kubelet = if cores % 2 == 0 { String::new() } else { r#"{"podPidsLimit":9}"#.to_owned() };
@@ -133,7 +133,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             reach: reach.0,
             across: reach.1,
             templates: reach.2,
-            out_of_service: reach.3,
+            out_of_service: reach.3.0,
+            out_of_sight: reach.3.1,
         },
     );
     let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))

@@ -1,6 +1,6 @@
 //! Do both clusters answer, and may we do what we need to?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ const TOKEN_HOST: Duration = Duration::from_secs(15);
 /// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
-    let what = format!("proxmox {}", settings.endpoints.join(", "));
+    let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+    let what = format!("proxmox {region}{}", settings.endpoints.join(", "));
     let client = match live::proxmox(config) {
         Ok(client) => client,
         Err(failure) => {
@@ -85,7 +86,7 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
         special: config.hosts.clone(),
         storages: BTreeMap::new(),
         bridges: tokio::sync::Mutex::default(),
-        lacking: std::collections::BTreeSet::new(),
+        lacking: BTreeSet::new(),
         client,
         seen,
     };
@@ -112,6 +113,35 @@ fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
                 .to_owned(),
         ),
         _ => None,
+    }
+}
+
+/// Two tables for one cluster: each would take the other's machines for strangers'.
+pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
+    let name =
+        |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
+    for (at, (one, config)) in all.iter().enumerate() {
+        for (other, theirs) in &all[..at] {
+            let (Some(one), Some(other)) = (one, other) else { continue };
+            let guests = |pve: &Pve| {
+                let named = pve
+                    .seen
+                    .guests
+                    .values()
+                    .map(|guest| (guest.vmid, guest.host.clone(), guest.name.clone()));
+                named.collect::<BTreeSet<_>>()
+            };
+            let mine = guests(one);
+            if !mine.is_empty() && mine == guests(other) {
+                let what = format!("regions {} and {}", name(theirs), name(config));
+                let line =
+                    Line::doubtful(what, "show the same guests on the same hosts: are they one cluster?");
+                answer.say(
+                    line.key("proxmox.also").help("hosts of one cluster go into one table, as `endpoints`"),
+                    FINDINGS,
+                );
+            }
+        }
     }
 }
 

@@ -162,6 +162,7 @@ impl Pool {
         let own = self.name.span();
         let at = |given: bool| given.then(|| own.clone());
         let all = [
+            ("region", self.region.as_ref().map(Spanned::span)),
             ("sizes", self.sizes.as_ref().map(Spanned::span)),
             ("boot", self.boot.as_ref().map(Spanned::span)),
             ("template", self.template.as_ref().map(Spanned::span)),

@@ -35,6 +35,7 @@ const KUBELET: [&str; 19] = [
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);
+    region(table, &mut tree, &objects.regions);
     let mut further = Vec::new();
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -75,8 +76,25 @@ fn placement(table: &mut Table, tree: &mut Tree) {
         }
         None => table.set("placement", "spread", format!("{}: Balanced is its default", tree.place(&path))),
     }
-    if tree.was(&["region"]) {
-        table.note(format!("{}: a daemon for each Proxmox VE cluster", tree.place(&["region"])));
+}
+
+/// The cluster that its machines are on.
+fn region(table: &mut Table, tree: &mut Tree, known: &[String]) {
+    let place = tree.place(&["region"]);
+    match (tree.text(&["region"]), known) {
+        (Some(name), known) if known.contains(&name) => table.set("region", name, place),
+        (Some(name), []) => table.note(format!("{place}: {name}, of which no cluster is in the files")),
+        (Some(name), [first, ..]) => {
+            table.fill(
+                "region",
+                first.as_str(),
+                format!("{place}: no cluster in the files is called {name}"),
+            );
+        }
+        (None, [first, _, ..]) => {
+            table.fill("region", first.as_str(), "the cluster: a pool is on one, there on any of them");
+        }
+        (None, _) => {}
     }
 }
 

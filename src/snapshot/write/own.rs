@@ -107,6 +107,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
+        .some("outOfSight", pool.out_of_sight.as_deref())
         .list("templates", pool.templates.iter().map(String::as_str))
         .part(
             "outOfService",
