@@ -270,7 +270,7 @@ async fn a_secret_for_joining_that_cannot_be_read_is_named() {
 #[tokio::test]
 async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
     type Spoil = fn(&mut ClusterSpec);
-    let cases: [(Spoil, &str, &str, &str); 7] = [
+    let cases: [(Spoil, &str, &str, &str); 9] = [
         (|_| {}, "template = 9000", "template = 9999", "there is no VM 9999"),
         (|_| {}, "template = 9000", "template = \"k8s-wroker\"", "no template is called `k8s-wroker`"),
         (
@@ -298,6 +298,18 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
             "template = 9000\nclone = \"full\"\nstorage = \"local\"",
             "storage `local` that the token may see",
         ),
+        (
+            |_| {},
+            "template = 9000",
+            "template = 9000\nwarm = { count = 2, state = \"suspended\" }\nvm_options = { vmstatestorage = \"local\" }",
+            "storage `local`, where the memory of suspended machines goes, is not there",
+        ),
+        (
+            |spec| spec.storages[2].used = spec.storages[2].size - (20 << 30),
+            "template = 9000",
+            "template = 9000\nwarm = { count = 2, state = \"suspended\" }",
+            "GiB left on pve1, and 2 of them take 32.9 GiB",
+        ),
     ];
     for (spoil, from, to, expected) in cases {
         let mut spec = ClusterSpec::demo();
@@ -309,7 +321,8 @@ async fn templates_that_cannot_be_cloned_are_told_with_a_way_out() {
         let (status, lines) = bench.about("template").await;
         let said = first_bad(&lines);
         assert!(said.contains(expected), "{expected}: {lines:#?}");
-        assert_eq!(status, 1, "{said}");
+        // Room may come: that is a warning.
+        assert_eq!(status, i32::from(!said.contains(" left on ")), "{said}");
         assert_eq!(lines[0]["pool"], "workers");
     }
 }

@@ -146,12 +146,11 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
 /// A client of the management controller that switches a host. Its password is read anew each time.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
-    let password = settings
-        .password
-        .read()
-        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))?;
+    let password = settings.password.read().map_err(|error| {
+        Failure::Named("the password of a management controller".to_owned(), error.into())
+    })?;
     let transport = proxmox::connect(&trust, settings.timeout, settings.timeout)
-        .map_err(|error| Failure::Named("the certificates of a `[host.redfish]`".to_owned(), error))?;
+        .map_err(|error| Failure::Named("the certificates of a management controller".to_owned(), error))?;
     let client_settings = redfish::Settings {
         endpoint: settings.endpoint.clone(),
         system: settings.system.clone(),
@@ -159,7 +158,7 @@ pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure>
         timeout: settings.timeout,
     };
     redfish::Client::new(transport, client_settings, &password)
-        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))
+        .map_err(|error| Failure::Named("the password of a management controller".to_owned(), error.into()))
 }
 
 fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {

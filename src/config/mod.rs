@@ -46,7 +46,8 @@ pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
     Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
-    KubeletSettings, Pci, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
+    KubeletSettings, Pci, PhysicalMachine, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size,
+    TemplateRef, Warm,
 };
 pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
@@ -205,8 +206,9 @@ impl Config {
     /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools comes first, unless all
     /// have their own.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
-        let own = self.pools.iter().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
-        let shared = self.pools.is_empty() || self.pools.iter().any(|pool| pool.bootstrap.is_none());
+        let made = || self.pools.iter().filter(|pool| !pool.is_physical());
+        let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
+        let shared = self.pools.is_empty() || made().any(|pool| pool.bootstrap.is_none());
         self.bootstrap.iter().filter(move |_| shared).map(|all| (None, all)).chain(own)
     }
 }
@@ -289,7 +291,9 @@ impl Written {
 
     /// Whether it is written for every pool what makes its machines nodes.
     fn joins(&self) -> bool {
-        let own = |pool: &Spanned<pool::Written>| pool.get_ref().own_bootstrap().is_some();
+        let own = |pool: &Spanned<pool::Written>| {
+            pool.get_ref().own_bootstrap().is_some() || pool.get_ref().is_physical()
+        };
         self.bootstrap.is_some() || (!self.pool.is_empty() && self.pool.iter().all(own))
     }
 

@@ -186,7 +186,8 @@ fn the_example_is_a_configuration_and_names_every_key() {
     assert!(matches!(good(&seed, Needs::Plan).pools[0].cloud_init, CloudInit::Seed(_)));
     let redfish = format!("[[host]]\nname = \"pve1\"\n{}\n", marked("redfish"));
     assert!(good(&redfish, Needs::Plan).hosts["pve1"].power.is_some());
-    let methods = ["k3s", "command", "none", "seed", "redfish"].map(marked);
+    assert!(good(&marked("machine"), Needs::Plan).pools[0].is_physical());
+    let methods = ["k3s", "command", "none", "seed", "redfish", "machine"].map(marked);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -211,6 +212,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::PCI_KEYS,
         template::KEYS,
         pool::CLOUD_INIT_KEYS,
+        pool::PHYSICAL_KEYS,
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::Daemon;
 use crate::config::{Config, Mode, Size};
-use crate::machines::{self, View};
+use crate::machines::{self, Usable, View};
 use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
@@ -76,7 +76,9 @@ impl Daemon {
             tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
             return;
         };
-        let Some(template) = self.templates.pick(pool, &machine.host) else {
+        let physical = config.pools.iter().any(|one| one.name == pool && one.is_physical());
+        let found = if physical { Some(Usable::default()) } else { self.templates.pick(pool, &machine.host) };
+        let Some(template) = found else {
             tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
             return;
         };
@@ -86,7 +88,12 @@ impl Daemon {
                 .to_string(),
             pool: pool.to_owned(),
             name: name.clone(),
-            slot: Slot { vmid, address: machine.address, further: machine.further_addresses.clone() },
+            slot: Slot {
+                vmid,
+                machine: physical.then(|| name.clone()),
+                address: machine.address,
+                further: machine.further_addresses.clone(),
+            },
             host: machine.host.clone(),
             template: template.vmid,
             template_host: template.host,
@@ -108,12 +115,14 @@ impl Daemon {
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");
-        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
+        let words = if physical { "a machine is switched on" } else { "a machine is made" };
+        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "{words}");
         if let Some(state) = warm {
             let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
             self.board.decided(now, what);
         } else {
-            self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
+            let place = if physical { "is switched on".to_owned() } else { format!("on {}", machine.host) };
+            self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
         // Shown before its task begins, so that the next round counts it.
@@ -272,6 +281,9 @@ fn named(machine: &NewMachine) -> Vec<String> {
 fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
     let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
     let mut all = pool.made_of();
+    if pool.is_physical() {
+        return all;
+    }
     all.insert("size".to_owned(), Size { cores: machine.cores, memory: machine.memory_bytes }.words());
     all.insert("template".to_owned(), template.to_owned());
     all.extend(machine.storage.clone().map(|storage| (STORED_ON.to_owned(), storage)));

@@ -66,6 +66,7 @@ impl Daemon {
         snapshot.memory.free_slots = Some(machines::free(config, &taken, |slot| self.registry.freed(slot)));
         snapshot.memory.name_seed = self.random.u64(..);
         self.narrow(config, &mut snapshot, fresh.is_some());
+        self.out_of_service(config, &mut snapshot, &views);
         snapshot
     }
 
@@ -112,7 +113,8 @@ impl Daemon {
     fn narrow(&self, config: &Config, snapshot: &mut Snapshot, proxmox_seen: bool) {
         let found = self.templates.all();
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
-        for pool in &config.pools {
+        // Machines that are there already need neither Proxmox VE nor a template.
+        for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
             let usable = found.get(&pool.name);
             let reach: std::collections::BTreeSet<&String> =
                 usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();

@@ -192,7 +192,9 @@ impl Daemon {
     /// Ready machines whose VM is gone, off, or on another host.
     fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp) {
         let (Some(look), None) = self.inventory.last() else { return };
-        let quiet = |view: &View| !view.busy && matches!(view.phase, Phase::Ready | Phase::Warm);
+        let quiet = |view: &View| {
+            !view.busy && !view.record.is_physical() && matches!(view.phase, Phase::Ready | Phase::Warm)
+        };
         for view in self.registry.all().into_iter().filter(quiet) {
             let runs = view.record.warm.is_none_or(WarmState::runs);
             let id = &view.record.id;

@@ -18,6 +18,7 @@ mod inventory;
 mod leader;
 mod measure;
 mod mend;
+mod physical;
 mod power;
 mod remember;
 mod serving;
@@ -39,13 +40,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
-use crate::config::{Config, Redfish};
+use crate::config::Config;
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
 use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
-use crate::redfish;
 
 use customary::Customary;
 use inventory::Inventory;
@@ -62,8 +62,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What the status calls the problem of kinds that the API server refuses to show.
 const UNSEEN: &str = "kinds";
 
-/// A client of a host's management controller, or why there is none.
-pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
+pub use crate::machines::Controllers;
 
 /// What the daemon is given.
 pub struct Deps {
@@ -144,6 +143,7 @@ struct Daemon {
     waiting: measure::Waiting,
     customary: Customary,
     asked: power::Asked,
+    physical: physical::Physical,
     controllers: Controllers,
     fence: Fence,
     instance: String,
@@ -161,6 +161,7 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
     };
     if looked {
         daemon.spawn(daemon.approver().run());
+        daemon.spawn(daemon.physical.clone().watch(deps.config.clone(), deps.controllers.clone()));
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}
@@ -195,6 +196,7 @@ impl Daemon {
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
             asked: power::Asked::default(),
+            physical: physical::Physical::default(),
             controllers: deps.controllers.clone(),
             fence: term.fence.clone(),
             instance: deps.instance.clone(),
@@ -223,8 +225,13 @@ impl Daemon {
 
     /// One round after the other.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
-        let mut trigger =
-            Trigger::new(&self.watches, &self.registry, &self.inventory, &self.config, &self.board);
+        let mut trigger = Trigger::new(
+            &self.watches,
+            &self.registry,
+            (&self.inventory, &self.physical),
+            &self.config,
+            &self.board,
+        );
         loop {
             let began = Instant::now();
             let decided = self.round().await;
@@ -271,6 +278,8 @@ impl Daemon {
             recorder: self.recorder.clone(),
             creating: self.creating.clone(),
             cluster_facts: self.facts.clone(),
+            controllers: self.controllers.clone(),
+            fence: self.fence.clone(),
             pause: self.switch.watch(),
         }
     }
@@ -369,6 +378,7 @@ impl Daemon {
         let now = self.clock.now();
         self.memory.heard(told, &config, now);
         self.mend.heard(told, &config);
+        self.physical.heard(told);
         self.board.heard(told, now);
     }
 

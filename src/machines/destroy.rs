@@ -5,7 +5,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, leftovers, node, seed, tokens};
+use super::{Context, leftovers, node, physical, seed, tokens};
 use crate::model::machine::Phase;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
@@ -20,6 +20,9 @@ pub(super) enum Manner {
 
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<(), Trouble> {
+    if machine.record().is_physical() {
+        return physical::end(ctx, machine).await;
+    }
     let found = present(ctx, machine).await?;
     let storages = leftovers::storages(ctx, machine, found.as_ref());
     if let Some(present) = found {
@@ -269,7 +272,12 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 }
 
 /// Deletes this very Node; false where another one has its name.
-async fn delete_node(ctx: &Context, machine: &Tracked, name: &str, uid: &str) -> Result<bool, Trouble> {
+pub(super) async fn delete_node(
+    ctx: &Context,
+    machine: &Tracked,
+    name: &str,
+    uid: &str,
+) -> Result<bool, Trouble> {
     insist!(
         ctx.config.limits.destroy,
         machine.seed(),

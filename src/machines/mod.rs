@@ -5,6 +5,7 @@
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  discard (a creation that failed): as retire, without the eviction
+//!  machines that are there already ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:
@@ -29,6 +30,7 @@ mod leftovers;
 mod node;
 pub mod ownership;
 mod pace;
+mod physical;
 mod probe;
 mod registry;
 mod retire;
@@ -45,7 +47,7 @@ mod tracked;
 mod trouble;
 mod warm;
 
-pub use context::Context;
+pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
 pub(crate) use node::is_bare;

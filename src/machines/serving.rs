@@ -163,6 +163,7 @@ mod tests {
 
     fn record() -> Record {
         let slot = Slot {
+            machine: None,
             vmid: 9101,
             address: Some("10.10.10.11".parse().unwrap()),
             further: [("net0/ip6".to_owned(), "fd00::11".parse().unwrap())].into(),

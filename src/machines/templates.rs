@@ -11,7 +11,7 @@ use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
 
 /// A template that a pool can clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
     /// Its VMID; 0 stands for none, where machines are made anew.
     pub vmid: u32,

@@ -69,16 +69,28 @@ impl WarmState {
     pub fn runs(self) -> bool {
         self == Self::Booted
     }
+
+    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits: Proxmox VE allocates twice
+    /// the memory and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's `QemuConfig`).
+    pub fn state_bytes(self, memory: i64) -> i64 {
+        if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
+    }
 }
 
 /// Which of its pool's storages a machine's clone is on, among what it was made of.
 pub const STORED_ON: &str = "stored_on";
 
-/// A VMID and the addresses that go with it.
+/// The first number of machines that are no VMs: Proxmox VE's VMIDs end before it (`pve-vmid`).
+pub const FIRST_NUMBER: u32 = 1_000_000_000;
+
+/// A VMID and the addresses that go with it; or a machine that is there already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The VMID.
+    /// The VMID; for a machine that is there already its number ([`FIRST_NUMBER`]).
     pub vmid: u32,
+    /// The machine that is there already, by its name; `None`: a VM is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// The address, `None` with DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
@@ -88,6 +100,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Whether it is a machine that is there already, and is switched on and off.
+    pub fn is_physical(&self) -> bool {
+        self.machine.is_some()
+    }
+
     /// All its addresses.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.address.into_iter().chain(self.further.values().copied())
@@ -268,6 +285,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether it is a machine that is there already, and is switched on and off.
+    pub fn is_physical(&self) -> bool {
+        self.slot.is_physical()
+    }
+
     /// Whether its VM is a clone of a template; else it is made anew.
     pub fn is_clone(&self) -> bool {
         self.template != 0
@@ -292,6 +314,7 @@ mod tests {
     fn a_kubelet_is_told_its_addresses_where_there_is_a_choice() {
         let slot = |address: Option<&str>, further: &[(&str, &str)]| Slot {
             vmid: 100,
+            machine: None,
             address: address.map(|text| text.parse().unwrap()),
             further: further.iter().map(|(key, text)| ((*key).to_owned(), text.parse().unwrap())).collect(),
         };

@@ -74,6 +74,9 @@ pub struct PoolMemory {
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
+    /// Machines of it that are there already and may not be switched on now, and why: what goes on after their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub out_of_service: BTreeMap<String, String>,
 }
 
 /// What a ready node on a machine of this size offers.

@@ -30,6 +30,7 @@ mod names;
 mod packing;
 mod pauses;
 mod pending;
+mod physical;
 mod power;
 mod removal;
 mod repair;

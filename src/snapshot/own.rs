@@ -109,6 +109,8 @@ struct PoolDocument {
     across: Vec<String>,
     #[serde(default)]
     templates: Vec<String>,
+    #[serde(default)]
+    out_of_service: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -243,6 +245,7 @@ impl PoolDocument {
             reach: self.reach,
             across: self.across,
             templates: self.templates,
+            out_of_service: self.out_of_service,
         })
     }
 }

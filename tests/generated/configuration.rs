@@ -65,7 +65,7 @@ fn setting(line: &str) -> Option<(&str, bool)> {
     if let Some(setting) = line.strip_prefix("#: ") {
         return Some((setting, false));
     }
-    for mark in ["#| ", "#k3s| ", "#command| ", "#none| ", "#seed| ", "#redfish| "] {
+    for mark in ["#| ", "#k3s| ", "#command| ", "#none| ", "#seed| ", "#redfish| ", "#machine| "] {
         if let Some(setting) = line.strip_prefix(mark) {
             return Some((setting, true));
         }

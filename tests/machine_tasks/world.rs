@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{Config, Needs, parse};
+use pve_autoscaler::fence::Fence;
 use pve_autoscaler::kubernetes::{Cluster, Recorder, Versioned, Watches};
 use pve_autoscaler::machines::{self, Context, Ending, KnownFacts, NoProbe, Pace, Registry, Templates, Told};
 use pve_autoscaler::model::machine::Intent;
@@ -146,6 +147,8 @@ impl World {
             templates,
             creating: Arc::new(Semaphore::new(10)),
             cluster_facts: KnownFacts::default(),
+            controllers: Arc::new(|_| Err("there is none".to_owned())),
+            fence: Fence::open(),
             pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }

@@ -11,6 +11,7 @@ mod hosts;
 mod limits;
 mod pauses;
 mod pci;
+mod physical;
 mod placement;
 mod removals;
 mod repair;

@@ -25,6 +25,7 @@ mod openmetrics;
 mod out_of_sight;
 mod outages;
 mod pci;
+mod physical;
 mod places;
 mod record;
 mod replacements;

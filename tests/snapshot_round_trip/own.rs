@@ -114,7 +114,8 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3));
+    let out_of_service = btree_map(text(), text(), 0..3);
+    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3), out_of_service);
     let learnt =
         (any::<u32>(), bytes(), resources(0..200_i64, 0)).prop_map(|(cores, memory, allocatable)| {
             let kubelet = if cores % 2 == 0 { String::new() } else { r#"{"podPidsLimit":9}"#.to_owned() };
@@ -132,13 +133,14 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             reach: reach.0,
             across: reach.1,
             templates: reach.2,
+            out_of_service: reach.3,
         },
     );
     let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))
         .prop_map(|(backoff, idle_since, power)| HostMemory { backoff, idle_since, power });
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
-    let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()), further)
-        .prop_map(|(vmid, address, further)| Slot { vmid, address, further });
+    let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
+        .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(

@@ -3,22 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::Request;
 use pve_autoscaler::clock::SharedClock;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::daemon::{self, Controllers, Deps, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
 use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::Board;
-use pve_autoscaler::proxmox::Transport;
 use pve_autoscaler::redfish::{Client, Settings};
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
 use world::proxmox::Pve;
 use world::redfish;
@@ -77,7 +73,7 @@ impl Actor {
         let (board, cancel) = (Board::default(), CancellationToken::new());
         board.introduce(&cast.instance, "active", cast.clock.now());
         let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(cast.clock.clone());
-        let controllers = controllers(cast.pve.clone());
+        let controllers = controllers(wire.clone(), cast.pve.clone(), cast.kube.clone());
         let deps = Deps {
             controllers,
             config: cast.config,
@@ -117,13 +113,10 @@ impl Actor {
 }
 
 /// Management controllers, at `https://HOST` each; their password is not read from the configuration.
-fn controllers(pve: Pve) -> Controllers {
+fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     Arc::new(move |settings| {
-        let (pve, host) = (pve.clone(), settings.endpoint.trim_start_matches("https://").to_owned());
-        let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
-            let answer = redfish::handle(&pve, &host, &request);
-            async move { Ok::<_, BoxError>(answer) }
-        }));
+        let name = settings.endpoint.trim_start_matches("https://");
+        let transport = wire.controller(&pve, &kube, name);
         let reached = Settings {
             endpoint: settings.endpoint.clone(),
             system: settings.system.clone(),

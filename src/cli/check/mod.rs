@@ -6,8 +6,10 @@ mod clusters;
 mod hosts;
 mod lines;
 mod made;
+mod memory;
 mod network_boot;
 mod pci;
+mod physical;
 mod power;
 mod pve;
 mod security;
@@ -107,6 +109,9 @@ async fn look(config: &Config, answer: &mut Answer) {
     let pve = clusters::proxmox(config, answer).await;
     let nodes = clusters::kubernetes(config, answer).await;
     clusters::token_host(config, answer).await;
+    for pool in &config.pools {
+        physical::check(pool, answer).await;
+    }
     let Some(pve) = pve else { return };
     let configured = match slots::configured(&pve).await {
         Ok(configured) => configured,
@@ -117,7 +122,7 @@ async fn look(config: &Config, answer: &mut Answer) {
     };
     made::check(&pve, config, answer).await;
     power::check(&pve, answer).await;
-    for pool in &config.pools {
+    for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
         let templates = template::check(&pve, config, pool, answer).await;
         network_boot::check(&pve, pool, answer).await;
         slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;

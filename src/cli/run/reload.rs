@@ -8,7 +8,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::config::{self, Config, Needs};
+use crate::config::{self, Config, Needs, PhysicalMachine, Pool};
+use crate::model::machine::FIRST_NUMBER;
 use crate::observability::MachineStatus;
 
 /// The secrets that the daemon works with: another one in the same file is only seen by comparing.
@@ -149,6 +150,23 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     (new, differs)
 }
 
+/// What a machine that is there already and is on has otherwise than the new settings say.
+fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
+    if pool.name != machine.pool {
+        return Some(format!(
+            "pool `{}`: machine `{}` is on, and of pool `{}`: move it while it is off",
+            pool.name, machine.name, machine.pool
+        ));
+    }
+    let address = new.address.map(|address| address.to_string()).unwrap_or_default();
+    (address != machine.address).then(|| {
+        format!(
+            "pool `{}`: machine `{}` is on: change its `address` while it is off",
+            pool.name, machine.name
+        )
+    })
+}
+
 /// What living machines have that the new settings give to others, in words. A machine whose VMID or address is in no range any
 /// more keeps what it has.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
@@ -156,6 +174,10 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     for pool in &new.pools {
         let slots = pool.slots();
         for machine in machines {
+            if let Some(own) = pool.physical(&machine.name).filter(|_| machine.vmid >= FIRST_NUMBER) {
+                found.extend(changed(pool, own, machine));
+                continue;
+            }
             let own: Option<IpAddr> = machine.address.parse().ok();
             let by_vmid = slots.iter().find(|slot| slot.vmid == machine.vmid);
             let all: Vec<IpAddr> =

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Pci,
-    Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci, slots,
+    PhysicalMachine, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci, slots,
 };
 use crate::config::bootstrap::Bootstrap;
 use crate::model::machine::Slot;
@@ -114,11 +114,26 @@ pub struct Pool {
     pub cloud_init: CloudInit,
     /// What makes its machines nodes; `None`: what does so for all pools.
     pub bootstrap: Option<Bootstrap>,
+    /// Machines that are there already, and are switched on and off; empty: VMs are made.
+    pub machines: Vec<PhysicalMachine>,
 }
 
 impl Pool {
-    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file.
+    /// Whether its machines are there already, and are switched on and off.
+    pub fn is_physical(&self) -> bool {
+        !self.machines.is_empty()
+    }
+
+    /// The machine that is there already, by its name.
+    pub fn physical(&self, name: &str) -> Option<&PhysicalMachine> {
+        self.machines.iter().find(|machine| machine.name == name)
+    }
+
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines that are there.
     pub fn slots(&self) -> Vec<Slot> {
+        if self.is_physical() {
+            return self.machines.iter().map(PhysicalMachine::slot).collect();
+        }
         let vmids = self.vmids.iter().flat_map(Clone::clone);
         let mut slots: Vec<Slot> = match &self.addressing {
             Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),

@@ -11,6 +11,7 @@ mod machine;
 mod made_of;
 mod network_boot;
 mod pci;
+mod physical;
 mod placement;
 mod ranges;
 mod room;
@@ -41,6 +42,9 @@ pub use network_boot::Boot;
 #[cfg(test)]
 pub(super) use pci::KEYS as PCI_KEYS;
 pub use pci::Pci;
+#[cfg(test)]
+pub(super) use physical::KEYS as PHYSICAL_KEYS;
+pub use physical::PhysicalMachine;
 pub use placement::Placement;
 pub use room::Room;
 #[cfg(test)]
@@ -142,6 +146,8 @@ pub(super) struct Written {
     security: Option<Spanned<security::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
+    #[serde(default)]
+    machine: Vec<physical::Written>,
 }
 
 #[cfg(test)]
@@ -224,6 +230,11 @@ impl Written {
         settings::unused(self, method, checker);
     }
 
+    /// Whether its machines are there already.
+    pub(super) fn is_physical(&self) -> bool {
+        !self.machine.is_empty()
+    }
+
     /// The texts of its seed with their keys and places.
     pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
@@ -248,6 +259,7 @@ pub(super) fn check_all(
         checked.push(pool);
     }
     claims::slots(&claimed, checker);
+    physical::claims(pools, &checked, hosts, checker);
     checked
 }
 
@@ -259,6 +271,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
     let (reserved, addressing) = slots::check(pool, checker);
     let mut devices = reserved.devices.clone();
     let security = security::check(pool, &addressing, &mut devices, checker);
+    let machines = physical::check(pool, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
@@ -315,7 +328,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         bootstrap: pool
             .bootstrap
             .as_ref()
-            .and_then(|table| bootstrap::Written::check_of_pool(table, checker)),
+            .and_then(|table| bootstrap::Written::check_of_pool(table, checker))
+            .or_else(|| (!machines.is_empty()).then(physical::bootstrap)),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
@@ -334,6 +348,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         schedule: schedule::check(pool, checker),
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
         security,
+        machines,
     };
     network_boot::check(pool, &checked, checker);
     (checked, reserved)
@@ -346,7 +361,7 @@ impl Written {
 
     /// A setting that only a plan can do without is missing.
     fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
-        if checker.runs() {
+        if checker.runs() && self.machine.is_empty() {
             let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
             checker.wrong(title, self.name.span(), "this pool", help);
         }

@@ -108,6 +108,12 @@ fn pool(pool: &PoolMemory) -> Fields {
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
         .list("templates", pool.templates.iter().map(String::as_str))
+        .part(
+            "outOfService",
+            pool.out_of_service
+                .iter()
+                .fold(Fields::default(), |all, (name, why)| all.with(name, why.as_str())),
+        )
 }
 
 fn learnt(learnt: &Learnt) -> Value {
@@ -132,6 +138,7 @@ fn slot(slot: &Slot) -> Fields {
     let further = further.fold(Fields::default(), |all, (key, address)| all.with(key, address.to_string()));
     Fields::default()
         .with("vmid", slot.vmid)
+        .some("machine", slot.machine.as_deref())
         .some("address", slot.address.map(|address| address.to_string()))
         .part("further", further)
 }
