@@ -1,5 +1,6 @@
 //! PCI devices that a pool gives its machines: so many machines on a host as it has free ones.
 
+use proptest::prelude::*;
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::PodOutcome;
@@ -96,4 +97,40 @@ fn a_stopped_machine_that_waits_keeps_its_device() {
     assert_eq!(hosts(&woken), ["a"]);
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
     assert!(hosts(&taken).is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever there is and whoever holds it: no host gets more machines than it has free devices, and none stays free while a pod
+    /// waits for one.
+    #[test]
+    fn no_device_is_promised_twice_and_none_is_forgotten(
+        pods in 0..7_usize,
+        devices in proptest::array::uniform2(0..4_usize),
+        held in proptest::array::uniform2(0..3_usize),
+        ours in proptest::array::uniform2(0..2_usize),
+    ) {
+        let side = |at: usize| {
+            let all: Vec<String> = (0..devices[at]).map(|bus| format!("\"0000:{bus:02x}:00\"")).collect();
+            let held: Vec<String> =
+                (0..held[at]).map(|number| format!("{{vmid: {}, mapping: gpu}}", 300 + number)).collect();
+            format!("mappings: {{gpu: [{}]}}, held: [{}]", all.join(", "), held.join(", "))
+        };
+        let coming = (0..2).filter(|at| ours[*at] > 0).map(|at| format!(
+            "{{name: w-{at}, pool: w, vmid: {}, host: {}, cores: 8, memory: 16Gi, phase: Cloning}}", 101 + at, ["a", "b"][at]
+        ));
+        let coming = coming.collect::<Vec<_>>();
+        let plan = cluster(pods, &side(0), &side(1), &coming.join(", ")).plan(&pool(""));
+        let made = hosts(&plan);
+        let mut free = 0;
+        for (at, name) in ["a", "b"].iter().enumerate() {
+            let count = made.iter().filter(|host| *host == name).count();
+            let left = devices[at].saturating_sub(held[at]).saturating_sub(ours[at]);
+            prop_assert!(count <= left, "{count} on {name} of {left}");
+            free += left - count;
+        }
+        let waiting = pods.saturating_sub(coming.len()).saturating_sub(made.len());
+        prop_assert!(waiting == 0 || free == 0, "{waiting} wait and {free} are free");
+    }
 }

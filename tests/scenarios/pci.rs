@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use world::kubernetes::samples;
-use world::proxmox::spec::VmSpec;
+use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
 
 use crate::stage::{ONE_POOL, Stage, name};
 
@@ -12,11 +12,23 @@ const SOON: Duration = Duration::from_mins(4);
 
 /// The pool with a GPU for each of its machines.
 fn with_gpus() -> String {
-    format!("{ONE_POOL}[[pool.pci]]\nmapping = \"gpu\"\nresource = \"nvidia.com/gpu\"\n")
+    format!(
+        "{ONE_POOL}placement = \"pack\"\n[[pool.pci]]\nmapping = \"gpu\"\nresource = \"nvidia.com/gpu\"\n"
+    )
 }
 
-/// One GPU on pve1, two on pve2 of which somebody else's VM has one; the token may use them.
+/// One GPU on pve1, two on pve2 of which somebody else's VM has one; the token may use them, and see that VM.
 fn stage() -> Stage {
+    let stage = unseeing();
+    stage.pve.change_access(|access| {
+        access.roles.insert("Look".to_owned(), vec!["VM.Audit".to_owned()]);
+        permit(access, "/vms/700", "Look");
+    });
+    stage
+}
+
+/// The same where it may not see the VM.
+fn unseeing() -> Stage {
     let stage = Stage::new(&with_gpus());
     stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
     let mut other = VmSpec::machine(700, "pve2", "games");
@@ -27,18 +39,16 @@ fn stage() -> Stage {
         let worker = access.roles.get_mut("KasWorker").unwrap();
         worker.push("VM.Config.HWType".to_owned());
         access.roles.insert("Gpu".to_owned(), vec!["Mapping.Use".to_owned()]);
-        access.roles.insert("Look".to_owned(), vec!["VM.Audit".to_owned()]);
-        let mut grants = access.grants.clone();
-        grants.retain(|grant| grant.path == "/nodes");
-        for mut grant in grants {
-            grant.propagate = false;
-            for (path, role) in [("/mapping/pci/gpu", "Gpu"), ("/vms/700", "Look")] {
-                (path.clone_into(&mut grant.path), role.clone_into(&mut grant.role));
-                access.grants.push(grant.clone());
-            }
-        }
+        permit(access, "/mapping/pci/gpu", "Gpu");
     });
     stage
+}
+
+fn permit(access: &mut AccessSpec, path: &str, role: &str) {
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = (path.to_owned(), who.to_owned(), role.to_owned());
+        access.grants.push(Grant { path, who, role, propagate: false });
+    }
 }
 
 fn deploy(stage: &Stage, replicas: u32) {
@@ -106,4 +116,24 @@ async fn a_device_that_has_changed_costs_no_clone() {
     let records = stage.kube.list("ConfigMap");
     let record = records.iter().find(|map| name(map).starts_with("machine-")).unwrap();
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_somebody_has_unseen_costs_one_machine() {
+    let mut stage = unseeing();
+    // The only device of pve1 is with a VM that the token may not see.
+    stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));
+    stage.pve.stop_by_hand(700);
+    stage.pve.migrate_by_hand(700, "pve1");
+    stage.pve.start_by_hand(700);
+    assert_eq!(stage.pve.held_pci(), [("pve1".to_owned(), "0000:01:00".to_owned(), 700)]);
+    stage.start();
+    deploy(&stage, 1);
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let exits = stage.pve.task_exits();
+    let failed: Vec<&String> =
+        exits.iter().filter_map(|(_, exit)| exit.as_ref()).filter(|exit| *exit != "OK").collect();
+    assert_eq!(failed, ["could not find a free device for 'hostpci0'"]);
+    stage.until("the failed one is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert!(stage.pve.vm(700).is_some_and(|vm| vm.running), "the other VM is as it was");
 }
