@@ -35,7 +35,7 @@ const KUBELET: [&str; 19] = [
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);
-    region(table, &mut tree, &objects.regions);
+    let region = region(table, &mut tree, &objects.regions);
     let mut further = Vec::new();
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -61,7 +61,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
         further.push(security);
     }
     objects.left.insert(tree.what().to_owned(), tree);
-    template(ours, table, reference.as_ref(), older, objects, &mut further);
+    template(ours, table, (reference.as_ref(), region.as_deref()), older, objects, &mut further);
     further
 }
 
@@ -78,11 +78,15 @@ fn placement(table: &mut Table, tree: &mut Tree) {
     }
 }
 
-/// The cluster that its machines are on.
-fn region(table: &mut Table, tree: &mut Tree, known: &[String]) {
+/// The cluster that its machines are on: written, and returned.
+fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
     let place = tree.place(&["region"]);
-    match (tree.text(&["region"]), known) {
-        (Some(name), known) if known.contains(&name) => table.set("region", name, place),
+    let named = tree.text(&["region"]);
+    if named.as_ref().is_some_and(|name| known.contains(name)) {
+        table.set("region", named.clone().unwrap_or_default(), place);
+        return named;
+    }
+    match (named, known) {
         (Some(name), []) => table.note(format!("{place}: {name}, of which no cluster is in the files")),
         (Some(name), [first, ..]) => {
             table.fill(
@@ -94,8 +98,9 @@ fn region(table: &mut Table, tree: &mut Tree, known: &[String]) {
         (None, [first, _, ..]) => {
             table.fill("region", first.as_str(), "the cluster: a pool is on one, there on any of them");
         }
-        (None, _) => {}
+        (None, _) => return None,
     }
+    known.first().cloned()
 }
 
 fn boot_device(table: &mut Table, tree: &mut Tree) {
@@ -163,7 +168,7 @@ fn kubelet(ours: &str, table: &mut Table, tree: &mut Tree) -> Option<Table> {
 fn template(
     ours: &str,
     table: &mut Table,
-    reference: Option<&Json>,
+    (reference, region): (Option<&Json>, Option<&str>),
     older: Option<String>,
     objects: &mut Objects,
     further: &mut Vec<Table>,
@@ -189,10 +194,11 @@ fn template(
         return;
     }
     if let Some(mut read) = objects.templates.get(name).filter(|_| !unmanaged).cloned() {
-        match image::made(name, &mut read, objects.made.len()) {
+        match image::made(name, region, &mut read, objects.made.len()) {
             Some(made) => {
                 table.set("template", name, "`pve-autoscaler template` makes it, of the table above");
-                objects.made.entry(name.to_owned()).or_insert(made);
+                let key = (name.to_owned(), region.unwrap_or_default().to_owned());
+                objects.made.entry(key).or_insert(made);
             }
             None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with its image and the checksum (docs/template.md)")),
         }

@@ -9,11 +9,15 @@ use super::super::source::{Tree, text_at};
 /// VMIDs that stand in for those of a template: so many for each.
 const VMIDS: usize = 20;
 
-/// The template itself; `None` where the image has no URL. `number`: how many were written before.
-pub(super) fn made(name: &str, tree: &mut Tree, number: usize) -> Option<Table> {
+/// The template itself, for the pools of a region; `None` where the image has no URL. `number`: how many were written before.
+pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
     let url = tree.text(&["sourceImage", "url"])?;
     let mut table = Table::new("[[template]]");
     table.set("name", name, format!("ProxmoxTemplate {name}: metadata.name"));
+    if let Some(region) = region {
+        table.set("region", region, "as its pools");
+    }
+    tree.was(&["region"]);
     table.set("image", url, tree.place(&["sourceImage", "url"]));
     let (sum, kind) = (tree.text(&["sourceImage", "checksum"]), tree.text(&["sourceImage", "checksumType"]));
     match sum {
@@ -75,7 +79,6 @@ pub(super) fn made(name: &str, tree: &mut Tree, number: usize) -> Option<Table> 
     }
     for (key, why) in [
         ("description", "it says of which version it is"),
-        ("region", "a daemon for each Proxmox VE cluster"),
         ("tags", "a template is known by its name"),
         ("tpm", "made by hand"),
         ("agent", "always on"),

@@ -22,8 +22,8 @@ struct Objects {
     templates: BTreeMap<String, Tree>,
     unmanaged: BTreeMap<String, Tree>,
     clusters: Vec<Tree>,
-    /// Templates that are to be made, by name.
-    made: BTreeMap<String, Table>,
+    /// Templates that are to be made, by name and region.
+    made: BTreeMap<(String, String), Table>,
     /// The regions' names, in the order of the clusters.
     regions: Vec<String>,
     /// What is left of each class and template after a pool has read it; several may read the same.
