@@ -94,7 +94,7 @@ fn pods_of(machine: &NewMachine) -> String {
 
 /// What is made ahead of demand, and what is kept no longer.
 fn warm(plan: &Plan, out: &mut String) {
-    if plan.keep.is_empty() && plan.unkept.is_empty() {
+    if plan.keep.is_empty() && plan.keep_refused.is_empty() && plan.unkept.is_empty() {
         return;
     }
     let _ = writeln!(out, "\nwarm machines");
@@ -103,6 +103,9 @@ fn warm(plan: &Plan, out: &mut String) {
             let name = machine.name.as_deref().unwrap_or(&pool.pool);
             let _ = writeln!(out, "  {GROWS}+{GROWS:#} {name}  on {}  ahead of demand", machine.host);
         }
+    }
+    for refused in &plan.keep_refused {
+        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} keeps no more: {}", refused.pool, refused.message);
     }
     for unkept in &plan.unkept {
         let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {}", unkept.machine, unkept.reason);

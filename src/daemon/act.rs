@@ -10,6 +10,7 @@ use super::Daemon;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, Usable, View};
 use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
+use crate::model::place;
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
@@ -77,11 +78,17 @@ impl Daemon {
             return;
         };
         let physical = config.pools.iter().any(|one| one.name == pool && one.is_physical());
-        let found = if physical { Some(Usable::default()) } else { self.templates.pick(pool, &machine.host) };
+        let (prefix, host) = place::split(&machine.host);
+        let found = if physical {
+            Some(Usable::default())
+        } else {
+            self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
+        };
         let Some(template) = found else {
             tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
             return;
         };
+        let region = config.pools.iter().find(|one| one.name == pool).and_then(|one| one.region.clone());
         let record = Record {
             id: uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..)))
                 .into_uuid()
@@ -94,7 +101,8 @@ impl Daemon {
                 address: machine.address,
                 further: machine.further_addresses.clone(),
             },
-            host: machine.host.clone(),
+            region,
+            host: host.to_owned(),
             template: template.vmid,
             template_host: template.host,
             cores: machine.cores,
@@ -125,10 +133,9 @@ impl Daemon {
             self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
+        let Some(context) = self.context(config, &record) else { return };
         // Shown before its task begins, so that the next round counts it.
         self.registry.put(View::requested(record.clone(), now));
-        let config = config.clone();
-        let context = machines::Context { config, ..self.context() };
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
 
@@ -141,6 +148,7 @@ impl Daemon {
     /// Asks a machine that is kept warm to join.
     fn wake(&mut self, config: &Arc<Config>, machine: &NewMachine, now: Timestamp) {
         let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
+        let Some(context) = self.context(config, &view.record) else { return };
         let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
         tracing::info!(machine = %view.record.name, pool, pods, "a machine that was kept warm is asked to join");
         self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
@@ -150,14 +158,13 @@ impl Daemon {
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
         "it is asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
     }
 
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         let reason = unkept.reason.clone();
@@ -188,7 +195,7 @@ impl Daemon {
             });
             return;
         }
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         if self.share_is_going(config, &view.record.pool) {
@@ -203,9 +210,13 @@ impl Daemon {
         self.retire(config, view, why(removal), Some(removal.reason), now);
     }
 
-    /// Whether as many machines are on their way out as may be at a time.
-    pub(super) fn retires_enough(&self, config: &Config) -> bool {
-        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
+    /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
+    /// no other's.
+    pub(super) fn retires_enough(&self, config: &Config, record: &Record) -> bool {
+        let prefix = |record: &Record| config.prefix(record.region.as_deref()).to_owned();
+        let here = prefix(record);
+        let leaves = |view: &&View| view.busy && leaves(view.phase) && prefix(&view.record) == here;
+        let leaving = self.registry.all().iter().filter(leaves).count();
         leaving >= config.limits.max_parallel_retires as usize
     }
 
@@ -226,13 +237,13 @@ impl Daemon {
     }
 
     fn retiring(&mut self, config: &Arc<Config>, view: &View, reason: String, now: Timestamp) {
+        let Some(context) = self.context(config, &view.record) else { return };
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;
         shown.note.clone_from(&reason);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 

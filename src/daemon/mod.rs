@@ -20,6 +20,7 @@ mod measure;
 mod mend;
 mod physical;
 mod power;
+mod regions;
 mod remember;
 mod serving;
 mod show;
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,13 +44,14 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
-use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
+use crate::machines::{Context, Pace, Probe, Registry, Reports, Told};
+use crate::model::Record;
 use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
 
 use customary::Customary;
-use inventory::Inventory;
 use leader::{Standing, Term};
+use regions::Regions;
 use remember::Remembered;
 use standby::{Eyes, Warm};
 pub use switch::Switch;
@@ -68,8 +70,10 @@ pub use crate::machines::Controllers;
 pub struct Deps {
     /// The settings; a new value is taken up by the next round.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Proxmox VE.
+    /// The Proxmox VE cluster in `[proxmox]`.
     pub proxmox: Client,
+    /// Further clusters, by the names of their regions.
+    pub regions: BTreeMap<String, Client>,
     /// Kubernetes.
     pub kubernetes: Cluster,
     /// Wall-clock time.
@@ -117,18 +121,15 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
 /// The daemon's own state between rounds.
 struct Daemon {
     config: watch::Receiver<Arc<Config>>,
-    proxmox: Client,
+    regions: Regions,
     kubernetes: Cluster,
     clock: SharedClock,
     probe: Arc<dyn Probe>,
     watches: Watches,
     registry: Registry,
-    templates: Templates,
     pace: Pace,
     recorder: Recorder,
-    creating: Arc<Semaphore>,
     facts: crate::machines::KnownFacts,
-    inventory: Inventory,
     memory: Remembered,
     board: Board,
     random: fastrand::Rng,
@@ -191,7 +192,6 @@ impl Daemon {
         Self {
             registry: Registry::default(),
             recorder: Recorder::new(kubernetes.clone(), &deps.instance),
-            creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
             facts: crate::machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
@@ -203,7 +203,7 @@ impl Daemon {
             random: warm.random(),
             pace: warm.pace.clone(),
             config: deps.config.clone(),
-            proxmox: deps.proxmox.fenced(&term.fence),
+            regions: eyes.regions.fenced(&term.fence, &config),
             kubernetes,
             clock: deps.clock.clone(),
             probe: deps.probe.clone(),
@@ -217,8 +217,6 @@ impl Daemon {
             waiting: measure::Waiting::default(),
             switch: switch::Seen::new(&deps.board),
             watches: warm.watches.clone(),
-            templates: eyes.templates.clone(),
-            inventory: eyes.inventory.clone(),
             reports,
         }
     }
@@ -228,7 +226,7 @@ impl Daemon {
         let mut trigger = Trigger::new(
             &self.watches,
             &self.registry,
-            (&self.inventory, &self.physical),
+            (&self.regions, &self.physical),
             &self.config,
             &self.board,
         );
@@ -263,25 +261,36 @@ impl Daemon {
         }
     }
 
-    /// What a machine's task works with.
-    fn context(&self) -> Context {
-        Context {
-            config: self.config.borrow().clone(),
-            proxmox: self.proxmox.clone(),
+    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were the only one. `None`
+    /// where there is no such region, which is said: then nothing is done about the machine.
+    fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
+        let Some(region) = self.regions.of(config, record) else {
+            let name = record.region.as_deref().unwrap_or_default();
+            self.said.once(&format!("region {name}"), || {
+                tracing::error!(machine = %record.name, region = name,
+                    "the configuration has no such region, or has got it since the start: the machine is left alone");
+            });
+            return None;
+        };
+        let config =
+            if self.regions.several() { Arc::new(config.alone(&region.prefix)) } else { config.clone() };
+        Some(Context {
+            config,
+            proxmox: region.proxmox.clone(),
             kubernetes: self.kubernetes.clone(),
             watches: self.watches.clone(),
             clock: self.clock.clone(),
             probe: self.probe.clone(),
             registry: self.registry.clone(),
             pace: self.pace.clone(),
-            templates: self.templates.clone(),
+            templates: region.templates.clone(),
             recorder: self.recorder.clone(),
-            creating: self.creating.clone(),
+            creating: region.creating.clone(),
             cluster_facts: self.facts.clone(),
             controllers: self.controllers.clone(),
             fence: self.fence.clone(),
             pause: self.switch.watch(),
-        }
+        })
     }
 
     /// Runs something beside the rounds until it ends or the daemon does.
@@ -323,7 +332,7 @@ impl Daemon {
         // Before anything goes on that a pause holds up.
         self.look_at_switch().await;
         self.read_records().await;
-        self.inventory.first(PATIENCE).await;
+        self.regions.first(PATIENCE).await;
         tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
         self.board.ready();
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::inventory::Inventory;
 use super::physical::Physical;
+use super::regions::Regions;
 use crate::changes::Changed;
 use crate::config::Config;
 use crate::kubernetes::Watches;
@@ -30,7 +30,7 @@ impl Trigger {
     pub fn new(
         watches: &Watches,
         registry: &Registry,
-        (inventory, physical): (&Inventory, &Physical),
+        (regions, physical): (&Regions, &Physical),
         config: &watch::Receiver<Arc<Config>>,
         board: &Board,
     ) -> Self {
@@ -38,7 +38,7 @@ impl Trigger {
             cluster: watches.changed(),
             demand: watches.demand(),
             machines: registry.changed(),
-            inventory: inventory.changed(),
+            inventory: regions.changed(),
             physical: physical.changed(),
             config: config.clone(),
             pokes: board.pokes(),

@@ -229,8 +229,12 @@ enum Sent {
 
 async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
     let record = machine.record();
-    let marker =
-        Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
+    let marker = Marker {
+        cluster: ctx.config.cluster.clone(),
+        region: record.region.clone(),
+        pool: pool.name.clone(),
+        machine: record.id.clone(),
+    };
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
         [] => "Made to keep the pool at its minimum.".to_owned(),

@@ -5,8 +5,9 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, leftovers, node, physical, seed, tokens};
+use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::machine::Phase;
+use crate::model::node::Node;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
 
 /// How a VM is stopped.
@@ -18,10 +19,22 @@ pub(super) enum Manner {
     Abrupt,
 }
 
+/// How the end of a VM ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Nothing of it is left.
+    Gone,
+    /// It runs on: its guest is this Node again, and serves, for this reason.
+    Serves(Box<Node>, String),
+}
+
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<(), Trouble> {
+///
+/// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<Ended, Trouble> {
     if machine.record().is_physical() {
-        return physical::end(ctx, machine).await;
+        physical::end(ctx, machine).await?;
+        return Ok(Ended::Gone);
     }
     let found = present(ctx, machine).await?;
     let storages = leftovers::storages(ctx, machine, found.as_ref());
@@ -31,10 +44,14 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
         }
-        stop(ctx, machine, manner, &present).await?;
+        if let Some((node, why)) = stop(ctx, machine, manner, &present).await? {
+            return Ok(Ended::Serves(node, why));
+        }
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
         forget_node(ctx, machine).await?;
-        destroy(ctx, machine).await?;
+        if let Some((node, why)) = destroy(ctx, machine).await? {
+            return Ok(Ended::Serves(node, why));
+        }
     } else {
         machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
         forget_node(ctx, machine).await?;
@@ -42,7 +59,8 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     leftovers::none(ctx, machine, storages).await?;
     seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
-    machine.drop_record(ctx).await
+    machine.drop_record(ctx).await?;
+    Ok(Ended::Gone)
 }
 
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
@@ -215,9 +233,15 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     }
 }
 
-/// Until QEMU has ended.
-async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfig) -> Result<(), Trouble> {
-    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+/// Until QEMU has ended, or the Node that the guest is again keeps it, and why.
+async fn stop(
+    ctx: &Context,
+    machine: &mut Tracked,
+    manner: Manner,
+    config: &VmConfig,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let host = host.as_str();
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
     let graceful = manner == Manner::Graceful && config.agent_enabled();
@@ -225,7 +249,13 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
     let limit = limits.shutdown + limits.start;
     insist!(limit, machine.seed(), {
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
-            return Ok(());
+            return Ok(None);
+        }
+        // Its host may have come back since it was given up, and it with it.
+        if manner == Manner::Abrupt
+            && let Some(kept) = back::keeps(ctx, machine).await?
+        {
+            return Ok(Some(kept));
         }
         let (job, upid) = if graceful {
             (SHUTDOWN, ctx.proxmox.shutdown(host, vmid, patience).await?)
@@ -233,7 +263,9 @@ async fn stop(ctx: &Context, machine: &Tracked, manner: Manner, config: &VmConfi
             (STOP, ctx.proxmox.stop(host, vmid).await?)
         };
         match jobs::finish(ctx, job, &upid, limit).await? {
-            Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => Ok(()),
+            Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
+                Ok(None)
+            }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs(&upid)),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
@@ -265,8 +297,8 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
         return Ok(());
     }
     // One that is not seen yet: it may have registered anew until its VM was stopped.
-    match unseen_node(ctx, machine).await? {
-        Some((name, uid)) => delete_node(ctx, machine, &name, &uid).await.map(|_| ()),
+    match back::node(ctx, machine).await? {
+        Some(node) => delete_node(ctx, machine, &node.name, &node.uid).await.map(|_| ()),
         None => Ok(()),
     }
 }
@@ -290,24 +322,15 @@ pub(super) async fn delete_node(
     .await
 }
 
-/// The Node of a machine that registered while no watch could see it.
-async fn unseen_node(ctx: &Context, machine: &Tracked) -> Result<Option<(String, String)>, Trouble> {
-    let record = machine.record();
-    let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
-    let limit = ctx.config.limits.destroy;
-    let name = machine.node.as_deref().unwrap_or(&record.name);
-    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(name).await?)).await?;
-    Ok(found.filter(|node| node.system_uuid == *uuid).map(|node| (node.name, node.uid)))
-}
-
-/// Proves once more whose the VM is and that the cluster is quorate, then destroys it.
-async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+/// Proves once more whose the VM is and that the cluster is quorate, then destroys it; unless somebody has started it
+/// meanwhile, and the Node that it is again keeps it.
+async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
-            Found::Gone => return Ok(()),
+            Found::Gone => return Ok(None),
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
         };
         if !ctx.proxmox.quorate().await? {
@@ -323,15 +346,18 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
-            stop(ctx, machine, Manner::Abrupt, &config).await?;
+            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, &config).await? {
+                return Ok(Some(kept));
+            }
+            forget_node(ctx, machine).await?;
         }
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match jobs::finish(ctx, DESTROY, &upid, limit).await? {
-            Exit::Ok | Exit::Warnings(_) => Ok(()),
+            Exit::Ok | Exit::Warnings(_) => Ok(None),
             exit => match jobs::failed(DESTROY, &upid, &exit) {
-                Trouble::Proxmox(error) if error.kind == Kind::NotFound => Ok(()),
+                Trouble::Proxmox(error) if error.kind == Kind::NotFound => Ok(None),
                 trouble => Err(trouble),
             },
         }

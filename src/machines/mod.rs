@@ -4,7 +4,7 @@
 //!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
-//!  discard (a creation that failed): as retire, without the eviction
+//!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
 //!  machines that are there already ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
@@ -17,10 +17,12 @@
 
 pub mod adoption;
 mod anew;
+mod back;
 mod boot;
 mod context;
 mod create;
 mod destroy;
+mod devices;
 mod drain;
 mod facts;
 mod jobs;
@@ -47,6 +49,7 @@ mod trouble;
 mod warm;
 
 pub use context::{Context, Controllers};
+pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
 pub(crate) use node::{is_bare, seen as node_of};
 pub use pace::Pace;

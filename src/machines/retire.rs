@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Context;
-use super::destroy::{self, Manner};
+use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
 use super::node::{self, until};
 use super::tracked::Tracked;
@@ -21,7 +21,7 @@ pub(super) enum Retired {
     GivenUp(String),
 }
 
-/// Takes a machine out of service. Once its VM is being stopped there is no way back.
+/// Takes a machine out of service. Once its VM is being stopped there is no way back, unless somebody starts it again.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired, Trouble> {
     let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let reason = match &machine.record().intent {
@@ -37,8 +37,13 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired,
             return Ok(Retired::GivenUp(why));
         }
     }
-    destroy::run(ctx, machine, Manner::Graceful).await?;
-    Ok(Retired::Gone)
+    match destroy::run(ctx, machine, Manner::Graceful).await? {
+        Ended::Gone => Ok(Retired::Gone),
+        Ended::Serves(node, why) => {
+            reopen(ctx, machine, &node).await?;
+            Ok(Retired::GivenUp(why))
+        }
+    }
 }
 
 fn leaving() -> Taint {
@@ -81,7 +86,7 @@ pub(super) async fn empty(
 }
 
 /// The node serves again, as it did before.
-async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
     if machine.record().cordoned {
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
@@ -97,7 +102,7 @@ async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(),
         .change(ctx, |record| {
             record.cordoned = false;
             record.intent = Intent::Create;
-            record.entered.remove(&Phase::Draining);
+            record.entered.retain(|phase, _| *phase <= Phase::Ready);
         })
         .await
 }

@@ -173,6 +173,7 @@ mod tests {
             pool: "workers".to_owned(),
             name: "workers-a1".to_owned(),
             slot,
+            region: None,
             host: "pve1".to_owned(),
             template: 9000,
             template_host: "pve1".to_owned(),

@@ -290,8 +290,18 @@ async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: 
     {
         return stuck(ctx, &mut machine, &trouble, reports);
     }
-    match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
-        Ok(()) => tell(ctx, reports, machine.record(), Ending::Discarded),
+    let (node, why) = match destroy::run(ctx, &mut machine, destroy::Manner::Abrupt).await {
+        Ok(destroy::Ended::Gone) => return tell(ctx, reports, machine.record(), Ending::Discarded),
+        Ok(destroy::Ended::Serves(node, why)) => (node, why),
+        Err(trouble) => return stuck(ctx, &mut machine, &trouble, reports),
+    };
+    tracing::warn!(machine = %machine.record().name, node = %node.name, why, "a machine that was given up is kept");
+    machine.node = Some(node.name.clone());
+    match retirement::reopen(ctx, &mut machine, &node).await {
+        Ok(()) => {
+            tell(ctx, reports, machine.record(), Ending::GivenUp(why));
+            ctx.registry.release(&machine.record().id);
+        }
         Err(trouble) => stuck(ctx, &mut machine, &trouble, reports),
     }
 }

@@ -209,6 +209,12 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
             guest.vmid
         ));
     }
+    if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
+        return Err(format!(
+            "{who} has a device of its host itself, and the pool gives its machines some: `qm set {} --delete {device}`",
+            guest.vmid
+        ));
+    }
     if let Some(disk) = &pool.disk
         && vm.drive_size(&disk.device).is_none()
     {

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::pci::HostPci;
+
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
@@ -66,6 +68,12 @@ impl WarmState {
     /// Whether QEMU runs while the machine waits, so that it holds its host's memory and cores.
     pub fn runs(self) -> bool {
         self == Self::Booted
+    }
+
+    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits: Proxmox VE allocates twice
+    /// the memory and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's `QemuConfig`).
+    pub fn state_bytes(self, memory: i64) -> i64 {
+        if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
     }
 }
 
@@ -182,6 +190,9 @@ pub struct Host {
     /// Its storages.
     #[serde(default)]
     pub storage: BTreeMap<String, Storage>,
+    /// Its PCI devices, where a pool gives any to its machines.
+    #[serde(default, skip_serializing_if = "HostPci::is_empty")]
+    pub pci: HostPci,
 }
 
 /// What a machine's record says is meant to become of it.
@@ -220,6 +231,9 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
+    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no name then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// The Proxmox host that it was put on.
     pub host: String,
     /// VMID of the template; 0: it is a clone of none.

@@ -29,6 +29,9 @@ pub struct Plan {
     /// Machines to make ahead of demand, by pool: they are kept warm until they are asked to join.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<PoolGrowth>,
+    /// Pools that would keep more warm machines, and why they get none now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_refused: Vec<PoolReason>,
     /// Machines that are kept warm no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,

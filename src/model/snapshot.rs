@@ -71,6 +71,9 @@ pub struct PoolMemory {
     /// share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<String>,
+    /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_sight: Option<String>,
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,

@@ -187,9 +187,9 @@ impl<'a> Rooms<'a> {
         self.settled(pool, self.next_of_minimum(pool)?)
     }
 
-    /// The same for one that is made, whether others wait to be asked or not.
-    pub(super) fn next_new(&self, pool: &Pool) -> Result<Place, Full> {
-        self.settled(pool, self.made(pool)?)
+    /// The same for one that is made to be kept, whether others wait to be asked or not.
+    pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, Full> {
+        self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
     }
 
     fn settled(&self, pool: &Pool, place: Place) -> Result<Place, Full> {
@@ -203,7 +203,7 @@ impl<'a> Rooms<'a> {
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, Full> {
         match self.woken(pool) {
             Some(place) => Ok(place),
-            None => self.made(pool),
+            None => self.made(pool, 0),
         }
     }
 
@@ -219,8 +219,8 @@ impl<'a> Rooms<'a> {
         Some(Place { host, storage: None, rank: (i64::MIN, 0), slot: None, woken: Some(woken.clone()) })
     }
 
-    /// Where a machine that is made for the pool goes.
-    fn made(&self, pool: &Pool) -> Result<Place, Full> {
+    /// Where a machine that is made for the pool goes, with so many bytes of its memory on disk.
+    fn made(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));
         }
@@ -236,7 +236,7 @@ impl<'a> Rooms<'a> {
             None => None,
             Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
         };
-        Ok(Place { slot, ..self.host(pool)? })
+        Ok(Place { slot, ..self.host(pool, state)? })
     }
 
     /// Counts a machine of the pool as planned there.
@@ -245,27 +245,23 @@ impl<'a> Rooms<'a> {
             return self.wake(pool, woken);
         }
         self.machines.take(pool, place.slot.as_ref());
-        self.count_made(pool);
-        for (name, host) in self.hosts.iter_mut().flatten() {
-            let here = *name == place.host;
-            host.disks.take(pool, place.storage.as_deref(), here);
-            if here {
-                host.take(pool);
-            }
-        }
+        self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that is made to be kept: one that does not run while it waits takes disk space alone.
+    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk space alone.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
-        if state != WarmState::Stopped {
-            return self.take(pool, place);
-        }
+        self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
+    }
+
+    fn put(&mut self, pool: &Pool, place: &Place, state: i64, starts: bool) {
         self.count_made(pool);
         for (name, host) in self.hosts.iter_mut().flatten() {
             let here = *name == place.host;
-            host.disks.take(pool, place.storage.as_deref(), here);
-            if here {
-                host.count(pool);
+            host.disks.take(pool, place.storage.as_deref(), state, here);
+            match here {
+                true if starts => host.take(pool),
+                true => host.count(pool),
+                false => {}
             }
         }
     }
@@ -294,9 +290,9 @@ impl<'a> Rooms<'a> {
     }
 
     /// The best of the allowed hosts that have room, without a slot.
-    fn host(&self, pool: &Pool) -> Result<Place, Full> {
+    fn host(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         let Some(hosts) = &self.hosts else {
-            let host = pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned());
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
         };
@@ -307,7 +303,7 @@ impl<'a> Rooms<'a> {
         let mut refusals = Vec::new();
         for (name, host) in hosts {
             let reached = reach.is_none_or(|reach| reach.contains(name));
-            if !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
+            if !pool.may_be_on(name) {
                 continue;
             }
             if !reached {
@@ -316,7 +312,8 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             let across = memory.is_some_and(|memory| memory.across.contains(name));
-            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across), Err) {
+            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across, state), Err)
+            {
                 Ok(storage) => storage,
                 Err(why) => {
                     refusals.push(format!("{name} {why}"));

@@ -162,6 +162,7 @@ impl World {
             pool: "workers".to_owned(),
             name: format!("workers-{vmid}"),
             slot: Slot { vmid, ..Slot::default() },
+            region: None,
             host: "pve1".to_owned(),
             template: 9000,
             template_host: "pve1".to_owned(),
@@ -210,7 +211,7 @@ impl World {
     /// Begins to make that VM.
     pub async fn begin_clone(&self) -> Upid {
         let machine = self.record(support::VMID).id;
-        let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine };
+        let marker = Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine };
         let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
         self.context.proxmox.clone_vm(&request).await.unwrap()
     }

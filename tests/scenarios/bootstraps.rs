@@ -175,6 +175,32 @@ async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_tha
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_joins_by_itself_again_while_it_is_given_up_keeps_its_power_and_its_pods() {
+    for seen in [true, false] {
+        let stage = joins_by_itself(without_agent());
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        let (name, host) = (stage.ready_nodes("workers")[0].clone(), stage.pve.vm(9100).unwrap().node);
+        stage.pve.power_off_host(&host);
+        stage.kube.remove("Node", "", &name);
+        let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
+        stage.until("its machine is given up", Duration::from_mins(30), given_up).await;
+        stage.pve.set_away(true);
+        stage.stall.set(!seen);
+        stage.pve.power_on_host(&host);
+        stage.until("its pod is back", SOON, |stage| stage.running_pods() == 1).await;
+        stage.pve.set_away(false);
+        let serves =
+            |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running) && stage.running_pods() == 1;
+        stage.throughout("it serves", Duration::from_mins(5), serves).await;
+        stage.stall.set(false);
+        let ready = |stage: &Stage| stage.ready_nodes("workers").contains(&name);
+        stage.until("it is one of the pool's nodes again", SOON, ready).await;
+        stage.throughout("it serves on", Duration::from_mins(5), serves).await;
+    }
+}
+
 fn secret(folder: &Path, text: &str) -> String {
     let file = folder.join("secret");
     std::fs::write(&file, text).unwrap();

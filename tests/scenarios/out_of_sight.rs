@@ -125,22 +125,53 @@ async fn pods_that_come_to_a_node_while_watches_stand_still_keep_it() {
     assert!(!cordoned, "{}", stage.scene());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_that_registers_anew_while_its_vm_is_taken_away_goes_with_it() {
-    let stage = with_one_node(&ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"")).await;
+/// One node that is given up: its host has lost its power, and its Node was deleted.
+async fn given_up(text: &str) -> (Stage, String, String) {
+    let stage = with_one_node(&text.replace("template = 9000", "template = \"k8s-worker-local\"")).await;
     let (name, host) = (stage.ready_nodes("workers")[0].clone(), stage.pve.vm(9100).unwrap().node);
     stage.pve.power_off_host(&host);
     stage.kube.remove("Node", "", &name);
     let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
     stage.until("its machine is given up", Duration::from_mins(30), given_up).await;
-    // The host comes back, and the guest with it; nobody sees its new Node.
-    stage.stall.set(true);
     stage.pve.set_away(true);
     stage.pve.power_on_host(&host);
-    let nodes = || stage.kube.list("Node").iter().filter(|node| node["metadata"]["name"] == *name).count();
-    stage.until("it registers anew", SOON, |_| nodes() == 1).await;
+    (stage, name, host)
+}
+
+fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> {
+    stage.kube.get("Node", "", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_anew_while_its_vm_is_taken_away_goes_with_it() {
+    let (stage, name, _) = given_up(ONE_POOL).await;
+    // The guest comes back with its host; its new Node is not ready, and nobody sees it.
+    stage.stall.set(true);
+    stage.kube.set_nodes_never_ready(true);
+    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
     stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
     stage.stall.set(false);
-    stage.until("its Node is gone", SOON, |_| nodes() == 0).await;
+    stage.until("its Node is gone", SOON, |stage| node(stage, &name).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept() {
+    let (stage, name, _) = given_up(ONE_POOL).await;
+    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.pve.set_away(false);
+    let open = |stage: &Stage| {
+        let labels_and_spec =
+            node(stage, &name).map(|node| (node["metadata"]["labels"].clone(), node["spec"].clone()));
+        labels_and_spec.is_some_and(|(labels, spec)| {
+            labels["pve-autoscaler/pool"] == "workers"
+                && spec["unschedulable"] != true
+                && spec["taints"].is_null()
+        })
+    };
+    let ready =
+        |stage: &Stage| stage.status().machines.iter().any(|one| one.name == name && one.phase == "Ready");
+    let served = |stage: &Stage| open(stage) && ready(stage) && stage.running_pods() == 1;
+    stage.until("it is a node like any other", SOON, served).await;
+    assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
 }

@@ -1,5 +1,6 @@
 //! One run of the daemon, from its start to its end by whatever means.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const FAREWELL: Duration = Duration::from_mins(1);
 pub struct Cast {
     /// Proxmox VE.
     pub pve: Pve,
+    /// Further clusters, by the names of their regions.
+    pub regions: Vec<(String, Pve)>,
     /// Kubernetes.
     pub kube: Kube,
     /// Wall-clock time, as the daemon's host has it.
@@ -74,16 +77,23 @@ impl Actor {
         board.introduce(&cast.instance, "active", cast.clock.now());
         let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(cast.clock.clone());
         let controllers = controllers(wire.clone(), cast.pve.clone(), cast.kube.clone());
+        let all =
+            std::iter::once(&cast.pve).chain(cast.regions.iter().map(|(_, pve)| pve)).cloned().collect();
+        let mut regions = BTreeMap::new();
+        for (name, pve) in &cast.regions {
+            regions.insert(name.clone(), wire.proxmox(pve)?);
+        }
         let deps = Deps {
             controllers,
             config: cast.config,
             proxmox: wire.proxmox(&cast.pve)?,
+            regions,
             kubernetes: match cast.entropy {
                 Some(entropy) => kubernetes.with_entropy(entropy),
                 None => kubernetes,
             },
             clock: cast.clock,
-            probe: if cast.probes { Arc::new(Network(cast.pve)) } else { Arc::new(NoProbe) },
+            probe: if cast.probes { Arc::new(Network(all)) } else { Arc::new(NoProbe) },
             seed: cast.seed,
             instance: cast.instance,
             board: board.clone(),
@@ -128,12 +138,13 @@ fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     })
 }
 
-/// Sees guests through the embedded network.
-struct Network(Pve);
+/// Sees guests through the embedded network, in whichever cluster they are.
+struct Network(Vec<Pve>);
 
 impl Probe for Network {
     fn booted(&self, address: std::net::IpAddr) -> BoxFuture<'_, Option<bool>> {
-        let open = self.0.guest_tcp_open(&address.to_string());
+        let address = address.to_string();
+        let open = self.0.iter().any(|pve| pve.guest_tcp_open(&address));
         Box::pin(async move { Some(open) })
     }
 }

@@ -46,6 +46,7 @@ impl Pool {
             ("bridge", set(first.and_then(|device| device.bridge.clone()))),
             ("vlan", set(first.and_then(|device| device.vlan).map(|vlan| vlan.to_string()))),
             ("devices", devices(&self.devices)),
+            ("pci", super::pci::words(&self.pci)),
             ("user", set(self.user.clone())),
             // Keys are long, and a record is small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),

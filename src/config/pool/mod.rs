@@ -10,6 +10,7 @@ mod labels;
 mod machine;
 mod made_of;
 mod network_boot;
+mod pci;
 mod physical;
 mod placement;
 mod ranges;
@@ -39,6 +40,9 @@ pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
 #[cfg(test)]
+pub(super) use pci::KEYS as PCI_KEYS;
+pub use pci::Pci;
+#[cfg(test)]
 pub(super) use physical::KEYS as PHYSICAL_KEYS;
 pub use physical::PhysicalMachine;
 pub use placement::Placement;
@@ -58,14 +62,16 @@ use super::bootstrap;
 use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
 use super::names;
-use super::proxmox::Headroom;
+use super::region::{Place, Regions};
 use super::values::Checker;
+use crate::model::place;
 
 /// A `[[pool]]` as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     name: Spanned<String>,
+    region: Option<Spanned<String>>,
     min: Option<Spanned<u32>>,
     max: Spanned<u32>,
     max_cores: Option<Spanned<u32>>,
@@ -103,6 +109,8 @@ pub(super) struct Written {
     gateway6: Option<Spanned<String>>,
     #[serde(default)]
     network: Vec<devices::Written>,
+    #[serde(default)]
+    pci: Vec<pci::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -150,6 +158,7 @@ pub(super) use devices::KEYS as DEVICE_KEYS;
 #[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
     "name",
+    "region",
     "min",
     "max",
     "max_cores",
@@ -238,18 +247,25 @@ impl Written {
 /// Checks all pools, each by itself and against the others.
 pub(super) fn check_all(
     pools: &[Spanned<Written>],
-    headroom: Headroom,
+    regions: &Regions,
     hosts: &BTreeMap<String, HostSettings>,
     checker: &mut Checker,
 ) -> Vec<Pool> {
     claims::names(pools, checker);
     let (mut checked, mut claimed) = (Vec::new(), Vec::new());
-    let zone = |(name, host): (&String, &HostSettings)| Some((name.clone(), host.zone.clone()?));
-    let zones: BTreeMap<String, String> = hosts.iter().filter_map(zone).collect();
     for written in pools {
-        let (mut pool, reserved) = check(written.get_ref(), headroom, checker);
-        pool.zones.clone_from(&zones);
-        claimed.push((written, reserved, pool.template.clone()));
+        let this = written.get_ref();
+        let what = format!("pool `{}`", this.name.get_ref());
+        // Machines that are there already are of no cluster.
+        let at = if this.is_physical() {
+            Place::default()
+        } else {
+            regions.place(&what, this.region.as_ref(), this.name.span(), checker)
+        };
+        labels::region(this, &at, checker);
+        let (mut pool, reserved) = check(this, at, regions, checker);
+        pool.zones = zones(&pool, hosts);
+        claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
         checked.push(pool);
     }
     claims::slots(&claimed, checker);
@@ -257,8 +273,18 @@ pub(super) fn check_all(
     checked
 }
 
-fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, slots::Reserved) {
+/// The zones of its region's hosts, by their plain names.
+fn zones(pool: &Pool, hosts: &BTreeMap<String, HostSettings>) -> BTreeMap<String, String> {
+    let zone = |(key, host): (&String, &HostSettings)| {
+        let (prefix, name) = place::split(key);
+        Some((name.to_owned(), host.zone.clone().filter(|_| prefix == pool.prefix)?))
+    };
+    hosts.iter().filter_map(zone).collect()
+}
+
+fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) -> (Pool, slots::Reserved) {
     let name = pool.name.get_ref();
+    let headroom = regions.headroom(&at);
     pool.shape(checker);
     let template = machine::template(pool, checker);
     let memory = machine::memory(pool, checker);
@@ -307,6 +333,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         addressing,
         disk: machine::disk(pool, checker),
         devices,
+        pci: pci::check(pool, checker),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -326,7 +353,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
-        hosts: machine::hosts(pool, checker),
+        hosts: machine::hosts(pool, &at, checker),
         cpu_overcommit,
         memory_overcommit,
         memory_reserve,
@@ -342,6 +369,8 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
         security,
         machines,
+        region: at.region,
+        prefix: at.prefix,
     };
     network_boot::check(pool, &checked, checker);
     (checked, reserved)

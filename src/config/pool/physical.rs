@@ -162,6 +162,7 @@ impl Pool {
         let own = self.name.span();
         let at = |given: bool| given.then(|| own.clone());
         let all = [
+            ("region", self.region.as_ref().map(Spanned::span)),
             ("sizes", self.sizes.as_ref().map(Spanned::span)),
             ("boot", self.boot.as_ref().map(Spanned::span)),
             ("template", self.template.as_ref().map(Spanned::span)),
@@ -187,6 +188,7 @@ impl Pool {
             ("prefix6", self.prefix6.as_ref().map(Spanned::span)),
             ("gateway6", self.gateway6.as_ref().map(Spanned::span)),
             ("[[pool.network]]", at(!self.network.is_empty())),
+            ("[[pool.pci]]", at(!self.pci.is_empty())),
             ("user", self.user.as_ref().map(Spanned::span)),
             ("ssh_keys", self.ssh_keys.first().map(Spanned::span)),
             ("tags", self.tags.first().map(Spanned::span)),

@@ -1,0 +1,48 @@
+//! Guests that are Nodes again: a host that was away has come back, or somebody has started the VM. Between the decision to take
+//! the VM away and the moment in which its plug is pulled pods may have come to it.
+
+use super::Context;
+use super::drain::{self, Drained};
+use super::node as nodes;
+use super::retire;
+use super::tracked::Tracked;
+use super::trouble::{Trouble, insist};
+use crate::model::machine::Intent;
+use crate::model::node::Node;
+
+/// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
+pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
+    let record = machine.record();
+    let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
+    let seen = nodes::find(ctx, record).map(|node| node.name.clone());
+    let name = seen.or_else(|| machine.node.clone()).unwrap_or_else(|| record.name.clone());
+    let limit = ctx.config.limits.destroy;
+    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
+    Ok(found.filter(|node| node.system_uuid == *uuid))
+}
+
+/// The Node that keeps a running guest from losing its power, and why: it has served before and is ready again, so that what
+/// it was given up for is over; or it cannot be emptied. Any other is closed first, and what runs on it evicted.
+///
+/// One that is not ready is closed and no more: its kubelet would end no pod, and starts none that is new.
+pub(super) async fn keeps(
+    ctx: &Context,
+    machine: &mut Tracked,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let Some(node) = node(ctx, machine).await? else { return Ok(None) };
+    let ready = nodes::is_ready(&node);
+    let served = machine.record().node_uid.is_some();
+    if ready && served && matches!(machine.record().intent, Intent::Discard { .. }) {
+        return Ok(Some((Box::new(node), "its Node is ready again".to_owned())));
+    }
+    retire::close(ctx, machine, &node).await?;
+    if !ready {
+        return Ok(None);
+    }
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
+    let limit = pool.and_then(|pool| pool.drain).unwrap_or(ctx.config.limits.drain);
+    match drain::run(ctx, machine, &node.name, limit).await? {
+        Drained::Empty => Ok(None),
+        Drained::GivenUp(why) => Ok(Some((Box::new(node), why))),
+    }
+}
