@@ -72,7 +72,7 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
         .filter_map(|line| line.split_once("_credential = \""))
         .map(|(_, value)| value.trim_end_matches('"'))
         .collect();
-    assert_eq!(named.len(), 7, "{named:?}");
+    assert_eq!(named.len(), 8, "{named:?}");
     for name in named {
         let expected = format!("{name}:/etc/pve-autoscaler/credentials/{name}");
         assert!(loaded.contains(&expected), "{name} is not among {loaded:?}");

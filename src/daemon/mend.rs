@@ -157,8 +157,7 @@ impl Daemon {
         if self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now) {
             return;
         }
-        let uuid = stored.record.smbios_uuid.as_deref();
-        let node = uuid.and_then(|uuid| self.watches.node_by_system_uuid(uuid));
+        let node = machines::node_of(&self.watches, &stored.record);
         let settled = stored.record.intent == Intent::Create
             && stored.record.tokens().next().is_none()
             && stored.record.node_uid.is_some()
@@ -241,11 +240,10 @@ impl Daemon {
         let patience =
             SignedDuration::try_from(config.scale_up.max_node_provision_time).unwrap_or(SignedDuration::MAX);
         for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
-            let uuid = view.record.smbios_uuid.as_deref().unwrap_or_default();
             let id = view.record.id.clone();
             let prefix = config.prefix(view.record.region.as_deref());
             let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
-            if let Some(node) = self.watches.node_by_system_uuid(uuid) {
+            if let Some(node) = machines::node_of(&self.watches, &view.record) {
                 self.mend.node_missing.remove(&id);
                 let tried = self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now);
                 let bare = machines::is_bare(&view.record, &node);

@@ -50,12 +50,12 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
         what: format!("pool `{name}` is not in the configuration any more"),
         blame: Blame::Nobody,
     })?;
-    if !fresh && node::find(ctx, machine.record()).is_some() {
+    if machine.record().is_physical() {
+        physical::run(ctx, machine).await?;
         node::settle(ctx, machine, &pool).await?;
         return Ok(Made::Ready);
     }
-    if machine.record().is_physical() {
-        physical::run(ctx, machine).await?;
+    if !fresh && node::find(ctx, machine.record()).is_some() {
         node::settle(ctx, machine, &pool).await?;
         return Ok(Made::Ready);
     }

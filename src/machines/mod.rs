@@ -51,7 +51,7 @@ mod warm;
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
-pub(crate) use node::is_bare;
+pub(crate) use node::{is_bare, seen as node_of};
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};

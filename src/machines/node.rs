@@ -7,6 +7,7 @@ use super::trouble::{Trouble, insist};
 use super::{Context, physical, tokens};
 use crate::bootstrap::starting_taint;
 use crate::config::Pool;
+use crate::kubernetes::Watches;
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -15,12 +16,17 @@ use crate::model::snapshot::POOL_LABEL;
 
 /// The Node whose `systemUUID` is the VM's; `None` while there is none.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
+    seen(&ctx.watches, record)
+}
+
+/// The same in these watches.
+pub(crate) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
     if record.is_physical() {
-        return physical::find(ctx, record);
+        return physical::seen(watches, record);
     }
     let uuid = record.smbios_uuid.as_deref()?;
-    let named = ctx.watches.node(&record.name).filter(|node| node.system_uuid == uuid);
-    named.or_else(|| ctx.watches.node_by_system_uuid(uuid))
+    let named = watches.node(&record.name).filter(|node| node.system_uuid == uuid);
+    named.or_else(|| watches.node_by_system_uuid(uuid))
 }
 
 /// Waits until something in the cluster changes and the condition holds.

@@ -19,6 +19,7 @@ use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
 use super::{Context, destroy, retire};
 use crate::config::PhysicalMachine;
+use crate::kubernetes::Watches;
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -36,7 +37,12 @@ fn is_ours(record: &Record) -> bool {
 
 /// The Node that the machine became; `None` while there is none, or before we switched it on.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
-    ctx.watches.node(&record.name).filter(|node| is_its(record, node))
+    seen(&ctx.watches, record)
+}
+
+/// The same in these watches. Its name comes first: some vendors give all their machines one uuid.
+pub(super) fn seen(watches: &Watches, record: &Record) -> Option<Arc<Node>> {
+    watches.node(&record.name).filter(|node| is_its(record, node))
 }
 
 fn is_its(record: &Record, node: &Node) -> bool {
@@ -55,13 +61,28 @@ fn turned(uuid: &str) -> Option<String> {
             (0..part.len() / 2).rev().map(|at| part.get(at * 2..at * 2 + 2)).collect();
         Some(pairs?.concat())
     };
-    let parts: Vec<&str> = uuid.split('-').collect();
-    let [a, b, c, d, e] = parts.as_slice() else { return None };
-    Some(format!("{}-{}-{}-{d}-{e}", turn(a)?, turn(b)?, turn(c)?))
+    let (first, rest) = uuid.split_once('-')?;
+    let (second, rest) = rest.split_once('-')?;
+    let (third, rest) = rest.split_once('-')?;
+    Some(format!("{}-{}-{}-{rest}", turn(first)?, turn(second)?, turn(third)?))
 }
 
-/// Switches the machine on and waits for its Node.
+/// Switches the machine on and waits for its Node, unless that is there.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let node = match find(ctx, machine.record()) {
+        Some(node) => node,
+        None => come_up(ctx, machine).await?,
+    };
+    if node.system_uuid.is_empty() {
+        let what =
+            format!("its Node `{}` says no systemUUID, by which it could be told from another", node.name);
+        return Err(Trouble::Failed { what, blame: Blame::Host });
+    }
+    // As the Node has it: so everybody who looks for the machine's Node finds it.
+    machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
+}
+
+async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trouble> {
     let (own, client) = controller(ctx, machine.record())?;
     if !is_ours(machine.record()) {
         not_paused(ctx, machine).await;
@@ -76,17 +97,14 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trou
     let registered = until(ctx, || find(ctx, &record));
     // A moment before the limit of all steps, which could not say what is there instead.
     let left = limit.saturating_sub(age).saturating_sub(Duration::from_secs(1));
-    let Ok(node) = tokio::time::timeout(left, registered).await else {
-        let what = format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
-        return Err(Trouble::Failed { what, blame: Blame::Host });
-    };
-    if node.system_uuid.is_empty() {
-        let what =
-            format!("its Node `{}` says no systemUUID, by which it could be told from another", node.name);
-        return Err(Trouble::Failed { what, blame: Blame::Host });
+    match tokio::time::timeout(left, registered).await {
+        Ok(node) => Ok(node),
+        Err(_) => {
+            let what =
+                format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
+            Err(Trouble::Failed { what, blame: Blame::Host })
+        }
     }
-    // As the Node has it: so everybody who looks for the machine's Node finds it.
-    machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
 }
 
 /// Makes sure that the machine is nobody's, and writes down that it is switched on now.

@@ -86,7 +86,11 @@ pub struct NewMachine {
 }
 
 /// Whether there is none, or the number of a machine that is no VM.
-#[expect(clippy::ref_option, reason = "serde hands the field over like this")]
+#[expect(
+    clippy::ref_option,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands the field over like this"
+)]
 fn is_no_vmid(vmid: &Option<u32>) -> bool {
     vmid.is_none_or(|vmid| vmid >= FIRST_NUMBER)
 }

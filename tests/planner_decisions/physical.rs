@@ -78,6 +78,10 @@ fn a_machine_is_passed_over_for_a_reason_that_is_said() {
 #[test]
 fn a_machine_that_has_a_node_is_not_switched_on_a_second_time() {
     let config = pool(&["m1", "m2"]);
-    let plan = Cluster::new().node("m1", "metal", "", "True").pod("p", "5", "").plan(&config);
+    let plan = Cluster::new()
+        .sized("m1", "metal", "8", "", "True")
+        .pod("q", "5", "m1")
+        .pod("p", "5", "")
+        .plan(&config);
     assert_eq!(switched_on(&plan), ["m2"]);
 }

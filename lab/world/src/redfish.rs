@@ -18,7 +18,7 @@ pub fn handle(pve: &Pve, kube: &Kube, host: &str, request: &Request<Bytes>) -> R
     if known != Some(&format!("Basic {pair}")) {
         return answer(StatusCode::UNAUTHORIZED, &json!({ "error": { "message": "who are you?" } }));
     }
-    if kube.has_metal(host) && kube.metal_says(host).is_none() {
+    if kube.metal_is_silent(host) {
         return answer(StatusCode::BAD_GATEWAY, &json!({ "error": { "message": "nobody is there" } }));
     }
     match (request.method().as_str(), request.uri().path()) {
@@ -28,7 +28,7 @@ pub fn handle(pve: &Pve, kube: &Kube, host: &str, request: &Request<Bytes>) -> R
         ("GET", SYSTEM) => {
             let on = kube.metal_is_on(host).unwrap_or_else(|| pve.has_power(host));
             let power = if on { "On" } else { "Off" };
-            let uuid = kube.metal_says(host).flatten();
+            let uuid = kube.metal_uuid(host);
             answer(
                 StatusCode::OK,
                 &json!({

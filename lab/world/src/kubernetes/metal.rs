@@ -71,7 +71,7 @@ impl Kube {
         }
     }
 
-    /// Whether a machine is on; `None` where there is none, or its controller does not answer.
+    /// Whether a machine is on; `None` where there is none.
     pub fn metal_is_on(&self, name: &str) -> Option<bool> {
         self.state().metal.get(name).map(|metal| metal.on)
     }
@@ -81,9 +81,14 @@ impl Kube {
         self.state().metal.contains_key(name)
     }
 
-    /// Whether its controller answers, and the uuid that it says.
-    pub(crate) fn metal_says(&self, name: &str) -> Option<Option<String>> {
-        self.state().metal.get(name).filter(|metal| metal.spec.answers).map(|metal| metal.spec.uuid.clone())
+    /// Whether its controller is silent.
+    pub(crate) fn metal_is_silent(&self, name: &str) -> bool {
+        self.state().metal.get(name).is_some_and(|metal| !metal.spec.answers)
+    }
+
+    /// The uuid that its controller says, if any.
+    pub(crate) fn metal_uuid(&self, name: &str) -> Option<String> {
+        self.state().metal.get(name)?.spec.uuid.clone()
     }
 
     /// What was asked of all controllers.
