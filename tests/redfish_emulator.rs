@@ -133,8 +133,11 @@ async fn a_system_is_switched_on_and_off_and_asked_for_nothing_that_is_there() {
     let Some(program) = installed() else { return };
     let emulator = Emulator::start(&program, &[FIRST]);
     let client = emulator.client(None, PASSWORD);
-    let first = until("it answers", async || client.power().await.ok()).await;
-    assert_eq!(first, PowerState::Off);
+    let first = until("it answers", async || client.look().await.ok()).await;
+    assert_eq!((first.power, first.uuid.as_deref()), (PowerState::Off, Some(FIRST)));
+    for reset in [Reset::On, Reset::GracefulShutdown, Reset::ForceOff] {
+        assert!(first.resets.iter().any(|one| one == reset.name()), "{:?}", first.resets);
+    }
     assert!(!client.reset(Reset::ForceOff).await.unwrap(), "it is off");
     for (reset, state) in [
         (Reset::On, PowerState::On),

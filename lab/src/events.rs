@@ -66,6 +66,7 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let config = watch::Sender::new(Arc::new(config));
     let cast = Cast {
         pve: pve.clone(),
+        regions: Vec::new(),
         kube: kube.clone(),
         clock: Arc::new(TokioClock::starting_at(base)),
         config: config.subscribe(),

@@ -112,6 +112,7 @@ json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l offline -d 'Only look at the configuration'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l region -d 'Only those of this region' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-id -d 'The token that may make templates; without it the daemon\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-file -d 'The file with that token\'s secret' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l dry-run -d 'Say what would be done, and do nothing'

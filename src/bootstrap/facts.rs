@@ -17,18 +17,20 @@ use crate::config::{Addressing, Pool};
 use crate::model::Record;
 use crate::model::machine::Slot;
 use crate::model::node::{Taint, TaintEffect};
+use crate::model::place;
 use crate::model::selector::Labels;
 use crate::model::snapshot::POOL_LABEL;
 
 /// How much work one text may make: a loop without end is an error.
 const FUEL: u64 = 1_000_000;
 
-/// What a text may say of a machine: `machine`, `pool`, `host` and `cluster`.
+/// What a text may say of a machine: `machine`, `pool`, `host`, `region` and `cluster`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MachineFacts {
     machine: Machine,
     pool: PoolFacts,
     host: HostFacts,
+    region: Named,
     cluster: Named,
 }
 
@@ -77,7 +79,7 @@ struct HostFacts {
     zone: String,
 }
 
-/// `cluster`.
+/// `cluster`, and `region`, whose name is empty where the only Proxmox VE cluster has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Named {
     name: String,
@@ -105,7 +107,7 @@ impl MachineFacts {
     /// Facts like those that a machine of the pool will have: what a text is tried with before there is one.
     pub fn sample(cluster: &str, pool: &Pool) -> Self {
         const ID: &str = "00000000-0000-4000-8000-000000000000";
-        let host = pool.hosts.first().map_or("pve", String::as_str);
+        let host = pool.hosts.first().map_or("pve", |host| place::split(host).1);
         let slot = pool.slots().into_iter().next().unwrap_or(Slot { vmid: 100, ..Slot::default() });
         let name = format!("{}-00000", pool.name);
         let facts = Self::of(cluster, pool, host, (&name, ID, ID), &slot, (pool.cores, pool.memory));
@@ -172,6 +174,7 @@ impl MachineFacts {
                 name: host.to_owned(),
                 zone: pool.zones.get(host).map_or(host, String::as_str).to_owned(),
             },
+            region: Named { name: pool.region.clone().unwrap_or_default() },
             cluster: Named { name: cluster.to_owned() },
         }
     }

@@ -66,7 +66,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             "the configuration says `mode = \"observe\"`: nothing is taken over".to_owned(),
         ));
     }
-    live::block_on(adopt(arguments, &config, pool))
+    // What is looked at is the cluster that the pool is on.
+    let alone = config.alone(&pool.prefix);
+    let here = alone.pools.iter().find(|one| one.name == pool.name).unwrap_or(pool);
+    live::block_on(adopt(arguments, &alone, here))
 }
 
 async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8, Failure> {

@@ -3,21 +3,25 @@
 use std::path::Path;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, ProxmoxTrust, Redfish, SecretSource};
+use crate::config::{Config, Proxmox, ProxmoxTrust, Redfish, SecretSource};
 use crate::kubernetes::{self, Cluster, ConnectOptions, ErrorKind, Watches};
-use crate::machines::View;
-use crate::model::Snapshot;
+use crate::machines::{DeviceSurvey, View};
+use crate::model::workload::Backoff;
+use crate::model::{Snapshot, place};
 use crate::proxmox::{self, Client, Settings, Trust};
 use crate::redfish;
 
 /// How long the first lists of all kinds may take together.
 const SYNC_LIMIT: Duration = Duration::from_mins(1);
+
+/// A cluster that cannot be seen is left out for this time, from the time of the plan on.
+const LEFT_OUT: SignedDuration = SignedDuration::from_mins(1);
 
 /// The authorities that a Debian system trusts, Proxmox VE among them.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -36,19 +40,67 @@ pub(super) fn snapshot(config: &Config, now: Option<Timestamp>) -> Result<Snapsh
         let cluster = kubernetes(config).await?;
         let mut snapshot = kubernetes_objects(&cluster).await?;
         let time = now.unwrap_or_else(|| SystemClock.now());
-        daemons_own(&cluster, &mut snapshot, time).await?;
-        if let Some(settings) = &config.proxmox {
-            let seen = proxmox(config)?.resources().await;
-            let seen = seen.map_err(|error| Failure::Unreachable("Proxmox VE".to_owned(), error.into()))?;
-            snapshot.proxmox.hosts = Some(seen.hosts(settings.count_stopped));
-        }
         snapshot.time = time;
+        daemons_own(config, &cluster, &mut snapshot, time).await?;
+        hosts(config, &mut snapshot).await?;
         Ok(snapshot)
     })
 }
 
+/// The hosts of all Proxmox VE clusters. Of several, one that cannot be seen is said, and its pools get no decision.
+async fn hosts(config: &Config, snapshot: &mut Snapshot) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for settings in config.clusters() {
+        let prefix = config.prefix(settings.region.as_deref());
+        let client = client(settings)?;
+        let looked = async {
+            let seen = client.resources().await?;
+            let devices = DeviceSurvey::default().look(&client, &config.alone(prefix), &seen).await?;
+            Ok::<_, proxmox::Error>((seen, devices))
+        };
+        let (seen, devices) = match looked.await {
+            Ok(seen) => seen,
+            Err(error) if config.also.is_empty() => {
+                return Err(Failure::Unreachable("Proxmox VE".to_owned(), error.into()));
+            }
+            Err(error) => {
+                let region = settings.region.as_deref().unwrap_or_default();
+                anstream::eprintln!("warning: region {region} is left out: {error}");
+                let why = format!("region `{region}` cannot be acted on: {error}");
+                leave_out(config, prefix, &why, snapshot);
+                continue;
+            }
+        };
+        let mut hosts = seen.hosts(settings.count_stopped);
+        devices.give(&mut hosts);
+        for host in &mut hosts {
+            host.name = place::key(prefix, &host.name);
+        }
+        all.extend(hosts);
+    }
+    if config.proxmox.is_some() {
+        snapshot.proxmox.hosts = Some(all);
+    }
+    Ok(())
+}
+
+/// Nothing is decided about the pools of a cluster, as the daemon does it.
+fn leave_out(config: &Config, prefix: &str, why: &str, snapshot: &mut Snapshot) {
+    let until = snapshot.time.saturating_add(LEFT_OUT).unwrap_or(Timestamp::MAX);
+    for pool in config.pools.iter().filter(|pool| pool.prefix == prefix) {
+        let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
+        memory.out_of_sight = Some(why.to_owned());
+        memory.backoff.get_or_insert(Backoff { until, reason: why.to_owned(), seconds: 0 });
+    }
+}
+
 /// What the daemon knows beyond the two clusters: its machines, also those without a Node yet, and its timers and back-offs.
-async fn daemons_own(cluster: &Cluster, snapshot: &mut Snapshot, now: Timestamp) -> Result<(), Failure> {
+async fn daemons_own(
+    config: &Config,
+    cluster: &Cluster,
+    snapshot: &mut Snapshot,
+    now: Timestamp,
+) -> Result<(), Failure> {
     let read = async { Ok((cluster.list_records().await?, cluster.load_memory().await?.0)) };
     let (records, memory) = match read.await {
         Ok(read) => read,
@@ -66,7 +118,7 @@ async fn daemons_own(cluster: &Cluster, snapshot: &mut Snapshot, now: Timestamp)
         .map(|stored| {
             let uuid = stored.record.smbios_uuid.as_ref();
             let node = snapshot.nodes.iter().find(|node| uuid == Some(&node.system_uuid));
-            View::found(stored, node.map(|node| node.name.clone()), now).machine()
+            View::found(stored, node.map(|node| node.name.clone()), now).machine(config)
         })
         .collect();
     // Without any record no daemon has made a machine here: the nodes of the pools are all that there is.
@@ -118,9 +170,13 @@ pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Fa
     }
 }
 
-/// A client of the Proxmox VE cluster; nothing is sent yet.
+/// A client of the Proxmox VE cluster in `[proxmox]`; nothing is sent yet.
 pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
-    let settings = config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?;
+    client(config.proxmox.as_ref().ok_or(Failure::Lacking("proxmox"))?)
+}
+
+/// A client of one Proxmox VE cluster; nothing is sent yet.
+pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
     let trust = trust(&settings.trust)?;
     let token =
         settings.token.read().map_err(|error| Failure::Named("the API token".to_owned(), error.into()))?;
@@ -141,12 +197,11 @@ pub(super) fn proxmox(config: &Config) -> Result<Client, Failure> {
 /// A client of the management controller that switches a host. Its password is read anew each time.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
-    let password = settings
-        .password
-        .read()
-        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))?;
+    let password = settings.password.read().map_err(|error| {
+        Failure::Named("the password of a management controller".to_owned(), error.into())
+    })?;
     let transport = proxmox::connect(&trust, settings.timeout, settings.timeout)
-        .map_err(|error| Failure::Named("the certificates of a `[host.redfish]`".to_owned(), error))?;
+        .map_err(|error| Failure::Named("the certificates of a management controller".to_owned(), error))?;
     let client_settings = redfish::Settings {
         endpoint: settings.endpoint.clone(),
         system: settings.system.clone(),
@@ -154,7 +209,7 @@ pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure>
         timeout: settings.timeout,
     };
     redfish::Client::new(transport, client_settings, &password)
-        .map_err(|error| Failure::Named("the password of a `[host.redfish]`".to_owned(), error.into()))
+        .map_err(|error| Failure::Named("the password of a management controller".to_owned(), error.into()))
 }
 
 fn trust(trust: &ProxmoxTrust) -> Result<Trust, Failure> {

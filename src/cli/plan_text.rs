@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Plan;
+use crate::model::machine::FIRST_NUMBER;
 use crate::model::plan::{NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
 use crate::model::power::HostOutcome;
 
@@ -52,10 +53,10 @@ fn growth(plan: &Plan, out: &mut String) {
             let name = machine.name.as_deref().unwrap_or(&pool.pool);
             let _ = writeln!(
                 out,
-                "  {GROWS}+{GROWS:#} {name}  {} {}B  on {}  {}",
+                "  {GROWS}+{GROWS:#} {name}  {} {}B  {}  {}",
                 count(usize::try_from(machine.cores).unwrap_or(0), "core"),
                 machine.memory,
-                machine.host,
+                place_of(machine),
                 pods_of(machine),
             );
         }
@@ -93,7 +94,7 @@ fn pods_of(machine: &NewMachine) -> String {
 
 /// What is made ahead of demand, and what is kept no longer.
 fn warm(plan: &Plan, out: &mut String) {
-    if plan.keep.is_empty() && plan.unkept.is_empty() {
+    if plan.keep.is_empty() && plan.keep_refused.is_empty() && plan.unkept.is_empty() {
         return;
     }
     let _ = writeln!(out, "\nwarm machines");
@@ -103,9 +104,20 @@ fn warm(plan: &Plan, out: &mut String) {
             let _ = writeln!(out, "  {GROWS}+{GROWS:#} {name}  on {}  ahead of demand", machine.host);
         }
     }
+    for refused in &plan.keep_refused {
+        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} keeps no more: {}", refused.pool, refused.message);
+    }
     for unkept in &plan.unkept {
         let _ = writeln!(out, "  {GOES}-{GOES:#} {}   {}", unkept.machine, unkept.reason);
     }
+}
+
+/// The host that it is made on; a machine that is there already is its own.
+fn place_of(machine: &NewMachine) -> String {
+    if machine.vmid.is_some_and(|vmid| vmid >= FIRST_NUMBER) {
+        return "switched on".to_owned();
+    }
+    format!("on {}", machine.host)
 }
 
 /// The hosts that may be switched off.

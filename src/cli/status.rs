@@ -174,7 +174,7 @@ fn machines(status: &Status, now: Timestamp) -> Table {
     for machine in &status.machines {
         table.row([
             machine.name.clone(),
-            machine.vmid.to_string(),
+            machine.vmid(),
             machine.host.clone(),
             machine.address.clone(),
             machine.phase.clone(),

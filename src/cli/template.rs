@@ -30,6 +30,9 @@ pub(super) struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     config: input::ConfigFile,
+    /// Only those of this region
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
     /// The token that may make templates; without it the daemon's
     #[arg(long, value_name = "USER@REALM!NAME", requires = "token_file")]
     token_id: Option<String>,
@@ -53,17 +56,36 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     if config.templates.is_empty() {
         return Err(Failure::NotFound("the configuration has no table `[[template]]`".to_owned()));
     }
-    if let (Some(id), Some(file), Some(proxmox)) =
-        (&arguments.token_id, &arguments.token_file, &mut config.proxmox)
+    if let (Some(id), Some(file)) = (&arguments.token_id, &arguments.token_file) {
+        if !config.also.is_empty() && arguments.region.is_none() {
+            let why = "`--token-id` is one cluster's token: say with `--region` which one's".to_owned();
+            return Err(Failure::NotFound(why));
+        }
+        for cluster in config.proxmox.iter_mut().chain(&mut config.also) {
+            cluster.token_id.clone_from(id);
+            cluster.token = SecretSource::File(file.clone());
+        }
+    }
+    if let Some(region) = arguments.region.as_ref()
+        && config.clusters().all(|cluster| cluster.region.as_ref() != Some(region))
     {
-        proxmox.token_id.clone_from(id);
-        proxmox.token = SecretSource::File(file.clone());
+        return Err(Failure::NotFound(format!("the configuration has no region `{region}`")));
     }
     live::block_on(async {
-        let client = live::proxmox(&config)?;
         let mut status = SUCCESS;
-        for template in config.templates.iter().filter(|template| arguments.means(template)) {
-            status = status.max(one(&client, &config, template, arguments).await?);
+        for cluster in config.clusters() {
+            let alone = config.alone(config.prefix(cluster.region.as_deref()));
+            let meant: Vec<&Template> = alone.templates.iter().filter(|one| arguments.means(one)).collect();
+            if meant.is_empty() {
+                continue;
+            }
+            let client = live::proxmox(&alone)?;
+            for template in meant {
+                status = status.max(one(&client, &alone, template, arguments).await?);
+            }
+        }
+        if config.proxmox.is_none() {
+            return Err(Failure::Lacking("proxmox"));
         }
         Ok(status)
     })
@@ -71,7 +93,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 
 impl Arguments {
     fn means(&self, template: &Template) -> bool {
-        self.names.is_empty() || self.names.contains(&template.name)
+        let here = self.region.is_none() || self.region == template.region;
+        here && (self.names.is_empty() || self.names.contains(&template.name))
     }
 }
 

@@ -8,7 +8,9 @@ use toml::Spanned;
 
 use super::names;
 use super::power::{Power, Way, WrittenRedfish};
+use super::region::Regions;
 use super::values::Checker;
+use crate::model::place;
 
 /// A checked `[[host]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,7 @@ pub struct HostSettings {
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     name: Spanned<String>,
+    region: Option<Spanned<String>>,
     zone: Option<Spanned<String>>,
     #[serde(default)]
     closed: bool,
@@ -68,11 +71,16 @@ impl Written {
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["name", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
+pub(super) const KEYS: &[&str] =
+    &["name", "region", "zone", "closed", "cpu_reserve", "memory_reserve", "power"];
 
-/// The settings by the hosts' names.
-pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String, HostSettings> {
-    let mut seen: BTreeMap<&str, Range<usize>> = BTreeMap::new();
+/// The settings by the hosts' names among those of all clusters.
+pub(super) fn check(
+    hosts: &[Written],
+    regions: &Regions,
+    checker: &mut Checker,
+) -> BTreeMap<String, HostSettings> {
+    let mut seen: BTreeMap<String, Range<usize>> = BTreeMap::new();
     let mut checked = BTreeMap::new();
     for host in hosts {
         let name = host.name.get_ref();
@@ -81,7 +89,9 @@ pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String
             let title = format!("`{name}` cannot be a host");
             checker.wrong(title, host.name.span(), "expected e.g. \"pve1\"", help);
         }
-        if let Some(first) = seen.insert(name, host.name.span()) {
+        let place = regions.place(&format!("host `{name}`"), host.region.as_ref(), host.name.span(), checker);
+        let key = place::key(&place.prefix, name);
+        if let Some(first) = seen.insert(key.clone(), host.name.span()) {
             let help = "put all settings of a host into one table";
             let title = format!("two tables for the host `{name}`");
             checker.clash(title, host.name.span(), "second", first, help);
@@ -99,7 +109,7 @@ pub(super) fn check(hosts: &[Written], checker: &mut Checker) -> BTreeMap<String
         let power = host.power(checker);
         let settings =
             HostSettings { zone, closed: host.closed, cpu_reserve: host.cpu_reserve, memory_reserve, power };
-        checked.insert(name.clone(), settings);
+        checked.insert(key, settings);
     }
     checked
 }

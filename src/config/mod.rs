@@ -17,6 +17,7 @@ mod pool;
 mod power;
 mod proxmox;
 mod record;
+mod region;
 mod replace;
 mod report;
 mod scale_down;
@@ -46,7 +47,8 @@ pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
     Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
-    KubeletSettings, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size, TemplateRef, Warm,
+    KubeletSettings, Pci, PhysicalMachine, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size,
+    TemplateRef, Warm,
 };
 pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};
@@ -97,6 +99,8 @@ pub struct Config {
     pub batch_max: Duration,
     /// How the Proxmox VE cluster is reached; not needed for snapshot files.
     pub proxmox: Option<Proxmox>,
+    /// Further clusters, each a region of its own.
+    pub also: Vec<Proxmox>,
     /// How the Kubernetes cluster is reached; not needed for snapshot files.
     pub kubernetes: Option<Kubernetes>,
     /// How a booted VM becomes a node; not needed for plans.
@@ -205,8 +209,9 @@ impl Config {
     /// All ways in which machines are made nodes, each with the pool whose own it is. The one for all pools comes first, unless all
     /// have their own.
     pub fn bootstraps(&self) -> impl Iterator<Item = (Option<&Pool>, &Bootstrap)> {
-        let own = self.pools.iter().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
-        let shared = self.pools.is_empty() || self.pools.iter().any(|pool| pool.bootstrap.is_none());
+        let made = || self.pools.iter().filter(|pool| !pool.is_physical());
+        let own = made().filter_map(|pool| Some((Some(pool), pool.bootstrap.as_ref()?)));
+        let shared = self.pools.is_empty() || made().any(|pool| pool.bootstrap.is_none());
         self.bootstrap.iter().filter(move |_| shared).map(|all| (None, all)).chain(own)
     }
 }
@@ -221,11 +226,12 @@ impl Written {
             "at most 63 lower-case letters, digits, `-` and `.`",
         );
         let (batch_window, batch_max) = self.batch(checker);
-        let headroom =
-            self.proxmox.as_ref().map_or_else(Default::default, |table| table.get_ref().headroom(checker));
-        let hosts = hosts::check(&self.host, checker);
-        let pools = pool::check_all(&self.pool, headroom, &hosts, checker);
-        let templates = template::check_all(&self.template, &pools, checker);
+        let regions = region::Regions::read(self.proxmox.as_ref(), checker);
+        let hosts = hosts::check(&self.host, &regions, checker);
+        let pools = pool::check_all(&self.pool, &regions, &hosts, checker);
+        let templates = template::check_all(&self.template, &pools, &regions, checker);
+        let also = self.proxmox.iter().flat_map(|table| &table.get_ref().also);
+        let also = also.filter_map(|table| proxmox::Written::check(table, &regions, checker)).collect();
         let disruption = |one| disruption::Written::check(one, &pools, checker);
         let disruptions = self.disruption.iter().map(disruption).collect();
         let config = Config {
@@ -241,7 +247,8 @@ impl Written {
             proxmox: self
                 .proxmox
                 .as_ref()
-                .and_then(|table| proxmox::Written::check(table, headroom, checker)),
+                .and_then(|table| proxmox::Written::check(table, &regions, checker)),
+            also,
             kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
             bootstrap: self.bootstrap.as_ref().and_then(|table| bootstrap::Written::check(table, checker)),
             scale_up: self.scale_up.check(checker),
@@ -289,7 +296,9 @@ impl Written {
 
     /// Whether it is written for every pool what makes its machines nodes.
     fn joins(&self) -> bool {
-        let own = |pool: &Spanned<pool::Written>| pool.get_ref().own_bootstrap().is_some();
+        let own = |pool: &Spanned<pool::Written>| {
+            pool.get_ref().own_bootstrap().is_some() || pool.get_ref().is_physical()
+        };
         self.bootstrap.is_some() || (!self.pool.is_empty() && self.pool.iter().all(own))
     }
 

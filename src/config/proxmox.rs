@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::names;
+use super::region::Regions;
 use super::secret::{self, SecretSource};
 use super::values::Checker;
 
@@ -26,6 +27,8 @@ pub enum ProxmoxTrust {
 /// Checked `[proxmox]`.
 #[derive(Clone, Debug)]
 pub struct Proxmox {
+    /// The region's name; `None` only where there is one cluster.
+    pub region: Option<String>,
     /// Base URLs; the first that answers is used.
     pub endpoints: Vec<String>,
     /// The API token's id, `user@realm!name`.
@@ -62,7 +65,8 @@ pub struct Proxmox {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
-    endpoints: Vec<Spanned<String>>,
+    pub(super) region: Option<Spanned<String>>,
+    pub(super) endpoints: Vec<Spanned<String>>,
     token_id: Spanned<String>,
     token_file: Option<Spanned<String>>,
     token_credential: Option<Spanned<String>>,
@@ -82,6 +86,8 @@ pub(super) struct Written {
     memory_reserve: Option<Spanned<String>>,
     #[serde(default)]
     count_stopped: bool,
+    #[serde(default)]
+    pub(super) also: Vec<Spanned<Written>>,
 }
 
 /// What the machines of all pools leave free on a host.
@@ -100,6 +106,7 @@ impl Default for Headroom {
 
 #[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
+    "region",
     "endpoints",
     "token_id",
     "token_file",
@@ -120,11 +127,12 @@ pub(super) const KEYS: &[&str] = &[
 impl Written {
     pub(super) fn check(
         written: &Spanned<Self>,
-        headroom: Headroom,
+        regions: &Regions,
         checker: &mut Checker,
     ) -> Option<Proxmox> {
         let table = Spanned::new(written.span(), ());
         let this = written.get_ref();
+        let headroom = regions.headroom_of(this);
         for endpoint in &this.endpoints {
             if !endpoint.get_ref().starts_with("https://") {
                 let title = format!("`{}` is not an endpoint", endpoint.get_ref());
@@ -166,6 +174,7 @@ impl Written {
             "letters, digits, `-`, `_` and `.`, at most three levels with `/`",
         );
         Some(Proxmox {
+            region: this.region.as_ref().map(|name| name.get_ref().clone()),
             endpoints: this.endpoints.iter().map(|endpoint| endpoint.get_ref().clone()).collect(),
             token_id: id.clone(),
             token: token?,

@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::listed::Scalar;
 use super::names;
 use super::pool::{Pool, free_options};
+use super::region::Regions;
 use super::values::Checker;
 
 /// Algorithms of checksums that Proxmox VE knows and that prove something, with the number of hexadecimal digits.
@@ -42,6 +43,8 @@ pub struct Checksum {
 pub struct Template {
     /// The name by which pools know it.
     pub name: String,
+    /// The region that it is made in; `None` where the only cluster has no name.
+    pub region: Option<String>,
     /// What its disk is made of.
     pub image: Image,
     /// VMIDs for it and for its former versions.
@@ -77,6 +80,7 @@ pub struct Template {
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     name: Spanned<String>,
+    region: Option<Spanned<String>>,
     image: Spanned<String>,
     checksum: Spanned<String>,
     format: Option<Spanned<String>>,
@@ -101,6 +105,7 @@ pub(super) struct Written {
 #[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
     "name",
+    "region",
     "image",
     "checksum",
     "format",
@@ -124,14 +129,17 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) fn check_all(
     written: &[Spanned<Written>],
     pools: &[Pool],
+    regions: &Regions,
     checker: &mut Checker,
 ) -> Vec<Template> {
     let mut seen: Vec<(Template, Range<usize>, Range<usize>)> = Vec::new();
     for one in written {
         let this = one.get_ref();
-        let template = this.check(checker);
+        let mut template = this.check(checker);
+        let what = format!("template `{}`", template.name);
+        template.region = regions.place(&what, this.region.as_ref(), this.name.span(), checker).region;
         let (named, numbered) = (this.name.span(), this.vmids.span());
-        for (other, name, vmids) in &seen {
+        for (other, name, vmids) in seen.iter().filter(|(other, ..)| other.region == template.region) {
             if other.name == template.name {
                 let title = format!("two templates are called `{}`", template.name);
                 checker.clash(title, named.clone(), "must be unique", name.clone(), "rename one of them");
@@ -142,7 +150,9 @@ pub(super) fn check_all(
                 checker.clash(title, numbered.clone(), "overlaps", vmids.clone(), help);
             }
         }
-        let pool = pools.iter().find(|pool| pool.vmids.iter().any(|range| meets(range, &template.vmids)));
+        let here = |pool: &&Pool| pool.region == template.region;
+        let mut pools = pools.iter().filter(here);
+        let pool = pools.find(|pool| pool.vmids.iter().any(|range| meets(range, &template.vmids)));
         if let Some(pool) = pool {
             let title = format!("template `{}` and pool `{}` both reserve VMIDs", template.name, pool.name);
             checker.wrong(title, numbered.clone(), "overlaps", "give the template a range of its own");
@@ -197,6 +207,7 @@ impl Written {
         );
         Template {
             name: name.clone(),
+            region: None,
             image: self.image(checker),
             vmids: self.range(checker),
             storage,

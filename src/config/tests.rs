@@ -186,7 +186,11 @@ fn the_example_is_a_configuration_and_names_every_key() {
     assert!(matches!(good(&seed, Needs::Plan).pools[0].cloud_init, CloudInit::Seed(_)));
     let redfish = format!("[[host]]\nname = \"pve1\"\n{}\n", marked("redfish"));
     assert!(good(&redfish, Needs::Plan).hosts["pve1"].power.is_some());
-    let methods = ["k3s", "command", "none", "seed", "redfish"].map(marked);
+    assert!(good(&marked("machine"), Needs::Plan).pools[0].is_physical());
+    let (head, tail) = first.split_once("[[host]]").unwrap();
+    let several = format!("{head}{}\n[[host]]{tail}", marked("also"));
+    assert_eq!(good(&several, Needs::Run).also[0].region.as_deref(), Some("east"));
+    let methods = ["k3s", "command", "none", "seed", "redfish", "machine"].map(marked);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -208,8 +212,10 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::SCHEDULE_KEYS,
         pool::DEVICE_KEYS,
         pool::SECURITY_KEYS,
+        pool::PCI_KEYS,
         template::KEYS,
         pool::CLOUD_INIT_KEYS,
+        pool::PHYSICAL_KEYS,
     ] {
         for key in keys {
             let named = |text: &str| text.lines().any(|line| line.starts_with(&format!("{key} =")));

@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use super::Daemon;
 use crate::config::{Config, Mode, Size};
-use crate::machines::{self, View};
+use crate::machines::{self, Usable, View};
 use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
+use crate::model::place;
 use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
@@ -76,18 +77,32 @@ impl Daemon {
             tracing::error!(pool, "the plan has a machine without a slot; nothing is done about it");
             return;
         };
-        let Some(template) = self.templates.pick(pool, &machine.host) else {
+        let physical = config.pools.iter().any(|one| one.name == pool && one.is_physical());
+        let (prefix, host) = place::split(&machine.host);
+        let found = if physical {
+            Some(Usable::default())
+        } else {
+            self.regions.get(prefix).and_then(|region| region.templates.pick(pool, host))
+        };
+        let Some(template) = found else {
             tracing::warn!(pool, host = %machine.host, "no template of the pool reaches the host");
             return;
         };
+        let region = config.pools.iter().find(|one| one.name == pool).and_then(|one| one.region.clone());
         let record = Record {
             id: uuid::Builder::from_random_bytes(std::array::from_fn(|_| self.random.u8(..)))
                 .into_uuid()
                 .to_string(),
             pool: pool.to_owned(),
             name: name.clone(),
-            slot: Slot { vmid, address: machine.address, further: machine.further_addresses.clone() },
-            host: machine.host.clone(),
+            slot: Slot {
+                vmid,
+                machine: physical.then(|| name.clone()),
+                address: machine.address,
+                further: machine.further_addresses.clone(),
+            },
+            region,
+            host: host.to_owned(),
             template: template.vmid,
             template_host: template.host,
             cores: machine.cores,
@@ -108,18 +123,19 @@ impl Daemon {
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");
-        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "a machine is made");
+        let words = if physical { "a machine is switched on" } else { "a machine is made" };
+        tracing::info!(machine = %name, pool, vmid, host = %machine.host, pods, "{words}");
         if let Some(state) = warm {
             let what = format!("+ {name} on {}: kept {} ahead of demand", machine.host, state.name());
             self.board.decided(now, what);
         } else {
-            self.board.decided(now, format!("+ {name} on {}: {}", machine.host, made_for(&machine.pods)));
+            let place = if physical { "is switched on".to_owned() } else { format!("on {}", machine.host) };
+            self.board.decided(now, format!("+ {name} {place}: {}", made_for(&machine.pods)));
             self.asked_for(pool, &record.id, machine, now);
         }
+        let Some(context) = self.context(config, &record) else { return };
         // Shown before its task begins, so that the next round counts it.
         self.registry.put(View::requested(record.clone(), now));
-        let config = config.clone();
-        let context = machines::Context { config, ..self.context() };
         self.spawn(machines::create(context, record, self.reports.clone()));
     }
 
@@ -132,6 +148,7 @@ impl Daemon {
     /// Asks a machine that is kept warm to join.
     fn wake(&mut self, config: &Arc<Config>, machine: &NewMachine, now: Timestamp) {
         let Some(view) = self.kept_warm(machine.name.as_deref()) else { return };
+        let Some(context) = self.context(config, &view.record) else { return };
         let (pool, pods) = (view.record.pool.clone(), machine.pods.join(", "));
         tracing::info!(machine = %view.record.name, pool, pods, "a machine that was kept warm is asked to join");
         self.board.decided(now, format!("+ {} is woken: {}", view.record.name, made_for(&machine.pods)));
@@ -141,14 +158,13 @@ impl Daemon {
         (shown.phase, shown.since, shown.record.warm) = (Phase::Requested, now, None);
         "it is asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
     }
 
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         let reason = unkept.reason.clone();
@@ -179,7 +195,7 @@ impl Daemon {
             });
             return;
         }
-        if self.retires_enough(config) {
+        if self.retires_enough(config, &view.record) {
             return;
         }
         if self.share_is_going(config, &view.record.pool) {
@@ -194,9 +210,13 @@ impl Daemon {
         self.retire(config, view, why(removal), Some(removal.reason), now);
     }
 
-    /// Whether as many machines are on their way out as may be at a time.
-    pub(super) fn retires_enough(&self, config: &Config) -> bool {
-        let leaving = self.registry.all().iter().filter(|view| view.busy && leaves(view.phase)).count();
+    /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
+    /// no other's.
+    pub(super) fn retires_enough(&self, config: &Config, record: &Record) -> bool {
+        let prefix = |record: &Record| config.prefix(record.region.as_deref()).to_owned();
+        let here = prefix(record);
+        let leaves = |view: &&View| view.busy && leaves(view.phase) && prefix(&view.record) == here;
+        let leaving = self.registry.all().iter().filter(leaves).count();
         leaving >= config.limits.max_parallel_retires as usize
     }
 
@@ -217,13 +237,13 @@ impl Daemon {
     }
 
     fn retiring(&mut self, config: &Arc<Config>, view: &View, reason: String, now: Timestamp) {
+        let Some(context) = self.context(config, &view.record) else { return };
         // Shown before its task begins, so that the next round leaves it alone.
         let mut shown = view.clone();
         shown.phase = Phase::Draining;
         shown.since = now;
         shown.note.clone_from(&reason);
         self.registry.put(shown);
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
@@ -272,6 +292,9 @@ fn named(machine: &NewMachine) -> Vec<String> {
 fn made_of(config: &Config, pool: &str, machine: &NewMachine, template: &str) -> BTreeMap<String, String> {
     let Some(pool) = config.pools.iter().find(|one| one.name == pool) else { return BTreeMap::new() };
     let mut all = pool.made_of();
+    if pool.is_physical() {
+        return all;
+    }
     all.insert("size".to_owned(), Size { cores: machine.cores, memory: machine.memory_bytes }.words());
     all.insert("template".to_owned(), template.to_owned());
     all.extend(machine.storage.clone().map(|storage| (STORED_ON.to_owned(), storage)));

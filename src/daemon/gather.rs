@@ -7,26 +7,40 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
 use super::inventory::Look;
+use super::regions::Region;
 use crate::config::{Config, Mode};
-use crate::machines::{self, Taken};
+use crate::machines::{self, Found, Taken, View};
 use crate::model::Snapshot;
-use crate::model::machine::{Machine, Phase};
+use crate::model::machine::{Host, Machine, Phase};
 use crate::model::node::Node;
+use crate::model::place;
+use crate::model::power::PowerFacts;
 use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::workload::Backoff;
 
-/// A look at Proxmox that is older than so many scan intervals is not acted on.
-const STALE_LOOKS: u32 = 6;
+/// The looks that can be acted on, by the prefixes of their clusters.
+type Looks = BTreeMap<String, Look>;
 
 /// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
-/// until the host is back and it can be seen what is there.
-fn seen_with(view: &machines::View, look: Option<&Look>) -> Machine {
-    let mut machine = view.machine();
-    let offline = |look: &Look| look.seen.hosts.get(&machine.host).is_some_and(|host| !host.online);
-    if machine.phase < Phase::Ready && look.is_some_and(offline) {
+/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
+fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
+    let mut machine = view.machine(config);
+    let offline = |look: &Look| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
+    let lost = looks.get(config.prefix(view.record.region.as_deref())).map_or(several, offline);
+    if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
         machine.phase = Phase::Failed;
     }
     machine
+}
+
+/// The hosts of one cluster, by their names among those of all.
+fn hosts(config: &Config, prefix: &str, look: &Look) -> Vec<Host> {
+    let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
+    let mut hosts = look.hosts(counts_stopped);
+    for host in &mut hosts {
+        host.name = place::key(prefix, &host.name);
+    }
+    hosts
 }
 
 /// Timers of nodes in a mode that writes nothing: node → since when unneeded.
@@ -39,34 +53,45 @@ impl Daemon {
         snapshot.time = now;
         let views = self.registry.all();
         self.only_ours(&mut snapshot, &views);
-        let (look, problem) = self.inventory.last();
-        match &problem {
-            Some(problem) => self.board.problem("proxmox", problem),
-            None => self.board.clear("proxmox"),
+        for region in self.regions.iter() {
+            match region.inventory.last().1 {
+                Some(problem) => self.board.problem(&region.name(), &problem),
+                None => self.board.clear(&region.name()),
+            }
         }
-        let too_old =
-            SignedDuration::try_from(config.scan_interval * STALE_LOOKS).unwrap_or(SignedDuration::MAX);
-        let fresh = look.as_ref().filter(|look| now.duration_since(look.at) <= too_old);
-        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
+        let fresh = |region: &Region| Some((region.prefix.clone(), region.fresh(config, now)?));
+        let looks: Looks = self.regions.iter().filter_map(fresh).collect();
+        let several = self.regions.several();
         snapshot.proxmox = Inventory {
             // Hosts that nobody has seen for long take no machines.
-            hosts: Some(fresh.map(|look| look.seen.hosts(counts_stopped)).unwrap_or_default()),
-            machines: Some(views.iter().map(|view| seen_with(view, fresh)).collect()),
-            templates: self.templates.seen(),
-            power: fresh.and_then(|look| {
-                let survey = look.survey.as_ref()?;
-                Some(survey.facts(&look.seen, &views, &self.templates.seen(), &self.instance))
-            }),
+            hosts: Some(looks.iter().flat_map(|(prefix, look)| hosts(config, prefix, look)).collect()),
+            machines: Some(views.iter().map(|view| seen_with(view, config, &looks, several)).collect()),
+            templates: self.regions.iter().flat_map(Region::templates_seen).collect(),
+            power: self.power(config, &looks, &views),
         };
-        let mut taken = self.taken(&views, &snapshot);
-        if let Some(look) = &look {
-            taken.vmids.extend(look.seen.guests.keys());
-        }
+        let taken = self.taken(config, &views, &snapshot);
         snapshot.memory = self.memory.now(&snapshot, config);
-        snapshot.memory.free_slots = Some(machines::free(config, &taken, |slot| self.registry.freed(slot)));
+        snapshot.memory.free_slots =
+            Some(machines::free(config, &taken, |pool, slot| self.registry.freed(pool, slot)));
         snapshot.memory.name_seed = self.random.u64(..);
-        self.narrow(config, &mut snapshot, fresh.is_some());
+        self.narrow(config, &mut snapshot, &looks);
+        self.out_of_service(config, &mut snapshot, &views);
         snapshot
+    }
+
+    /// What is known of hosts that may be switched off, of all clusters.
+    fn power(&self, config: &Config, looks: &Looks, views: &[View]) -> Option<PowerFacts> {
+        let mut all: Option<PowerFacts> = None;
+        for (prefix, look) in looks {
+            let (Some(survey), Some(region)) = (&look.survey, self.regions.get(prefix)) else { continue };
+            let here = |view: &&View| config.prefix(view.record.region.as_deref()) == prefix;
+            let views: Vec<View> = views.iter().filter(here).cloned().collect();
+            let found = survey.facts(&look.seen, &views, &region.templates.seen(), &self.instance);
+            let all = all.get_or_insert_default();
+            all.votes.extend(found.votes.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
+            all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
+        }
+        all
     }
 
     /// A pool's label that somebody else set makes nothing ours: only a Node with a machine of ours behind it is managed.
@@ -93,10 +118,23 @@ impl Daemon {
         }
     }
 
-    fn taken(&self, views: &[machines::View], snapshot: &Snapshot) -> Taken {
+    fn taken(&self, config: &Config, views: &[View], snapshot: &Snapshot) -> Taken {
         let mut taken = Taken::default();
+        let now = self.clock.now();
+        for region in self.regions.iter() {
+            let vmids = taken.vmids.entry(region.prefix.clone()).or_default();
+            vmids.extend(self.mend.closed(&region.prefix, now));
+            let look = region.inventory.last().0;
+            vmids.extend(look.iter().flat_map(|look| look.seen.guests.keys()));
+        }
         for view in views {
-            taken.vmids.insert(view.record.slot.vmid);
+            let vmid = view.record.slot.vmid;
+            let prefix = config.prefix(view.record.region.as_deref()).to_owned();
+            taken.vmids.entry(prefix).or_default().insert(vmid);
+            // A record's name is made of pool and VMID: of a pool that is in another region now, too.
+            if let Some(pool) = config.pools.iter().find(|pool| pool.name == view.record.pool) {
+                taken.vmids.entry(pool.prefix.clone()).or_default().insert(vmid);
+            }
             taken.addresses.extend(view.record.slot.addresses());
         }
         for node in &snapshot.nodes {
@@ -104,19 +142,24 @@ impl Daemon {
                 .addresses
                 .extend(node.internal_ips.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok()));
         }
-        taken.vmids.extend(self.mend.closed(self.clock.now()));
         taken
     }
 
     /// Pools that have no usable template back off; the others get only hosts that a template reaches.
-    fn narrow(&self, config: &Config, snapshot: &mut Snapshot, proxmox_seen: bool) {
-        let found = self.templates.all();
+    fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
+        let found: BTreeMap<&str, BTreeMap<String, Found>> =
+            self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
+        let now = snapshot.time;
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
-        for pool in &config.pools {
-            let usable = found.get(&pool.name);
+        // Machines that are there already need neither Proxmox VE nor a template.
+        for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
+            let usable = found.get(pool.prefix.as_str()).and_then(|found| found.get(&pool.name));
+            let out_of_sight = self.regions.unseen(config, &pool.prefix, now);
             let reach: std::collections::BTreeSet<&String> =
                 usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
-            let reason = if !proxmox_seen {
+            let reason = if let Some(why) = &out_of_sight {
+                Some(why.clone())
+            } else if !looks.contains_key(&pool.prefix) {
                 Some("Proxmox VE cannot be looked at".to_owned())
             } else if reach.is_empty() {
                 let problem = usable.and_then(|found| found.problems.first().cloned());
@@ -125,6 +168,7 @@ impl Daemon {
                 None
             };
             let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
+            memory.out_of_sight = out_of_sight;
             if let Some(reason) = reason {
                 let longer = memory.backoff.as_ref().is_some_and(|backoff| backoff.until > soon);
                 if !longer {
@@ -132,11 +176,13 @@ impl Daemon {
                 }
                 continue;
             }
-            memory.templates = self.templates.prints(&pool.name);
+            if let Some(region) = self.regions.get(&pool.prefix) {
+                memory.templates = region.templates.prints(&pool.name);
+            }
             let own =
                 |host: &String| usable.is_some_and(|found| found.usable.iter().any(|one| one.host == *host));
-            memory.across = reach.iter().filter(|host| !own(host)).map(|host| (*host).clone()).collect();
-            memory.reach = Some(reach.into_iter().cloned().collect());
+            memory.across = reach.iter().filter(|host| !own(host)).map(|host| pool.host_key(host)).collect();
+            memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
         }
     }
 }

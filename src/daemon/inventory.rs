@@ -9,16 +9,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::regions;
 use super::survey::{self, Survey};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::Templates;
-use crate::proxmox::{Client, Seen};
+use crate::machines::{DeviceSurvey, Devices, Templates};
+use crate::model::machine::Host;
+use crate::proxmox::{Client, Error, Kind, Seen};
 
 /// Templates are looked at again after this time, sooner where one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, where a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
+
+/// A look at PCI devices that takes longer is gone on with by the next; what was known counts until then.
+const DEVICES: Duration = Duration::from_secs(20);
 
 /// One look.
 #[derive(Clone, Debug)]
@@ -26,9 +31,20 @@ pub(super) struct Look {
     pub seen: Arc<Seen>,
     /// What speaks against switching hosts off, where any may be.
     pub survey: Option<Arc<Survey>>,
+    /// The PCI devices that pools give to machines.
+    pub devices: Arc<Devices>,
     pub at: Timestamp,
     /// How many looks came before.
     pub number: u64,
+}
+
+impl Look {
+    /// The hosts as the planner wants them.
+    pub fn hosts(&self, counts_stopped: bool) -> Vec<Host> {
+        let mut hosts = self.seen.hosts(counts_stopped);
+        self.devices.give(&mut hosts);
+        hosts
+    }
 }
 
 #[derive(Debug, Default)]
@@ -37,57 +53,64 @@ struct Known {
     problem: Option<String>,
 }
 
-/// The last look at Proxmox. Cheap to clone.
+/// What looking begins with.
+pub(super) struct Start {
+    /// What its hosts' names begin with where hosts of all clusters meet.
+    pub prefix: String,
+    /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone by itself.
+    pub asks_for_quorum: bool,
+    pub proxmox: Client,
+    pub config: watch::Receiver<Arc<Config>>,
+    pub templates: Templates,
+    pub clock: SharedClock,
+    /// Grows with each change that is worth a round.
+    pub changed: watch::Sender<u64>,
+}
+
+/// The last look at one cluster. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Inventory {
     known: Arc<Mutex<Known>>,
     changed: watch::Sender<u64>,
+    region: Arc<str>,
+    /// There are others: when one is lost to sight that is worth a round.
+    several: bool,
 }
 
 impl Inventory {
     /// Starts looking.
-    pub fn start(
-        proxmox: &Client,
-        config: watch::Receiver<Arc<Config>>,
-        templates: &Templates,
-        clock: SharedClock,
-        cancel: &CancellationToken,
-        tasks: &TaskTracker,
-    ) -> Self {
-        let inventory = Self { known: Arc::default(), changed: watch::Sender::new(0) };
-        let (this, proxmox, templates, cancel) =
-            (inventory.clone(), proxmox.clone(), templates.clone(), cancel.clone());
+    pub fn start(start: Start, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
+        let region = regions::name(&start.prefix).into();
+        let several = start.asks_for_quorum;
+        let inventory = Self { known: Arc::default(), changed: start.changed.clone(), region, several };
+        let (this, cancel) = (inventory.clone(), cancel.clone());
         tasks.spawn(async move {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => {}
-                () = this.watch(&proxmox, config, &templates, &clock) => {}
+                () = this.watch(start) => {}
             }
         });
         inventory
     }
 
-    async fn watch(
-        &self,
-        proxmox: &Client,
-        mut config: watch::Receiver<Arc<Config>>,
-        templates: &Templates,
-        clock: &SharedClock,
-    ) {
+    async fn watch(&self, start: Start) {
+        let Start { prefix, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
         let mut templates_due = Instant::now();
         let mut survey_due = Instant::now();
         let mut surveyed: Option<Arc<Survey>> = None;
+        let (mut device_survey, mut devices) = (DeviceSurvey::default(), Arc::default());
         loop {
-            let settings = config.borrow_and_update().clone();
-            match proxmox.resources().await {
-                Ok(seen) => {
+            let settings = config.borrow_and_update().alone(&prefix);
+            match look(&proxmox, asks_for_quorum).await {
+                Ok((seen, problem)) => {
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
                     if Instant::now() >= templates_due {
-                        match templates.refresh(proxmox, &settings, &seen).await {
+                        match templates.refresh(&proxmox, &settings, &seen).await {
                             Ok(()) => {
                                 let all = templates.all();
                                 let fine = all.values().all(|found| !found.usable.is_empty());
@@ -97,10 +120,23 @@ impl Inventory {
                             Err(error) => tracing::warn!(%error, "a template cannot be looked at"),
                         }
                     }
-                    self.saw(seen.clone(), surveyed.clone(), clock.now());
+                    let looking = device_survey.look(&proxmox, &settings, &seen);
+                    match tokio::time::timeout(DEVICES, looking).await {
+                        Ok(Ok(found)) => devices = Arc::new(found),
+                        Ok(Err(error)) => tracing::warn!(%error, "PCI devices cannot be looked at"),
+                        Err(elapsed) => tracing::warn!(%elapsed, "PCI devices cannot be looked at"),
+                    }
+                    let look = Look {
+                        seen: seen.clone(),
+                        survey: surveyed.clone(),
+                        devices: devices.clone(),
+                        at: clock.now(),
+                        number: 0,
+                    };
+                    self.saw(look, problem);
                     let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
                     if awaits || Instant::now() >= survey_due {
-                        surveyed = Survey::make(proxmox, &settings, &seen).await;
+                        surveyed = Survey::make(&proxmox, &settings, &seen).await;
                         survey_due = Instant::now() + survey::AGAIN;
                         self.surveyed(surveyed.clone());
                     }
@@ -129,15 +165,22 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    fn saw(&self, seen: Arc<Seen>, survey: Option<Arc<Survey>>, at: Timestamp) {
-        let different = self.hosts_differ(&seen);
+    fn saw(&self, look: Look, problem: Option<String>) {
+        let (last, trouble) = self.last();
+        let other = last.is_some_and(|last| last.devices != look.devices);
+        let different = other || self.hosts_differ(&look.seen) || trouble.is_some() != problem.is_some();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let number = known.look.as_ref().map_or(0, |look| look.number + 1);
-            if known.problem.take().is_some() {
-                tracing::info!("Proxmox VE answers again");
+            match (&known.problem, &problem) {
+                (Some(_), None) => tracing::info!(region = %self.region, "Proxmox VE answers again"),
+                (None, Some(problem)) => {
+                    tracing::warn!(region = %self.region, problem, "nothing is done there");
+                }
+                _ => {}
             }
-            known.look = Some(Look { seen, survey, at, number });
+            known.problem = problem;
+            known.look = Some(Look { number, ..look });
         }
         if different {
             self.changed.send_modify(|count| *count += 1);
@@ -153,12 +196,16 @@ impl Inventory {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    fn missed(&self, error: &crate::proxmox::Error) {
+    fn missed(&self, error: &Error) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.problem.is_none() {
-            tracing::warn!(%error, "Proxmox VE cannot be looked at");
+            tracing::warn!(region = %self.region, %error, "Proxmox VE cannot be looked at");
         }
-        known.problem = Some(error.to_string());
+        let first = known.problem.replace(error.to_string()).is_none();
+        drop(known);
+        if first && self.several {
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 
     /// The last look, and what is wrong since, if anything.
@@ -167,23 +214,31 @@ impl Inventory {
         (known.look.clone(), known.problem.clone())
     }
 
-    /// A number that grows with each change that is worth a round.
-    pub fn changed(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    /// Waits for the first look, for `limit` at most.
-    pub async fn first(&self, limit: Duration) {
+    /// Waits for the first look, for `limit` at most; whether there was one. Of several clusters, one that fails is not waited for.
+    pub async fn first(&self, limit: Duration) -> bool {
         let mut changed = self.changed.subscribe();
         let looked = async {
-            while self.last().0.is_none() {
-                if changed.changed().await.is_err() {
-                    return;
+            loop {
+                let (look, problem) = self.last();
+                if look.is_some() || (self.several && problem.is_some()) || changed.changed().await.is_err() {
+                    return look.is_some();
                 }
             }
         };
-        if tokio::time::timeout(limit, looked).await.is_err() {
-            tracing::warn!("Proxmox VE was not seen yet: nothing can be made until it is");
-        }
+        tokio::time::timeout(limit, looked).await.unwrap_or(false)
+    }
+}
+
+/// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds out when it acts.
+async fn look(proxmox: &Client, asks_for_quorum: bool) -> Result<(Seen, Option<String>), Error> {
+    let seen = proxmox.resources().await?;
+    if !asks_for_quorum {
+        return Ok((seen, None));
+    }
+    match proxmox.quorate().await {
+        Ok(true) => Ok((seen, None)),
+        Ok(false) => Ok((seen, Some("the cluster is not quorate".to_owned()))),
+        Err(error) if error.kind == Kind::Forbidden => Ok((seen, None)),
+        Err(error) => Err(error),
     }
 }

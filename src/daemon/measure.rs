@@ -80,8 +80,15 @@ impl Daemon {
     pub(super) fn measure(&self, config: &Config, snapshot: &Snapshot, plan: &Plan) {
         let mut seen = Seen::default();
         seen.put(names::LAST_SUCCESS, &[], seconds(snapshot.time));
-        if let (Some(look), _) = self.inventory.last() {
-            seen.put(names::LAST_LOOK, &[], seconds(look.at));
+        // Of several clusters that which was not seen for longest.
+        let looks = self.regions.iter().filter_map(|region| region.inventory.last().0);
+        if let Some(at) = looks.map(|look| look.at).min() {
+            seen.put(names::LAST_LOOK, &[], seconds(at));
+        }
+        for region in self.regions.iter().filter(|_| self.regions.several()) {
+            let acts = self.regions.unseen(config, &region.prefix, snapshot.time).is_none();
+            let name = config.cluster(&region.prefix).and_then(|one| one.region.as_deref());
+            seen.put(names::REGION_ACTS, &[name.unwrap_or_default()], f64::from(u8::from(acts)));
         }
         pools(config, snapshot, &self.registry.all(), &mut seen);
         verdicts(plan, &mut seen);

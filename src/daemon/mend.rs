@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use crate::config::{Config, Mode};
+use super::inventory::Look;
+use crate::config::{Config, Mode, Pool};
 use crate::kubernetes::{Records, Versioned};
 use crate::machines::{self, Ending, Told, View};
 use crate::model::Record;
@@ -30,8 +31,8 @@ const TRIES: (std::time::Duration, std::time::Duration) =
 /// What mending remembers between rounds.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// VMIDs that others have, until when they are left alone.
-    closed: BTreeMap<u32, Timestamp>,
+    /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
+    closed: BTreeMap<(String, u32), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
     stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
     /// Machines whose VM was not seen: the number of the look that missed it first.
@@ -46,10 +47,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// VMIDs that take no machine now.
-    pub fn closed(&self, now: Timestamp) -> impl Iterator<Item = u32> {
-        let held = self.closed.iter().filter(move |(_, until)| **until > now).map(|(vmid, _)| *vmid);
-        held.chain(self.unreadable.iter().copied())
+    /// VMIDs that take no machine of this cluster now, by its prefix. Which cluster an unreadable record is of nobody knows.
+    pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
+        let here = move |((at, vmid), until): (&(String, u32), &Timestamp)| {
+            (at == prefix && *until > now).then_some(*vmid)
+        };
+        self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
     /// All records are read again with the next round.
@@ -57,7 +60,7 @@ impl State {
         self.read = None;
     }
 
-    pub fn heard(&mut self, told: &Told, _config: &Config) {
+    pub fn heard(&mut self, told: &Told, config: &Config) {
         let id = told.record.id.clone();
         let now = told.at;
         match &told.ending {
@@ -69,7 +72,8 @@ impl State {
                     what,
                     "the slot is taken by somebody else and is left alone for a while"
                 );
-                self.closed.insert(vmid, now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
+                let prefix = config.prefix(told.record.region.as_deref()).to_owned();
+                self.closed.insert((prefix, vmid), now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
             }
             Ending::Stuck(_) => {
                 let pause = self.stuck.get(&id).map_or(STUCK.0, |(_, pause)| (*pause * 2).min(STUCK.1));
@@ -138,13 +142,14 @@ impl Daemon {
                 self.registry.forget(&view.record.id, now);
             }
         }
-        let active = self.config.borrow().mode == Mode::Active;
+        let config = self.config.borrow().clone();
         for stored in records.readable {
-            self.take_up_one(stored, active, now);
+            self.take_up_one(&config, stored, now);
         }
     }
 
-    fn take_up_one(&mut self, stored: Versioned<Record>, active: bool, now: Timestamp) {
+    fn take_up_one(&mut self, config: &Arc<Config>, stored: Versioned<Record>, now: Timestamp) {
+        let active = config.mode == Mode::Active;
         let id = stored.record.id.clone();
         if self.registry.get(&id).is_some_and(|view| view.busy) {
             return;
@@ -177,23 +182,30 @@ impl Daemon {
         self.registry.put(view.clone());
         if active && new && self.mend.begun && is_untouched(&stored.record) {
             // Others were made in its place, and the pool may be full.
-            let config = self.config.borrow().clone();
-            return self.discard(&config, &view, "the answer to the making of its record was lost");
+            return self.discard(config, &view, "the answer to the making of its record was lost");
         }
         if active {
             if new {
                 tracing::info!(machine = %stored.record.name, intent = ?stored.record.intent, "goes on with a machine");
             }
-            let task = machines::adopt(self.context(), stored, self.reports.clone());
-            self.spawn(task);
+            let Some(context) = self.context(config, &stored.record) else { return };
+            self.spawn(machines::adopt(context, stored, self.reports.clone()));
         }
     }
 
     /// Ready machines whose VM is gone, off, or on another host.
     fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp) {
-        let (Some(look), None) = self.inventory.last() else { return };
-        let quiet = |view: &View| !view.busy && matches!(view.phase, Phase::Ready | Phase::Warm);
+        let looks: BTreeMap<String, Look> = (self.regions.iter())
+            .filter_map(|region| match region.inventory.last() {
+                (Some(look), None) => Some((region.prefix.clone(), look)),
+                _ => None,
+            })
+            .collect();
+        let quiet = |view: &View| {
+            !view.busy && !view.record.is_physical() && matches!(view.phase, Phase::Ready | Phase::Warm)
+        };
         for view in self.registry.all().into_iter().filter(quiet) {
+            let Some(look) = looks.get(config.prefix(view.record.region.as_deref())) else { continue };
             let runs = view.record.warm.is_none_or(WarmState::runs);
             let id = &view.record.id;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
@@ -231,17 +243,26 @@ impl Daemon {
         for view in self.registry.all().into_iter().filter(|view| !view.busy && view.phase == Phase::Ready) {
             let uuid = view.record.smbios_uuid.as_deref().unwrap_or_default();
             let id = view.record.id.clone();
+            let prefix = config.prefix(view.record.region.as_deref());
+            let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
             if let Some(node) = self.watches.node_by_system_uuid(uuid) {
                 self.mend.node_missing.remove(&id);
                 let tried = self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now);
                 let bare = machines::is_bare(&view.record, &node);
-                let known = config.pools.iter().any(|pool| pool.name == view.record.pool);
+                let at_home = |pool: &Pool| pool.name == view.record.pool && pool.prefix == prefix;
+                let known = config.pools.iter().any(at_home);
                 if bare && known && !tried {
-                    let context = machines::Context { config: config.clone(), ..self.context() };
-                    self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
+                    if let Some(context) = self.context(config, &view.record) {
+                        self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
+                    }
                 } else if view.node.as_deref() != Some(node.name.as_str()) {
                     self.registry.put(View { node: Some(node.name.clone()), ..view });
                 }
+                continue;
+            }
+            if unseen {
+                // Its time stands still: what nobody can look at is not given up.
+                self.mend.node_missing.remove(&id);
                 continue;
             }
             let since = *self.mend.node_missing.entry(id.clone()).or_insert(now);
@@ -253,15 +274,15 @@ impl Daemon {
     }
 
     /// A VM that is not in sight may be hidden: its task has to find out.
-    fn missed(&self, config: &Arc<Config>, view: &View) {
-        let context = machines::Context { config: config.clone(), ..self.context() };
+    fn missed(&mut self, config: &Arc<Config>, view: &View) {
+        let Some(context) = self.context(config, &view.record) else { return };
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
     }
 
     fn discard(&mut self, config: &Arc<Config>, view: &View, reason: &str) {
+        let Some(context) = self.context(config, &view.record) else { return };
         tracing::warn!(machine = %view.record.name, reason, "a machine is removed");
         self.board.decided(self.clock.now(), format!("- {}: {reason}", view.record.name));
-        let context = machines::Context { config: config.clone(), ..self.context() };
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
     }
 

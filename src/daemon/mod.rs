@@ -18,7 +18,9 @@ mod inventory;
 mod leader;
 mod measure;
 mod mend;
+mod physical;
 mod power;
+mod regions;
 mod remember;
 mod serving;
 mod show;
@@ -33,23 +35,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
-use crate::config::{Config, Redfish};
+use crate::config::Config;
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
-use crate::machines::{Context, Pace, Probe, Registry, Reports, Templates, Told};
+use crate::machines::{Context, Pace, Probe, Registry, Reports, Told};
+use crate::model::Record;
 use crate::observability::{Board, Rounds};
 use crate::proxmox::Client;
-use crate::redfish;
 
 use customary::Customary;
-use inventory::Inventory;
 use leader::{Standing, Term};
+use regions::Regions;
 use remember::Remembered;
 use standby::{Eyes, Warm};
 pub use switch::Switch;
@@ -62,15 +64,16 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What the status calls the problem of kinds that the API server refuses to show.
 const UNSEEN: &str = "kinds";
 
-/// A client of a host's management controller, or why there is none.
-pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
+pub use crate::machines::Controllers;
 
 /// What the daemon is given.
 pub struct Deps {
     /// The settings; a new value is taken up by the next round.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Proxmox VE.
+    /// The Proxmox VE cluster in `[proxmox]`.
     pub proxmox: Client,
+    /// Further clusters, by the names of their regions.
+    pub regions: BTreeMap<String, Client>,
     /// Kubernetes.
     pub kubernetes: Cluster,
     /// Wall-clock time.
@@ -118,18 +121,15 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
 /// The daemon's own state between rounds.
 struct Daemon {
     config: watch::Receiver<Arc<Config>>,
-    proxmox: Client,
+    regions: Regions,
     kubernetes: Cluster,
     clock: SharedClock,
     probe: Arc<dyn Probe>,
     watches: Watches,
     registry: Registry,
-    templates: Templates,
     pace: Pace,
     recorder: Recorder,
-    creating: Arc<Semaphore>,
     facts: crate::machines::KnownFacts,
-    inventory: Inventory,
     memory: Remembered,
     board: Board,
     random: fastrand::Rng,
@@ -144,6 +144,7 @@ struct Daemon {
     waiting: measure::Waiting,
     customary: Customary,
     asked: power::Asked,
+    physical: physical::Physical,
     controllers: Controllers,
     fence: Fence,
     instance: String,
@@ -161,6 +162,7 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
     };
     if looked {
         daemon.spawn(daemon.approver().run());
+        daemon.spawn(daemon.physical.clone().watch(deps.config.clone(), deps.controllers.clone()));
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}
@@ -190,18 +192,18 @@ impl Daemon {
         Self {
             registry: Registry::default(),
             recorder: Recorder::new(kubernetes.clone(), &deps.instance),
-            creating: Arc::new(Semaphore::new(config.limits.max_parallel_creates as usize)),
             facts: crate::machines::KnownFacts::default(),
             memory: Remembered::start(&kubernetes, &term.over, tasks),
             customary: Customary::start(&kubernetes, &term.over, tasks),
             asked: power::Asked::default(),
+            physical: physical::Physical::default(),
             controllers: deps.controllers.clone(),
             fence: term.fence.clone(),
             instance: deps.instance.clone(),
             random: warm.random(),
             pace: warm.pace.clone(),
             config: deps.config.clone(),
-            proxmox: deps.proxmox.fenced(&term.fence),
+            regions: eyes.regions.fenced(&term.fence, &config),
             kubernetes,
             clock: deps.clock.clone(),
             probe: deps.probe.clone(),
@@ -215,16 +217,19 @@ impl Daemon {
             waiting: measure::Waiting::default(),
             switch: switch::Seen::new(&deps.board),
             watches: warm.watches.clone(),
-            templates: eyes.templates.clone(),
-            inventory: eyes.inventory.clone(),
             reports,
         }
     }
 
     /// One round after the other.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
-        let mut trigger =
-            Trigger::new(&self.watches, &self.registry, &self.inventory, &self.config, &self.board);
+        let mut trigger = Trigger::new(
+            &self.watches,
+            &self.registry,
+            (&self.regions, &self.physical),
+            &self.config,
+            &self.board,
+        );
         loop {
             let began = Instant::now();
             let decided = self.round().await;
@@ -256,23 +261,36 @@ impl Daemon {
         }
     }
 
-    /// What a machine's task works with.
-    fn context(&self) -> Context {
-        Context {
-            config: self.config.borrow().clone(),
-            proxmox: self.proxmox.clone(),
+    /// What a machine's task works with: the cluster of the record's region, and the settings as if it were the only one. `None`
+    /// where there is no such region, which is said: then nothing is done about the machine.
+    fn context(&mut self, config: &Arc<Config>, record: &Record) -> Option<Context> {
+        let Some(region) = self.regions.of(config, record) else {
+            let name = record.region.as_deref().unwrap_or_default();
+            self.said.once(&format!("region {name}"), || {
+                tracing::error!(machine = %record.name, region = name,
+                    "the configuration has no such region, or has got it since the start: the machine is left alone");
+            });
+            return None;
+        };
+        let config =
+            if self.regions.several() { Arc::new(config.alone(&region.prefix)) } else { config.clone() };
+        Some(Context {
+            config,
+            proxmox: region.proxmox.clone(),
             kubernetes: self.kubernetes.clone(),
             watches: self.watches.clone(),
             clock: self.clock.clone(),
             probe: self.probe.clone(),
             registry: self.registry.clone(),
             pace: self.pace.clone(),
-            templates: self.templates.clone(),
+            templates: region.templates.clone(),
             recorder: self.recorder.clone(),
-            creating: self.creating.clone(),
+            creating: region.creating.clone(),
             cluster_facts: self.facts.clone(),
+            controllers: self.controllers.clone(),
+            fence: self.fence.clone(),
             pause: self.switch.watch(),
-        }
+        })
     }
 
     /// Runs something beside the rounds until it ends or the daemon does.
@@ -314,7 +332,7 @@ impl Daemon {
         // Before anything goes on that a pause holds up.
         self.look_at_switch().await;
         self.read_records().await;
-        self.inventory.first(PATIENCE).await;
+        self.regions.first(PATIENCE).await;
         tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");
         self.board.ready();
     }
@@ -369,6 +387,7 @@ impl Daemon {
         let now = self.clock.now();
         self.memory.heard(told, &config, now);
         self.mend.heard(told, &config);
+        self.physical.heard(told);
         self.board.heard(told, now);
     }
 

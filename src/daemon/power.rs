@@ -16,6 +16,7 @@ use super::Daemon;
 use crate::causes::chain;
 use crate::config::{Config, Power};
 use crate::model::Snapshot;
+use crate::model::place;
 use crate::model::plan::Plan;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use crate::proxmox::{Client, Kind};
@@ -185,7 +186,8 @@ impl Daemon {
             return;
         }
         self.note(host, "is shut down: nothing runs on it".to_owned(), now);
-        let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let Some(region) = self.regions.of_host(host) else { return };
+        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
         let controller = self.controller(config, host);
         self.ask(host, async move {
             // Where that takes longer, the host may have heard it: the plan waits and sees.
@@ -225,7 +227,8 @@ impl Daemon {
             }
             self.note(host, format!("is woken: {}", one.message), now);
         }
-        let (proxmox, name) = (self.proxmox.clone(), host.to_owned());
+        let Some(region) = self.regions.of_host(host) else { return };
+        let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
         let controller = self.controller(config, host);
         self.ask(host, async move {
             if let Some(controller) = controller {

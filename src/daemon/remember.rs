@@ -170,7 +170,8 @@ impl Remembered {
         match &told.ending {
             Ending::Ready => {
                 self.memory.pools.entry(pool).or_default().backoff = None;
-                if let Some(host) = self.memory.hosts.get_mut(&told.record.host) {
+                let host = config.host_key(told.record.region.as_deref(), &told.record.host);
+                if let Some(host) = self.memory.hosts.get_mut(&host) {
                     host.backoff = None;
                 }
             }
@@ -202,7 +203,10 @@ impl Remembered {
 
     fn back_off(&mut self, told: &Told, blame: &Blame, reason: &str, config: &Config, now: Timestamp) {
         let place = match blame {
-            Blame::Host => &mut self.memory.hosts.entry(told.record.host.clone()).or_default().backoff,
+            Blame::Host => {
+                let host = config.host_key(told.record.region.as_deref(), &told.record.host);
+                &mut self.memory.hosts.entry(host).or_default().backoff
+            }
             Blame::Pool | Blame::Nobody => {
                 &mut self.memory.pools.entry(told.record.pool.clone()).or_default().backoff
             }

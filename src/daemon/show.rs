@@ -29,7 +29,7 @@ impl Daemon {
             Mode::Observe => "observe".to_owned(),
         };
         status.paused = self.switch.paused().as_deref().cloned();
-        status.machines = views.iter().map(machine).collect();
+        status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
             status.pools = pools(config, snapshot, &plan, &views);
@@ -66,7 +66,7 @@ fn host(host: &Host, verdicts: &[HostVerdict]) -> HostStatus {
     }
 }
 
-fn machine(view: &View) -> MachineStatus {
+fn machine(config: &Config, view: &View) -> MachineStatus {
     let why = match (&view.note, view.record.pods.as_slice()) {
         (note, _) if !note.is_empty() => note.clone(),
         (_, [first, ..]) => format!("made for {first}"),
@@ -76,7 +76,7 @@ fn machine(view: &View) -> MachineStatus {
         name: view.record.name.clone(),
         pool: view.record.pool.clone(),
         vmid: view.record.slot.vmid,
-        host: view.record.host.clone(),
+        host: config.host_key(view.record.region.as_deref(), &view.record.host),
         cores: view.record.cores,
         memory: view.record.memory,
         address: view.record.slot.address.map(|address| address.to_string()).unwrap_or_default(),

@@ -6,12 +6,11 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::inventory::Inventory;
 use super::leader::{Standing, Term};
+use super::regions::Regions;
 use super::{Deps, lead};
-use crate::fence::Fence;
 use crate::kubernetes::Watches;
-use crate::machines::{Pace, Templates};
+use crate::machines::Pace;
 
 /// What lasts from one term to the next.
 pub(super) struct Warm {
@@ -29,19 +28,14 @@ impl Warm {
 
 /// The look at Proxmox, which only who leads, or may do so at any moment, needs. It ends when this is dropped.
 pub(super) struct Eyes {
-    pub templates: Templates,
-    pub inventory: Inventory,
+    pub regions: Regions,
     _open: DropGuard,
 }
 
 impl Eyes {
     fn open(deps: &Deps, cancel: &CancellationToken, tasks: &TaskTracker) -> Self {
-        let (templates, token) = (Templates::default(), cancel.child_token());
-        let (config, clock) = (deps.config.clone(), deps.clock.clone());
-        // It only reads.
-        let proxmox = deps.proxmox.fenced(&Fence::closed());
-        let inventory = Inventory::start(&proxmox, config, &templates, clock, &token, tasks);
-        Self { templates, inventory, _open: token.drop_guard() }
+        let token = cancel.child_token();
+        Self { regions: Regions::open(deps, &token, tasks), _open: token.drop_guard() }
     }
 }
 

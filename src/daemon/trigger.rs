@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::inventory::Inventory;
+use super::physical::Physical;
+use super::regions::Regions;
 use crate::changes::Changed;
 use crate::config::Config;
 use crate::kubernetes::Watches;
@@ -20,6 +21,7 @@ pub(super) struct Trigger {
     demand: Changed,
     machines: Changed,
     inventory: watch::Receiver<u64>,
+    physical: watch::Receiver<u64>,
     config: watch::Receiver<Arc<Config>>,
     pokes: watch::Receiver<u64>,
 }
@@ -28,7 +30,7 @@ impl Trigger {
     pub fn new(
         watches: &Watches,
         registry: &Registry,
-        inventory: &Inventory,
+        (regions, physical): (&Regions, &Physical),
         config: &watch::Receiver<Arc<Config>>,
         board: &Board,
     ) -> Self {
@@ -36,7 +38,8 @@ impl Trigger {
             cluster: watches.changed(),
             demand: watches.demand(),
             machines: registry.changed(),
-            inventory: inventory.changed(),
+            inventory: regions.changed(),
+            physical: physical.changed(),
             config: config.clone(),
             pokes: board.pokes(),
         }
@@ -49,6 +52,7 @@ impl Trigger {
             () = self.cluster.changed() => {}
             () = self.machines.changed() => {}
             _ = self.inventory.changed() => {}
+            _ = self.physical.changed() => {}
             _ = self.config.changed() => {}
             _ = self.pokes.changed() => {}
             () = tokio::time::sleep(longest) => {}
@@ -105,6 +109,7 @@ mod tests {
                 demand: self.demand.subscribe(),
                 machines: Changes::default().subscribe(),
                 inventory: watch::channel(0).1,
+                physical: watch::channel(0).1,
                 config: watch::channel(Arc::new(config)).1,
                 pokes: watch::channel(0).1,
             }

@@ -78,7 +78,7 @@ impl Daemon {
     /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes, and pods
     /// must have a place: the planner makes another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(View, String)> {
-        if config.mode == Mode::Observe || self.retires_enough(config) {
+        if config.mode == Mode::Observe {
             return Vec::new();
         }
         let wished = |node: &&std::sync::Arc<Node>| node.annotations.contains_key(RETIRE);
@@ -86,9 +86,17 @@ impl Daemon {
         for node in snapshot.nodes.iter().filter(wished) {
             let view = self.registry.of_node(&node.name).filter(|view| !view.busy);
             let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
+            if self.retires_enough(config, &view.record) {
+                continue;
+            }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
             let (min, max) = pool.map_or((0, 0), |pool| (pool.min, pool.max));
             if planning::disabled(node).is_some() {
+                continue;
+            }
+            let prefix = config.prefix(view.record.region.as_deref());
+            if let Some(why) = self.regions.unseen(config, prefix, snapshot.time) {
+                self.waits(snapshot.time, &node.name, &why);
                 continue;
             }
             if let Some(why) = kept_by(snapshot, config, &node.name, &view.record.pool, (min, max)) {

@@ -414,7 +414,13 @@ fn of_pool(pool: &Pool, found: &Found, vm: &Candidate) -> Vec<String> {
     if of_pool >= pool.max as usize {
         against.push(format!("pool `{name}` has {of_pool} machines, and its `max` is {}", pool.max));
     }
-    if let Some(other) = found.records.iter().find(|record| record.slot.vmid == vmid) {
+    // Each cluster has VMIDs of its own; a record that names no region may be of any.
+    let here = |record: &&Record| match (&record.region, &pool.region) {
+        (Some(theirs), Some(ours)) => theirs == ours,
+        _ => true,
+    };
+    let mut records = found.records.iter().filter(here);
+    if let Some(other) = records.find(|record| record.slot.vmid == vmid) {
         against.push(format!("VMID {vmid} is the slot of machine `{}`", other.name));
     }
     let map = format!("machine-{name}-{vmid}");
@@ -448,6 +454,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         pool: pool.name.clone(),
         name: node.name.clone(),
         slot,
+        region: pool.region.clone(),
         host: vm.guest.host.clone(),
         template,
         template_host: vm.guest.host.clone(),
@@ -473,8 +480,12 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
 
 /// Our mark before its notes, and our tag beside its own.
 fn marked_as(config: &Config, record: &Record, vm: &VmConfig) -> BTreeMap<String, String> {
-    let marker =
-        Marker { cluster: config.cluster.clone(), pool: record.pool.clone(), machine: record.id.clone() };
+    let marker = Marker {
+        cluster: config.cluster.clone(),
+        region: record.region.clone(),
+        pool: record.pool.clone(),
+        machine: record.id.clone(),
+    };
     let notes = vm.get("description").unwrap_or_default().trim_end();
     let mut tags: Vec<&str> =
         vm.get("tags").unwrap_or_default().split([';', ',', ' ']).filter(|tag| !tag.is_empty()).collect();

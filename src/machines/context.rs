@@ -7,10 +7,15 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{KnownFacts, Pace, Probe, Registry, Templates};
 use crate::clock::SharedClock;
-use crate::config::Config;
+use crate::config::{Config, Redfish};
+use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Recorder, Watches};
 use crate::model::Pause;
 use crate::proxmox::Client;
+use crate::redfish;
+
+/// A client of a management controller, or why there is none.
+pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> + Send + Sync>;
 
 /// What every machine's task works with. Cheap to clone.
 #[derive(Clone)]
@@ -39,6 +44,10 @@ pub struct Context {
     pub creating: Arc<Semaphore>,
     /// What a join needs to know of the cluster.
     pub cluster_facts: KnownFacts,
+    /// Reaches the management controllers of machines.
+    pub controllers: Controllers,
+    /// What resets have to pass.
+    pub fence: Fence,
     /// Why nothing new is begun now, if so.
     pub pause: watch::Receiver<Option<Arc<Pause>>>,
 }

@@ -9,7 +9,7 @@ use super::jobs::{self, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, anew, destroy, join, node, security, seed, shape, warm};
+use super::{Context, anew, destroy, join, node, physical, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -34,10 +34,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     // A node that had registered before a restart is not too late, however old its record is.
     let left =
         if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
+    let blame = machine.blame();
     let steps = steps(ctx, machine, fresh);
-    tokio::time::timeout(left, steps).await.unwrap_or_else(|_| {
-        Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame: Blame::Pool })
-    })
+    tokio::time::timeout(left, steps)
+        .await
+        .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }))
 }
 
 async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
@@ -48,6 +49,11 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
         blame: Blame::Nobody,
     })?;
     if !fresh && node::find(ctx, machine.record()).is_some() {
+        node::settle(ctx, machine, &pool).await?;
+        return Ok(Made::Ready);
+    }
+    if machine.record().is_physical() {
+        physical::run(ctx, machine).await?;
         node::settle(ctx, machine, &pool).await?;
         return Ok(Made::Ready);
     }
@@ -94,7 +100,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
 }
 
 /// A machine of which there is nothing yet waits for the end of a pause; others are finished.
-async fn not_paused(ctx: &Context, machine: &mut Tracked) {
+pub(super) async fn not_paused(ctx: &Context, machine: &mut Tracked) {
     if machine.record().task.is_some() || machine.record().smbios_uuid.is_some() {
         return;
     }
@@ -221,8 +227,12 @@ enum Sent {
 
 async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
     let record = machine.record();
-    let marker =
-        Marker { cluster: ctx.config.cluster.clone(), pool: pool.name.clone(), machine: record.id.clone() };
+    let marker = Marker {
+        cluster: ctx.config.cluster.clone(),
+        region: record.region.clone(),
+        pool: pool.name.clone(),
+        machine: record.id.clone(),
+    };
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
         [] => "Made to keep the pool at its minimum.".to_owned(),

@@ -5,7 +5,7 @@ use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, leftovers, node, seed, tokens};
+use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
@@ -32,6 +32,10 @@ pub(super) enum Ended {
 ///
 /// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<Ended, Trouble> {
+    if machine.record().is_physical() {
+        physical::end(ctx, machine).await?;
+        return Ok(Ended::Gone);
+    }
     let found = present(ctx, machine).await?;
     let storages = leftovers::storages(ctx, machine, found.as_ref());
     if let Some(present) = found {
@@ -308,7 +312,12 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 }
 
 /// Deletes this very Node; false where another one has its name.
-async fn delete_node(ctx: &Context, machine: &Tracked, name: &str, uid: &str) -> Result<bool, Trouble> {
+pub(super) async fn delete_node(
+    ctx: &Context,
+    machine: &Tracked,
+    name: &str,
+    uid: &str,
+) -> Result<bool, Trouble> {
     insist!(
         ctx.config.limits.destroy,
         machine.seed(),

@@ -5,6 +5,7 @@
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
+//!  machines that are there already ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:
@@ -21,6 +22,7 @@ mod boot;
 mod context;
 mod create;
 mod destroy;
+mod devices;
 mod drain;
 mod facts;
 mod jobs;
@@ -29,6 +31,7 @@ mod leftovers;
 mod node;
 pub mod ownership;
 mod pace;
+mod physical;
 mod probe;
 mod registry;
 mod retire;
@@ -45,7 +48,8 @@ mod tracked;
 mod trouble;
 mod warm;
 
-pub use context::Context;
+pub use context::{Context, Controllers};
+pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
 pub(crate) use node::is_bare;
 pub use pace::Pace;

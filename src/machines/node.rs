@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
-use super::{Context, tokens};
+use super::trouble::{Trouble, insist};
+use super::{Context, physical, tokens};
 use crate::bootstrap::starting_taint;
 use crate::config::Pool;
 use crate::model::Record;
@@ -15,6 +15,9 @@ use crate::model::snapshot::POOL_LABEL;
 
 /// The Node whose `systemUUID` is the VM's; `None` while there is none.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
+    if record.is_physical() {
+        return physical::find(ctx, record);
+    }
     let uuid = record.smbios_uuid.as_deref()?;
     let named = ctx.watches.node(&record.name).filter(|node| node.system_uuid == uuid);
     named.or_else(|| ctx.watches.node_by_system_uuid(uuid))
@@ -36,7 +39,8 @@ pub(super) async fn until<T>(ctx: &Context, mut condition: impl FnMut() -> Optio
 /// what it does not know.
 pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
     let limits = &ctx.config.limits;
-    let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: Blame::Pool };
+    let blame = machine.blame();
+    let late = |what: &str, limit| Trouble::Limit { what: what.to_owned(), limit, blame: blame.clone() };
     let record = machine.record().clone();
     let found = tokio::time::timeout(limits.registered, until(ctx, || find(ctx, &record))).await;
     let node = found.map_err(|_| late("the Node's registration", limits.registered))?;

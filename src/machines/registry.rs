@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use crate::changes::{Changed, Changes};
+use crate::config::Config;
 use crate::kubernetes::Versioned;
 use crate::model::machine::{Intent, Machine, Phase};
 use crate::model::{Record, Slot};
@@ -70,12 +71,12 @@ impl View {
     }
 
     /// As a round's snapshot wants it.
-    pub fn machine(&self) -> Machine {
+    pub fn machine(&self, config: &Config) -> Machine {
         Machine {
             name: self.record.name.clone(),
             pool: self.record.pool.clone(),
             vmid: self.record.slot.vmid,
-            host: self.record.host.clone(),
+            host: config.host_key(self.record.region.as_deref(), &self.record.host),
             cores: self.record.cores,
             memory: self.record.memory,
             phase: self.phase,
@@ -91,8 +92,8 @@ impl View {
 #[derive(Debug)]
 struct Inner {
     machines: Mutex<BTreeMap<String, View>>,
-    /// When each slot was last given back.
-    freed: Mutex<BTreeMap<u32, Timestamp>>,
+    /// When each pool's slots were last given back.
+    freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
     changed: Changes,
 }
 
@@ -133,9 +134,10 @@ impl Registry {
         self.0.changed.subscribe()
     }
 
-    /// When a slot was last given back, where that happened since the start.
-    pub fn freed(&self, slot: &Slot) -> Option<Timestamp> {
-        self.0.freed.lock().unwrap_or_else(PoisonError::into_inner).get(&slot.vmid).copied()
+    /// When a pool's slot was last given back, where that happened since the start.
+    pub fn freed(&self, pool: &str, slot: &Slot) -> Option<Timestamp> {
+        let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        freed.get(pool)?.get(&slot.vmid).copied()
     }
 
     /// Claims a machine for a task: false where one works on it already.
@@ -177,7 +179,7 @@ impl Registry {
         let gone = self.machines().remove(id);
         if let Some(view) = gone {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
-            freed.insert(view.record.slot.vmid, now);
+            freed.entry(view.record.pool).or_default().insert(view.record.slot.vmid, now);
         }
         self.0.changed.announce();
     }

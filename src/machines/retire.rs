@@ -64,7 +64,11 @@ pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> 
 }
 
 /// `None` once nothing of what has to go is left; else why the removal is given up.
-async fn empty(ctx: &Context, machine: &mut Tracked, node: &Arc<Node>) -> Result<Option<String>, Trouble> {
+pub(super) async fn empty(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &Arc<Node>,
+) -> Result<Option<String>, Trouble> {
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);

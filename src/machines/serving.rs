@@ -163,6 +163,7 @@ mod tests {
 
     fn record() -> Record {
         let slot = Slot {
+            machine: None,
             vmid: 9101,
             address: Some("10.10.10.11".parse().unwrap()),
             further: [("net0/ip6".to_owned(), "fd00::11".parse().unwrap())].into(),
@@ -172,6 +173,7 @@ mod tests {
             pool: "workers".to_owned(),
             name: "workers-a1".to_owned(),
             slot,
+            region: None,
             host: "pve1".to_owned(),
             template: 9000,
             template_host: "pve1".to_owned(),

@@ -55,6 +55,11 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
     for (key, value) in &pool.vm_options {
         set(key, value.clone());
     }
+    for (key, value) in pool.hostpci() {
+        if current.get(&key).is_none_or(|present| sorted(present) != sorted(&value)) {
+            set(&key, value);
+        }
+    }
     // One that is there already is kept: writing it again would allocate another.
     for disk in pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none()) {
         set(&disk.device, format!("{}:{},backup=0,discard=on", disk.storage, disk.gib));
@@ -102,14 +107,16 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
         return None;
     }
     let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
-    let sorted = |text: &str| -> Vec<String> {
-        let mut parts: Vec<_> = text.split(',').map(ToOwned::to_owned).collect();
-        parts.sort();
-        parts
-    };
     // The order of the parts means nothing: the same parts need no write.
     let differs = current.get(&key).is_none_or(|present| sorted(present) != sorted(&written));
     differs.then_some((key, written))
+}
+
+/// The parts of a property string in an order of their own.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut parts: Vec<_> = text.split(',').collect();
+    parts.sort_unstable();
+    parts
 }
 
 /// The addresses of all devices, name servers and the search domain.

@@ -11,8 +11,8 @@ use crate::model::Slot;
 /// What takes slots.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// VMIDs of records, and of all guests that Proxmox shows.
-    pub vmids: BTreeSet<u32>,
+    /// VMIDs of records, and of all guests that Proxmox VE shows, for each cluster by the prefix of its hosts' names.
+    pub vmids: BTreeMap<String, BTreeSet<u32>>,
     /// Addresses of records and Nodes.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -22,16 +22,17 @@ pub struct Taken {
 pub fn free(
     config: &Config,
     taken: &Taken,
-    freed: impl Fn(&Slot) -> Option<Timestamp>,
+    freed: impl Fn(&str, &Slot) -> Option<Timestamp>,
 ) -> BTreeMap<String, Vec<Slot>> {
     let pools = config.pools.iter().map(|pool| {
+        let vmids = taken.vmids.get(&pool.prefix);
         let mut slots: Vec<Slot> = pool
             .slots()
             .into_iter()
-            .filter(|slot| !taken.vmids.contains(&slot.vmid))
+            .filter(|slot| vmids.is_none_or(|vmids| !vmids.contains(&slot.vmid)))
             .filter(|slot| slot.addresses().all(|address| !taken.addresses.contains(&address)))
             .collect();
-        slots.sort_by_key(|slot| (freed(slot), slot.vmid));
+        slots.sort_by_key(|slot| (freed(&pool.name, slot), slot.vmid));
         (pool.name.clone(), slots)
     });
     pools.collect()

@@ -254,7 +254,7 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
     let reason = format!("{} failed: {trouble}", doing(machine.phase));
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
     let ending = match &trouble {
-        Trouble::Foreign { .. } => Ending::SlotTaken(trouble.to_string()),
+        Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => Ending::Failed { reason: reason.clone(), blame: trouble.blame() },
     };
     tell(ctx, reports, machine.record(), ending);

@@ -11,7 +11,7 @@ use crate::model::snapshot::TemplateSeen;
 use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
 
 /// A template that a pool can clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
     /// Its VMID; 0 stands for none, where machines are made anew.
     pub vmid: u32,
@@ -206,6 +206,12 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
     if needs.drive && vm.cloudinit_drive().is_none() {
         return Err(format!(
             "{who} has no cloud-init drive: `qm set {} --ide2 STORAGE:cloudinit`",
+            guest.vmid
+        ));
+    }
+    if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
+        return Err(format!(
+            "{who} has a device of its host itself, and the pool gives its machines some: `qm set {} --delete {device}`",
             guest.vmid
         ));
     }

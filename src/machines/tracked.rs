@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::Context;
 use super::registry::View;
-use super::trouble::{Trouble, insist};
+use super::trouble::{Blame, Trouble, insist};
 use crate::kubernetes::Versioned;
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -99,6 +99,11 @@ impl Tracked {
         self.phase = Phase::Gone;
         ctx.registry.forget(&self.stored.record.id, ctx.clock.now());
         Ok(())
+    }
+
+    /// Who is left alone where it does not become a node: a machine that is there already itself.
+    pub fn blame(&self) -> Blame {
+        if self.record().is_physical() { Blame::Host } else { Blame::Pool }
     }
 
     /// Seed of this machine's jitter: the same machine, the same jitter.

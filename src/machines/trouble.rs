@@ -10,6 +10,7 @@ use crate::bootstrap::SshError;
 use crate::causes::chain;
 use crate::kubernetes::{self, ErrorKind, RecordError};
 use crate::proxmox::{self, Kind};
+use crate::redfish;
 
 /// Who should be left alone after a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,15 @@ pub enum Trouble {
     Foreign {
         /// The VMID.
         vmid: u32,
+        /// How it was noticed.
+        what: String,
+    },
+    /// A management controller refused, or could not be reached until the limit.
+    #[error("{}", chain(.0))]
+    Redfish(#[source] redfish::Error),
+    /// A machine that is there already is somebody else's now.
+    #[error("{what}")]
+    Taken {
         /// How it was noticed.
         what: String,
     },
@@ -90,7 +100,10 @@ impl Trouble {
             },
             // What does not pass is wrong in the settings, so that the next machine fails too.
             Self::Ssh(error) if !error.passes() => Blame::Pool,
-            Self::Ssh(_)
+            Self::Redfish(error) if error.kind != redfish::Kind::Fenced => Blame::Host,
+            Self::Redfish(_)
+            | Self::Taken { .. }
+            | Self::Ssh(_)
             | Self::Kubernetes(_)
             | Self::RecordLost(_)
             | Self::Foreign { .. }
@@ -106,7 +119,7 @@ impl Trouble {
     }
 
     /// Whether it may pass by itself.
-    fn passes(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         match self {
             Self::Proxmox(error) => {
                 matches!(
@@ -129,6 +142,11 @@ impl Trouble {
                     | ErrorKind::Forbidden
             ),
             Self::Ssh(error) => error.passes(),
+            // A controller that is busy refuses.
+            Self::Redfish(error) => matches!(
+                error.kind,
+                redfish::Kind::Unreachable | redfish::Kind::OutcomeUnknown | redfish::Kind::Refused
+            ),
             _ => false,
         }
     }
@@ -137,6 +155,12 @@ impl Trouble {
 impl From<proxmox::Error> for Trouble {
     fn from(error: proxmox::Error) -> Self {
         Self::Proxmox(error)
+    }
+}
+
+impl From<redfish::Error> for Trouble {
+    fn from(error: redfish::Error) -> Self {
+        Self::Redfish(error)
     }
 }
 

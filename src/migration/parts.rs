@@ -21,6 +21,8 @@ impl Said {
 /// What the other one knows of the Proxmox VE cluster.
 #[derive(Debug, Default)]
 pub(super) struct ProxmoxSide {
+    /// What it is called among several.
+    pub region: Option<Said>,
     /// Its address or URL.
     pub endpoint: Option<Said>,
     /// The token's id, or a user.
@@ -37,6 +39,11 @@ pub(super) struct ProxmoxSide {
 
 /// `[proxmox]` and `[kubernetes]`, after the settings before all tables.
 pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
+    begin_with(draft, vec![side]);
+}
+
+/// The same with a `[[proxmox.also]]` for each further cluster.
+pub(super) fn begin_with(draft: &mut Draft, sides: Vec<ProxmoxSide>) {
     let mut top = Table::new("");
     top.set(
         "mode",
@@ -44,7 +51,22 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
         "says what would be done, and does nothing: compare for a day, stop the other one, then remove this",
     );
     draft.push(top);
-    let mut table = Table::new("[proxmox]");
+    for (at, side) in sides.into_iter().enumerate() {
+        draft.push(cluster(at, side));
+    }
+    let mut kubernetes = Table::new("[kubernetes]");
+    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other one runs in the cluster, this one beside it: a kubeconfig, which `pve-autoscaler setup` makes");
+    draft.push(kubernetes);
+}
+
+/// The table of the n-th cluster.
+fn cluster(at: usize, side: ProxmoxSide) -> Table {
+    let (header, own) =
+        if at == 0 { ("[proxmox]", String::new()) } else { ("[[proxmox.also]]", format!("-{}", at + 1)) };
+    let mut table = Table::new(header);
+    if let Some(said) = side.region {
+        table.must("region", said.value, format!("region{own}"), said.source);
+    }
     let local = "https://127.0.0.1:8006";
     match &side.endpoint {
         Some(said) => match endpoint(&said.value) {
@@ -77,15 +99,17 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
         None => table.fill("token_id", stand_in, "a token, which `pve-autoscaler setup` makes"),
     }
     let secret = side.secret.map_or_else(String::new, |name| format!("; {name} is not copied"));
-    let why =
-        format!("the token's secret goes into /etc/pve-autoscaler/credentials/pve-token, mode 0600{secret}");
-    table.set("token_credential", "pve-token", why);
+    let unit = if at == 0 { "" } else { ", and a line `LoadCredential=` into the unit (docs/placement.md)" };
+    let why = format!(
+        "the token's secret goes into /etc/pve-autoscaler/credentials/pve-token{own}, mode 0600{unit}{secret}"
+    );
+    table.set("token_credential", format!("pve-token{own}"), why);
     let insecure = side
         .insecure
         .map_or_else(String::new, |name| format!("; certificates are always checked, whatever {name} says"));
     let why =
         format!("a copy of /etc/pve/pve-root-ca.pem goes into /etc/pve-autoscaler/credentials{insecure}");
-    table.set("ca_credential", "pve-root-ca", why);
+    table.set("ca_credential", format!("pve-root-ca{own}"), why);
     if let Some(said) = side.resource_pool {
         table.set(
             "resource_pool",
@@ -96,10 +120,7 @@ pub(super) fn begin(draft: &mut Draft, side: ProxmoxSide) {
     if let Some(said) = side.memory_reserve {
         table.set("memory_reserve", format!("{}MiB", said.value), said.source);
     }
-    draft.push(table);
-    let mut kubernetes = Table::new("[kubernetes]");
-    kubernetes.set("kubeconfig_credential", "kubeconfig", "the other one runs in the cluster, this one beside it: a kubeconfig, which `pve-autoscaler setup` makes");
-    draft.push(kubernetes);
+    table
 }
 
 /// The base URL in an address or URL: without path, and without a user.

@@ -99,6 +99,16 @@ impl Tree {
         value.as_object_mut()?.remove(*last).filter(|value| !is_empty(value))
     }
 
+    /// What is there, without taking it; a number is a place in a list.
+    pub fn peek(&self, path: &[&str]) -> Option<Value> {
+        path.iter()
+            .try_fold(&self.value, |value, key| match value {
+                Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+                other => other.get(key),
+            })
+            .cloned()
+    }
+
     /// A text, or a number or truth value as a text.
     pub fn text(&mut self, path: &[&str]) -> Option<String> {
         match self.take(path)? {

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::pci::HostPci;
+
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
@@ -67,16 +69,28 @@ impl WarmState {
     pub fn runs(self) -> bool {
         self == Self::Booted
     }
+
+    /// What a machine with so many bytes of memory takes of disk space beside its disks while it waits: Proxmox VE allocates twice
+    /// the memory and 500 MiB for devices (`__snapshot_save_vmstate` of qemu-server's `QemuConfig`).
+    pub fn state_bytes(self, memory: i64) -> i64 {
+        if self == Self::Suspended { memory.saturating_mul(2).saturating_add(500 << 20) } else { 0 }
+    }
 }
 
 /// Which of its pool's storages a machine's clone is on, among what it was made of.
 pub const STORED_ON: &str = "stored_on";
 
-/// A VMID and the addresses that go with it.
+/// The first number of machines that are no VMs: Proxmox VE's VMIDs end before it (`pve-vmid`).
+pub const FIRST_NUMBER: u32 = 1_000_000_000;
+
+/// A VMID and the addresses that go with it; or a machine that is there already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The VMID.
+    /// The VMID; for a machine that is there already its number ([`FIRST_NUMBER`]).
     pub vmid: u32,
+    /// The machine that is there already, by its name; `None`: a VM is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// The address, `None` with DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
@@ -86,6 +100,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Whether it is a machine that is there already, and is switched on and off.
+    pub fn is_physical(&self) -> bool {
+        self.machine.is_some()
+    }
+
     /// All its addresses.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.address.into_iter().chain(self.further.values().copied())
@@ -171,6 +190,9 @@ pub struct Host {
     /// Its storages.
     #[serde(default)]
     pub storage: BTreeMap<String, Storage>,
+    /// Its PCI devices, where a pool gives any to its machines.
+    #[serde(default, skip_serializing_if = "HostPci::is_empty")]
+    pub pci: HostPci,
 }
 
 /// What a machine's record says is meant to become of it.
@@ -209,6 +231,9 @@ pub struct Record {
     pub name: String,
     /// Its slot.
     pub slot: Slot,
+    /// The region whose cluster has its VM; `None`: the cluster in `[proxmox]`, which had no name then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// The Proxmox host that it was put on.
     pub host: String,
     /// VMID of the template; 0: it is a clone of none.
@@ -263,6 +288,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether it is a machine that is there already, and is switched on and off.
+    pub fn is_physical(&self) -> bool {
+        self.slot.is_physical()
+    }
+
     /// Whether its VM is a clone of a template; else it is made anew.
     pub fn is_clone(&self) -> bool {
         self.template != 0
@@ -287,6 +317,7 @@ mod tests {
     fn a_kubelet_is_told_its_addresses_where_there_is_a_choice() {
         let slot = |address: Option<&str>, further: &[(&str, &str)]| Slot {
             vmid: 100,
+            machine: None,
             address: address.map(|text| text.parse().unwrap()),
             further: further.iter().map(|(key, text)| ((*key).to_owned(), text.parse().unwrap())).collect(),
         };

@@ -6,6 +6,8 @@ pub mod digest;
 pub mod machine;
 pub mod node;
 pub mod pause;
+pub mod pci;
+pub mod place;
 pub mod plan;
 pub mod pod;
 pub mod power;

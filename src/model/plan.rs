@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::machine::WarmState;
+use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
 
 /// A decision.
@@ -29,6 +29,9 @@ pub struct Plan {
     /// Machines to make ahead of demand, by pool: they are kept warm until they are asked to join.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<PoolGrowth>,
+    /// Pools that would keep more warm machines, and why they get none now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_refused: Vec<PoolReason>,
     /// Machines that are kept warm no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
@@ -54,8 +57,8 @@ pub struct NewMachine {
     /// Its name, where free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, where free slots are known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Its VMID, where free slots are known. What stands there for a machine that is there already is nobody's business.
+    #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<u32>,
     /// Its address, where free slots are known and the pool has addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +83,12 @@ pub struct NewMachine {
     /// It is there already, kept like this, and is asked to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken: Option<WarmState>,
+}
+
+/// Whether there is none, or the number of a machine that is no VM.
+#[expect(clippy::ref_option, reason = "serde hands the field over like this")]
+fn is_no_vmid(vmid: &Option<u32>) -> bool {
+    vmid.is_none_or(|vmid| vmid >= FIRST_NUMBER)
 }
 
 /// A machine that is kept warm no longer: it is destroyed without having been a node.

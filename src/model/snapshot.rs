@@ -71,9 +71,15 @@ pub struct PoolMemory {
     /// share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<String>,
+    /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_sight: Option<String>,
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
+    /// Machines of it that are there already and may not be switched on now, and why: what goes on after their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub out_of_service: BTreeMap<String, String>,
 }
 
 /// What a ready node on a machine of this size offers.

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Pause;
+use crate::model::machine::FIRST_NUMBER;
 use crate::model::snapshot::Decision;
 
 /// Everything that `status` shows.
@@ -108,6 +109,13 @@ pub struct HostStatus {
     pub due: Option<Timestamp>,
 }
 
+impl MachineStatus {
+    /// Its VMID in words; a machine that is there already has none.
+    pub fn vmid(&self) -> String {
+        if self.vmid >= FIRST_NUMBER { String::new() } else { self.vmid.to_string() }
+    }
+}
+
 /// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -116,7 +124,7 @@ pub struct MachineStatus {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// Its VMID.
+    /// Its VMID; of a machine that is there already its number, which is greater than any.
     pub vmid: u32,
     /// Its host.
     pub host: String,

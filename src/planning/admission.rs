@@ -65,6 +65,8 @@ pub(super) struct Round<'a> {
     /// Of those the ones that have not been ready yet: what does not become ready is taken away again.
     joining: BTreeMap<String, u32>,
     unhealthy: BTreeSet<String>,
+    /// Why the cluster of each of these pools cannot be acted on.
+    out_of_sight: BTreeMap<String, String>,
     cooling: BTreeMap<String, String>,
     /// Drains under way, those that begin in this round included.
     pub(super) drains: usize,
@@ -79,6 +81,9 @@ impl<'a> Round<'a> {
             .filter(|machine| machine.phase < Phase::Ready)
             .map(|machine| machine.name.as_str())
             .collect();
+        let out_of_sight: BTreeMap<String, String> = (view.snapshot.memory.pools.iter())
+            .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
+            .collect();
         let mut drains = 0;
         for (at, node) in view.snapshot.nodes.iter().enumerate() {
             let Some(pool) = pool_of(node) else { continue };
@@ -89,7 +94,8 @@ impl<'a> Round<'a> {
                 let busy = view.bound[at]
                     .iter()
                     .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
-                drains += usize::from(busy);
+                // What cannot go on there holds up nobody elsewhere.
+                drains += usize::from(busy && !out_of_sight.contains_key(pool));
             } else {
                 *sizes.entry(pool.to_owned()).or_default() += 1;
                 *joining.entry(pool.to_owned()).or_default() +=
@@ -105,6 +111,7 @@ impl<'a> Round<'a> {
             sizes,
             joining,
             unhealthy: health::unhealthy(view.snapshot, view.config),
+            out_of_sight,
             cooling: cooling.collect(),
             drains,
         }
@@ -125,6 +132,9 @@ impl<'a> Round<'a> {
         if self.unhealthy.contains(pool) {
             let message = "too many nodes of the pool are not ready".to_owned();
             return Some(NotNow::because(NodeOutcome::PoolUnhealthy, message));
+        }
+        if let Some(why) = self.out_of_sight.get(pool) {
+            return Some(NotNow::because(NodeOutcome::PoolUnhealthy, why.clone()));
         }
         let why = self.cooling.get(pool)?;
         Some(NotNow::because(NodeOutcome::CoolingDown, why.clone()))

@@ -130,7 +130,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
         for (number, machine) in pool.machines.iter().enumerate() {
             let offer = view.offers.iter().find(|offer| {
                 (&offer.name, offer.cores, offer.memory) == (&pool.pool, machine.cores, machine.memory_bytes)
-                    && (offer.hosts.is_empty() || offer.hosts.contains(&machine.host))
+                    && offer.may_be_on(&machine.host)
             });
             let Some(offer) = offer else { return false };
             let name = machine.name.clone().unwrap_or_else(|| format!("{}-new-{number}", pool.pool));

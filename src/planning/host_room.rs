@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::View;
+use super::device_room::DeviceRoom;
 use super::disk_room::DiskRoom;
 use crate::config::Pool;
 use crate::model::machine::{Host, Machine, Phase, WarmState};
@@ -24,6 +25,7 @@ pub(super) struct HostRoom {
     shut: Option<&'static str>,
     pub backoff: Option<String>,
     pub disks: DiskRoom,
+    devices: DeviceRoom,
     by_pool: BTreeMap<String, u32>,
     /// The pools whose machines it takes once it is on again, where we switch it.
     awaited_by: BTreeSet<String>,
@@ -43,12 +45,13 @@ impl HostRoom {
         if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
             return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
         }
-        self.lacks(pool)
+        self.devices.lacks(pool).or_else(|| self.lacks(pool))
     }
 
-    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already.
+    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its devices count from the
+    /// day it was made on, but somebody else may have taken them since.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
-        self.shut.is_none() && (has_room || self.lacks(pool).is_none())
+        self.shut.is_none() && !self.devices.overdrawn(pool) && (has_room || self.lacks(pool).is_none())
     }
 
     /// What the host lacks for one more machine of the pool to run, in words.
@@ -80,6 +83,7 @@ impl HostRoom {
 
     /// Counts a machine of the pool that is there and does not run.
     pub(super) fn count(&mut self, pool: &Pool) {
+        self.devices.take(pool);
         *self.by_pool.entry(pool.name.clone()).or_default() += 1;
     }
 
@@ -133,6 +137,7 @@ pub(super) fn hosts(
         disks.count_coming(&host.name, machines, &view.config.pools);
         let room = HostRoom {
             disks,
+            devices: DeviceRoom::new(host, machines, &view.config.pools),
             memory: host.memory,
             used: ours.memory_used(host),
             promised: host.memory_assigned.max(ours.running).saturating_add(ours.coming),

@@ -1,7 +1,14 @@
 //! Names of new machines: the pool and a suffix that no earlier machine is likely to have had.
 
+use crate::model::Slot;
+
+/// The name of a machine in this slot: its own where it is there already, else a new one.
+pub(super) fn of(pool: &str, seed: u64, slot: &Slot) -> String {
+    slot.machine.clone().unwrap_or_else(|| machine(pool, seed, slot.vmid))
+}
+
 /// A name for the machine in this slot: the same seed and slot give the same name.
-pub(super) fn machine(pool: &str, seed: u64, vmid: u32) -> String {
+fn machine(pool: &str, seed: u64, vmid: u32) -> String {
     const LETTERS: &[u8; 31] = b"bcdfghjklmnpqrstvwxz23456789aeu";
     // SplitMix64 spreads the bits of its input evenly.
     let mut state = seed ^ u64::from(vmid).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -30,6 +30,7 @@ use super::{View, pool_of, scale_up};
 use crate::config::{Config, Pool, PowerSettings};
 use crate::model::Snapshot;
 use crate::model::machine::{Host, Machine, Phase};
+use crate::model::place;
 use crate::model::plan::{Plan, PodOutcome};
 use crate::model::pod::Pod;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
@@ -293,8 +294,11 @@ impl Desk<'_> {
         if let Some(most) = self.settings().max_hosts_off.filter(|most| off >= *most) {
             return Some(format!("`power.max_hosts_off` lets {most} be off at a time"));
         }
-        let expected: u32 = votes.values().sum();
-        let kept: u32 = stay.iter().filter_map(|host| votes.get(&host.name)).sum();
+        // Each cluster has a quorum of its own.
+        let here = |other: &str| place::split(other).0 == place::split(name).0;
+        let expected: u32 = votes.iter().filter(|(host, _)| here(host)).map(|(_, votes)| votes).sum();
+        let kept = stay.iter().filter(|host| here(&host.name));
+        let kept: u32 = kept.filter_map(|host| votes.get(&host.name)).sum();
         (kept * 2 <= expected)
             .then(|| format!("the cluster would have {kept} of {expected} votes left, which is no majority"))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
+use super::physical::Machines;
 use super::warm::{self, Woken};
 use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
@@ -20,6 +21,8 @@ pub(super) enum Full {
     AtMax(String),
     /// No free slot is left.
     NoSlot,
+    /// No machine that is there already can be switched on: why, one by one.
+    NoMachine(Vec<String>),
     /// No host has room: why each of them has none.
     NoHost(Vec<String>),
     /// The pool or every host that has room backs off after failures.
@@ -32,7 +35,7 @@ impl Full {
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::AtMax(_) => "PoolAtMax",
-            Self::NoSlot => "NoFreeSlot",
+            Self::NoSlot | Self::NoMachine(_) => "NoFreeSlot",
             Self::NoHost(_) => "NoHostCapacity",
             Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
         }
@@ -42,17 +45,22 @@ impl Full {
         match self {
             Self::AtMax(which) => which.clone(),
             Self::NoSlot => "no free VMID and address is left".to_owned(),
+            Self::NoMachine(why) if why.is_empty() => "no other machine is left".to_owned(),
+            Self::NoMachine(why) => format!("no machine can be switched on: {}", named(why)),
             Self::NoHost(why) if why.is_empty() => "no host has room for another machine".to_owned(),
-            Self::NoHost(why) => {
-                let more = why.len().saturating_sub(HOSTS_NAMED);
-                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-                let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
-                format!("no host has room for another machine: {}{more}", named.join("; "))
-            }
+            Self::NoHost(why) => format!("no host has room for another machine: {}", named(why)),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
             Self::Settling(until) => format!("left alone {until}"),
         }
     }
+}
+
+/// The first of several.
+fn named(why: &[String]) -> String {
+    let more = why.len().saturating_sub(HOSTS_NAMED);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named: Vec<&str> = why.iter().take(HOSTS_NAMED).map(String::as_str).collect();
+    format!("{}{more}", named.join("; "))
 }
 
 /// Where the next machine of a pool goes.
@@ -74,6 +82,7 @@ pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
+    machines: Machines,
     counts: BTreeMap<String, Sum>,
     /// How many of them are on their way out.
     leaving: BTreeMap<String, u32>,
@@ -96,6 +105,7 @@ impl<'a> Rooms<'a> {
         };
         let mut rooms = Self {
             hosts: host_room::hosts(view, &holds),
+            machines: Machines::new(view, &holds),
             slots: memory.free_slots.as_ref().map(|all| {
                 all.iter().map(|(pool, slots)| (pool.clone(), slots.iter().cloned().collect())).collect()
             }),
@@ -177,9 +187,9 @@ impl<'a> Rooms<'a> {
         self.settled(pool, self.next_of_minimum(pool)?)
     }
 
-    /// The same for one that is made, whether others wait to be asked or not.
-    pub(super) fn next_new(&self, pool: &Pool) -> Result<Place, Full> {
-        self.settled(pool, self.made(pool)?)
+    /// The same for one that is made to be kept, whether others wait to be asked or not.
+    pub(super) fn next_kept(&self, pool: &Pool, state: WarmState) -> Result<Place, Full> {
+        self.settled(pool, self.made(pool, state.state_bytes(pool.memory))?)
     }
 
     fn settled(&self, pool: &Pool, place: Place) -> Result<Place, Full> {
@@ -193,7 +203,7 @@ impl<'a> Rooms<'a> {
     pub(super) fn next_of_minimum(&self, pool: &Pool) -> Result<Place, Full> {
         match self.woken(pool) {
             Some(place) => Ok(place),
-            None => self.made(pool),
+            None => self.made(pool, 0),
         }
     }
 
@@ -209,19 +219,24 @@ impl<'a> Rooms<'a> {
         Some(Place { host, storage: None, rank: (i64::MIN, 0), slot: None, woken: Some(woken.clone()) })
     }
 
-    /// Where a machine that is made for the pool goes.
-    fn made(&self, pool: &Pool) -> Result<Place, Full> {
+    /// Where a machine that is made for the pool goes, with so many bytes of its memory on disk.
+    fn made(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         if let Some(which) = limits::broken(pool, self.settings, self.sum(&pool.name), self.total) {
             return Err(Full::AtMax(which));
         }
         if let Some(why) = self.backoffs.get(&pool.name) {
             return Err(Full::BackingOff(why.clone()));
         }
+        if pool.is_physical() {
+            let slot = self.machines.next(pool)?;
+            let host = slot.machine.clone().unwrap_or_default();
+            return Ok(Place { host, storage: None, rank: (0, 0), slot: Some(slot), woken: None });
+        }
         let slot = match &self.slots {
             None => None,
             Some(all) => Some(all.get(&pool.name).and_then(VecDeque::front).cloned().ok_or(Full::NoSlot)?),
         };
-        Ok(Place { slot, ..self.host(pool)? })
+        Ok(Place { slot, ..self.host(pool, state)? })
     }
 
     /// Counts a machine of the pool as planned there.
@@ -229,27 +244,24 @@ impl<'a> Rooms<'a> {
         if let Some(woken) = &place.woken {
             return self.wake(pool, woken);
         }
-        self.count_made(pool);
-        for (name, host) in self.hosts.iter_mut().flatten() {
-            let here = *name == place.host;
-            host.disks.take(pool, place.storage.as_deref(), here);
-            if here {
-                host.take(pool);
-            }
-        }
+        self.machines.take(pool, place.slot.as_ref());
+        self.put(pool, place, 0, true);
     }
 
-    /// Counts a machine that is made to be kept: one that does not run while it waits takes disk space alone.
+    /// Counts a machine that is made to be kept: one that is never started before it is asked takes disk space alone.
     pub(super) fn keep(&mut self, pool: &Pool, place: &Place, state: WarmState) {
-        if state != WarmState::Stopped {
-            return self.take(pool, place);
-        }
+        self.put(pool, place, state.state_bytes(pool.memory), state != WarmState::Stopped);
+    }
+
+    fn put(&mut self, pool: &Pool, place: &Place, state: i64, starts: bool) {
         self.count_made(pool);
         for (name, host) in self.hosts.iter_mut().flatten() {
             let here = *name == place.host;
-            host.disks.take(pool, place.storage.as_deref(), here);
-            if here {
-                host.count(pool);
+            host.disks.take(pool, place.storage.as_deref(), state, here);
+            match here {
+                true if starts => host.take(pool),
+                true => host.count(pool),
+                false => {}
             }
         }
     }
@@ -278,9 +290,9 @@ impl<'a> Rooms<'a> {
     }
 
     /// The best of the allowed hosts that have room, without a slot.
-    fn host(&self, pool: &Pool) -> Result<Place, Full> {
+    fn host(&self, pool: &Pool, state: i64) -> Result<Place, Full> {
         let Some(hosts) = &self.hosts else {
-            let host = pool.hosts.first().cloned().unwrap_or_else(|| "pve".to_owned());
+            let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
             let storage = pool.storages.first().cloned();
             return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
         };
@@ -291,7 +303,7 @@ impl<'a> Rooms<'a> {
         let mut refusals = Vec::new();
         for (name, host) in hosts {
             let reached = reach.is_none_or(|reach| reach.contains(name));
-            if !(pool.hosts.is_empty() || pool.hosts.contains(name)) {
+            if !pool.may_be_on(name) {
                 continue;
             }
             if !reached {
@@ -300,7 +312,8 @@ impl<'a> Rooms<'a> {
                 continue;
             }
             let across = memory.is_some_and(|memory| memory.across.contains(name));
-            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across), Err) {
+            let storage = match host.refusal(pool).map_or_else(|| host.disks.choose(pool, across, state), Err)
+            {
                 Ok(storage) => storage,
                 Err(why) => {
                     refusals.push(format!("{name} {why}"));

@@ -156,7 +156,7 @@ impl<'a> Packer<'_, 'a> {
             growth.machines.push(NewMachine {
                 name: woken
                     .map(|woken| woken.name.clone())
-                    .or_else(|| slot.map(|slot| super::names::machine(&pool.name, seed, slot.vmid))),
+                    .or_else(|| slot.map(|slot| super::names::of(&pool.name, seed, slot))),
                 vmid: woken.map(|woken| woken.vmid).or_else(|| slot.map(|slot| slot.vmid)),
                 address: slot.and_then(|slot| slot.address),
                 further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),

@@ -51,6 +51,24 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
 
 /// What a fresh node of this size of the pool offers.
 pub(super) fn of(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resources {
+    let mut offered = without_devices(snapshot, config, pool);
+    // A node's device plugin comes late, and whoever learnt before knows nothing of its resource.
+    let resources = devices(pool);
+    offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
+    offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
+    offered
+}
+
+/// The extended resources that a node of the pool offers once the plugins of its devices run.
+pub(super) fn devices(pool: &Pool) -> BTreeMap<&str, i64> {
+    let mut all: BTreeMap<&str, i64> = BTreeMap::new();
+    for (name, amount) in pool.pci.iter().filter_map(|one| one.resource.as_ref()) {
+        *all.entry(name).or_default() += amount;
+    }
+    all
+}
+
+fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resources {
     if let Some(declared) = &pool.allocatable {
         return declared.clone();
     }

@@ -100,7 +100,7 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
             Ok(full) => {
                 let own = match &full {
                     Full::BackingOff(_) | Full::Settling(_) => PodOutcome::BackingOff,
-                    Full::NoHost(_) => PodOutcome::NoHostCapacity,
+                    Full::NoHost(_) | Full::NoMachine(_) => PodOutcome::NoHostCapacity,
                     Full::AtMax(_) | Full::NoSlot => PodOutcome::PoolAtMax,
                 };
                 if outcome == PodOutcome::NoPoolFits || own > outcome || outcome == PodOutcome::PoolAtMax {

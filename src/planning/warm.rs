@@ -15,7 +15,7 @@ use super::{View, names};
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::machine::{Machine, Phase, WarmState};
-use crate::model::plan::{NewMachine, Plan, PoolGrowth, Unkept};
+use crate::model::plan::{NewMachine, Plan, PoolGrowth, PoolReason, Unkept};
 use crate::model::quantity;
 
 /// A machine that waits to be asked to join.
@@ -34,8 +34,7 @@ pub(super) struct Woken {
 impl Woken {
     /// Whether it is what a new machine of the pool, or of one of its offers, would be.
     pub(super) fn suits(&self, pool: &Pool) -> bool {
-        (self.cores, self.memory) == (pool.cores, pool.memory)
-            && (pool.hosts.is_empty() || pool.hosts.contains(&self.host))
+        (self.cores, self.memory) == (pool.cores, pool.memory) && pool.may_be_on(&self.host)
     }
 }
 
@@ -46,7 +45,6 @@ pub(super) fn is_kept(machine: &Machine) -> bool {
 
 /// The machines that may be asked to join, by pool, in order of their names.
 pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, VecDeque<Woken>> {
-    let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
     let mut waiting: BTreeMap<String, VecDeque<Woken>> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
         let Some(state) = machine.warm.filter(|_| machine.phase == Phase::Warm) else { continue };
@@ -59,7 +57,8 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, 
                 state,
                 cores: machine.cores,
                 memory: machine.memory,
-                has_room: state.runs() || counts_stopped,
+                has_room: state.runs()
+                    || config.cluster(&pool.prefix).is_some_and(|cluster| cluster.count_stopped),
             });
         }
     }
@@ -101,8 +100,8 @@ pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
     let unkept = kept_no_longer(view, &kept);
     // What replaces a node was chosen without counting down this room.
     let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
-    let keep = if busy { Vec::new() } else { to_keep(view, &kept, &mut rooms) };
-    (plan.keep, plan.unkept) = (keep, unkept);
+    let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
+    (plan.keep, plan.keep_refused, plan.unkept) = (keep, refused, unkept);
 }
 
 fn machines(growth: &[PoolGrowth]) -> impl Iterator<Item = &NewMachine> {
@@ -116,6 +115,10 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         by_pool.entry(&machine.pool).or_default().push(machine);
     }
     for (name, machines) in by_pool {
+        let memory = view.snapshot.memory.pools.get(name);
+        if memory.is_some_and(|memory| memory.out_of_sight.is_some()) {
+            continue;
+        }
         let pool = view.config.pools.iter().find(|pool| pool.name == name);
         let mut unkept = |machine: &Machine, reason: String| {
             let (machine, pool) = (machine.name.clone(), machine.pool.clone());
@@ -156,8 +159,9 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
     all
 }
 
-fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> Vec<PoolGrowth> {
-    let mut all = Vec::new();
+/// What is made, and why some pools get fewer than they are to have.
+fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> (Vec<PoolGrowth>, Vec<PoolReason>) {
+    let (mut all, mut refused) = (Vec::new(), Vec::new());
     for pool in view.config.pools.iter().filter(|pool| pool.warm.count > 0) {
         let here = kept.iter().filter(|machine| machine.pool == pool.name).count();
         let missing = (pool.warm.count as usize).saturating_sub(here);
@@ -166,8 +170,22 @@ fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> Vec<PoolGrowth>
             let offers = view.offers.iter().filter(|offer| {
                 (&offer.name, offer.cores, offer.memory) == (&pool.name, pool.cores, pool.memory)
             });
-            let places = offers.filter_map(|offer| Some((offer, rooms.next_new(offer).ok()?)));
-            let Some((offer, place)) = places.min_by_key(|(_, place)| place.rank) else { break };
+            let mut why = None;
+            let places = offers.filter_map(|offer| match rooms.next_kept(offer, pool.warm.state) {
+                Ok(place) => Some((offer, place)),
+                Err(full) => {
+                    why.get_or_insert(full);
+                    None
+                }
+            });
+            let Some((offer, place)) = places.min_by_key(|(_, place)| place.rank) else {
+                refused.extend(why.map(|full| PoolReason {
+                    pool: pool.name.clone(),
+                    reason: full.reason(),
+                    message: full.message(),
+                }));
+                break;
+            };
             rooms.keep(offer, &place, pool.warm.state);
             machines.push(kept_there(view, offer, &place));
         }
@@ -175,14 +193,14 @@ fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> Vec<PoolGrowth>
             all.push(PoolGrowth { pool: pool.name.clone(), machines });
         }
     }
-    all
+    (all, refused)
 }
 
 fn kept_there(view: &View, pool: &Pool, place: &Place) -> NewMachine {
     let slot = place.slot.as_ref();
     let seed = view.snapshot.memory.name_seed;
     NewMachine {
-        name: slot.map(|slot| names::machine(&pool.name, seed, slot.vmid)),
+        name: slot.map(|slot| names::of(&pool.name, seed, slot)),
         vmid: slot.map(|slot| slot.vmid),
         address: slot.and_then(|slot| slot.address),
         further_addresses: slot.map(|slot| slot.further.clone()).unwrap_or_default(),

@@ -10,15 +10,16 @@ use crate::model::selector::Labels;
 /// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing of the host stays
 /// as it is.
 pub(super) fn split(pool: &Pool, snapshot: &Snapshot) -> Vec<Pool> {
+    let anywhere = || vec![Pool { labels: pool.labels_anywhere(), ..pool.clone() }];
     if !pool.tells_hosts() {
-        return vec![pool.clone()];
+        return anywhere();
     }
     let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
     for host in hosts(pool, snapshot) {
         groups.entry(pool.labels_on(&host)).or_default().push(host);
     }
     if groups.is_empty() {
-        return vec![pool.clone()];
+        return anywhere();
     }
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
@@ -26,12 +27,10 @@ pub(super) fn split(pool: &Pool, snapshot: &Snapshot) -> Vec<Pool> {
 /// The hosts that the pool's machines may be on: those that are seen, else those that are named.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
-    let allowed = |name: &String| {
-        (pool.hosts.is_empty() || pool.hosts.contains(name)) && reach.is_none_or(|reach| reach.contains(name))
-    };
+    let allowed = |name: &String| pool.may_be_on(name) && reach.is_none_or(|reach| reach.contains(name));
     match &snapshot.proxmox.hosts {
         Some(seen) => seen.iter().map(|host| host.name.clone()).filter(allowed).collect(),
-        None if pool.hosts.is_empty() => BTreeSet::from(["pve".to_owned()]),
+        None if pool.hosts.is_empty() => BTreeSet::from([pool.host_key("pve")]),
         None => pool.hosts.iter().cloned().collect(),
     }
 }

@@ -11,6 +11,7 @@ use super::answer::{flag_of, number_of, text_of};
 use super::client::{Client, Lane};
 use super::error::Error;
 use crate::model::machine::{Host, Storage};
+use crate::model::pci::HostPci;
 
 /// What marks a VM as ours for people who look at the list.
 pub const TAG: &str = "pve-autoscaler";
@@ -162,6 +163,7 @@ impl Seen {
                     cores_assigned: running().map(|guest| guest.cores).sum(),
                     memory_assigned: running().map(|guest| guest.memory).sum(),
                     storage: storages.map(|storage| (storage.name.clone(), storage.size)).collect(),
+                    pci: HostPci::default(),
                 }
             })
             .collect()

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub struct Marker {
     /// The Kubernetes cluster's id.
     pub cluster: String,
+    /// The region, where it has a name: for people who find the VM. Whose it is, the id says.
+    pub region: Option<String>,
     /// The pool.
     pub pool: String,
     /// The machine's unique id.
@@ -32,7 +34,9 @@ const PREFIX: &str = "pve-autoscaler/v1";
 impl Marker {
     /// A description with the mark, and a text for people below it.
     pub fn describe(&self, text: &str) -> String {
-        let mark = format!("{PREFIX} cluster={} pool={} machine={}", self.cluster, self.pool, self.machine);
+        let region = self.region.as_ref().map(|name| format!(" region={name}")).unwrap_or_default();
+        let mark =
+            format!("{PREFIX} cluster={}{region} pool={} machine={}", self.cluster, self.pool, self.machine);
         if text.is_empty() { mark } else { format!("{mark}\n\n{text}") }
     }
 }
@@ -49,7 +53,9 @@ pub fn read(description: Option<&str>) -> Description {
     let field =
         |name: &str| fields.get(name).filter(|value| !value.is_empty()).map(|value| (*value).to_owned());
     match (field("cluster"), field("pool"), field("machine")) {
-        (Some(cluster), Some(pool), Some(machine)) => Description::Ours(Marker { cluster, pool, machine }),
+        (Some(cluster), Some(pool), Some(machine)) => {
+            Description::Ours(Marker { cluster, region: field("region"), pool, machine })
+        }
         _ => Description::Foreign,
     }
 }
@@ -60,10 +66,13 @@ mod tests {
 
     #[test]
     fn a_mark_survives_what_proxmox_does_to_it() {
-        let marker = Marker { cluster: "home".to_owned(), pool: "w".to_owned(), machine: "1-2".to_owned() };
-        for text in ["", "made for shop/web-1\n\n", "edited by hand"] {
-            let stored = marker.describe(text).trim_end().to_owned();
-            assert_eq!(read(Some(&stored)), Description::Ours(marker.clone()));
+        for region in [None, Some("east".to_owned())] {
+            let (cluster, pool, machine) = ("home".to_owned(), "w".to_owned(), "1-2".to_owned());
+            let marker = Marker { cluster, region, pool, machine };
+            for text in ["", "made for shop/web-1\n\n", "edited by hand"] {
+                let stored = marker.describe(text).trim_end().to_owned();
+                assert_eq!(read(Some(&stored)), Description::Ours(marker.clone()));
+            }
         }
     }
 

@@ -55,6 +55,11 @@ pub fn makes_linked_clones(kind: &str) -> Option<bool> {
 }
 
 impl StorageConfig {
+    /// Whether its volumes are files (the plugins with a `path`).
+    pub fn is_file_based(&self) -> bool {
+        matches!(self.kind.as_str(), "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
+    }
+
     /// Whether VM disks may be put there.
     pub fn holds_disks(&self) -> bool {
         !self.disabled && self.content.iter().any(|kind| kind == "images")

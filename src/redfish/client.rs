@@ -96,11 +96,23 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// What is read of a system at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Its power.
+    pub power: PowerState,
+    /// Its SMBIOS uuid in lower case, where it says one that can be its own.
+    pub uuid: Option<String>,
+    /// What it can be asked, as Redfish writes it; empty where it does not say.
+    pub resets: Vec<String>,
+}
+
 /// A system as it was just read.
 struct System {
     path: String,
     state: PowerState,
     target: String,
+    uuid: Option<String>,
     /// What it can be asked; empty where it does not say.
     allowed: Vec<String>,
     tag: Option<HeaderValue>,
@@ -133,6 +145,15 @@ impl Client {
     /// The controller does not answer, or not as Redfish says.
     pub async fn power(&self) -> Result<PowerState, Error> {
         self.system().await.map(|system| system.state)
+    }
+
+    /// The system's power, uuid and resets now.
+    ///
+    /// # Errors
+    /// The controller does not answer, or not as Redfish says.
+    pub async fn look(&self) -> Result<Look, Error> {
+        let system = self.system().await?;
+        Ok(Look { power: system.state, uuid: system.uuid, resets: system.allowed })
     }
 
     /// Asks for a state, unless it is there; says whether it was asked.
@@ -211,6 +232,7 @@ impl Client {
         Ok(System {
             path: path.to_owned(),
             state,
+            uuid: system["UUID"].as_str().and_then(own_uuid),
             target: action["target"].as_str().map_or_else(
                 || format!("{}/Actions/ComputerSystem.Reset", path.trim_end_matches('/')),
                 ToOwned::to_owned,
@@ -286,6 +308,12 @@ impl Client {
             }
         }
     }
+}
+
+/// A uuid that tells a system from others: vendors leave zeros or ones where they set none.
+fn own_uuid(text: &str) -> Option<String> {
+    let uuid = uuid::Uuid::try_parse(text).ok().filter(|uuid| !uuid.is_nil() && !uuid.is_max())?;
+    Some(uuid.hyphenated().to_string())
 }
 
 /// What an answer refuses, if it is no success.

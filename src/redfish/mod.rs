@@ -10,5 +10,5 @@
 mod client;
 mod error;
 
-pub use client::{Client, PowerState, Reset, Settings};
+pub use client::{Client, Look, PowerState, Reset, Settings};
 pub use error::{Error, Kind};

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::model::machine::{Host, Machine, Phase, Slot, Storage, WarmState};
+use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
@@ -40,6 +41,8 @@ struct HostDocument {
     memory_assigned: Amount,
     #[serde(default)]
     storage: BTreeMap<String, StorageDocument>,
+    #[serde(default)]
+    pci: HostPci,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,8 +107,11 @@ struct PoolDocument {
     reach: Option<Vec<String>>,
     #[serde(default)]
     across: Vec<String>,
+    out_of_sight: Option<String>,
     #[serde(default)]
     templates: Vec<String>,
+    #[serde(default)]
+    out_of_service: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,6 +187,7 @@ impl HostDocument {
             cores_assigned: self.cores_assigned,
             memory_assigned: self.memory_assigned.units()?,
             storage,
+            pci: self.pci,
         })
     }
 }
@@ -238,7 +245,9 @@ impl PoolDocument {
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,
             across: self.across,
+            out_of_sight: self.out_of_sight,
             templates: self.templates,
+            out_of_service: self.out_of_service,
         })
     }
 }

@@ -23,6 +23,7 @@ fn record(id: &str) -> Record {
         pool: "web".to_owned(),
         name: "web-x7k2".to_owned(),
         slot: Slot { vmid: 9100, ..Slot::default() },
+        region: None,
         host: "pve1".to_owned(),
         template: 9000,
         template_host: "pve1".to_owned(),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use pve_autoscaler::clock::TokioClock;
 use pve_autoscaler::config::{Config, Needs, parse};
+use pve_autoscaler::fence::Fence;
 use pve_autoscaler::kubernetes::{Cluster, Recorder, Versioned, Watches};
 use pve_autoscaler::machines::{self, Context, Ending, KnownFacts, NoProbe, Pace, Registry, Templates, Told};
 use pve_autoscaler::model::machine::Intent;
@@ -146,6 +147,8 @@ impl World {
             templates,
             creating: Arc::new(Semaphore::new(10)),
             cluster_facts: KnownFacts::default(),
+            controllers: Arc::new(|_| Err("there is none".to_owned())),
+            fence: Fence::open(),
             pause: tokio::sync::watch::channel(None).1,
         };
         Self { pve, store, context, reports, told }
@@ -159,6 +162,7 @@ impl World {
             pool: "workers".to_owned(),
             name: format!("workers-{vmid}"),
             slot: Slot { vmid, ..Slot::default() },
+            region: None,
             host: "pve1".to_owned(),
             template: 9000,
             template_host: "pve1".to_owned(),
@@ -207,7 +211,7 @@ impl World {
     /// Begins to make that VM.
     pub async fn begin_clone(&self) -> Upid {
         let machine = self.record(support::VMID).id;
-        let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine };
+        let marker = Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine };
         let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
         self.context.proxmox.clone_vm(&request).await.unwrap()
     }

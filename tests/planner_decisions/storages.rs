@@ -97,3 +97,46 @@ fn pools_that_name_no_storage_ask_for_no_room_on_any() {
     let config = pool("hosts = [\"a\"]");
     assert_eq!(places(&plan(&config, 2, "xx: {total: 1Gi, used: 1Gi}", "")), ["a -", "a -"]);
 }
+
+/// What is kept ahead of demand by a pool on host `a`: host and storage of each machine, and why there are no more.
+fn kept(more: &str, storages: &str, machines: &str) -> (usize, String) {
+    let plan = plan(&pool(&format!("hosts = [\"a\"]\n{more}")), 0, storages, machines);
+    let made = plan.keep.iter().map(|one| one.machines.len()).sum();
+    (made, plan.keep_refused.first().map(|one| one.message.clone()).unwrap_or_default())
+}
+
+#[test]
+fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
+    // 40 GiB of disk, and twice 8 GiB and 500 MiB.
+    let suspended = "storage = \"xx\"\nwarm = { count = 2, state = \"suspended\" }";
+    let named = format!("{suspended}\nvm_options = {{ vmstatestorage = \"yy\" }}");
+    let beside =
+        format!("{suspended}\nextra_disks = [{{ device = \"scsi1\", size = \"1GiB\", storage = \"nas\" }}]");
+    let stopped = suspended.replace("suspended", "stopped");
+    let (xx, yy) = ("xx: {total: 100Gi, used: 0}", "yy: {total: 20Gi, used: 0}");
+    let all = format!("{xx}, {yy}");
+    let shared = format!("{xx}, nas: {{total: 30Gi, used: 0, shared: true}}");
+    let coming = "{name: w-1, pool: w, vmid: 9101, host: a, cores: 4, memory: 8Gi, phase: Booting, warm: suspended, \
+                  madeOf: {stored_on: xx}}";
+    let there = coming.replace("Booting", "Warm");
+    for (more, storages, machines, made, why) in [
+        (&stopped, xx, "", 2, ""),
+        (
+            &suspended.to_owned(),
+            xx,
+            "",
+            1,
+            "a has 44556Mi left on storage `xx`, and a machine takes 57844Mi, with its memory",
+        ),
+        (&named, &all, "", 1, "left on storage `yy`, and a machine takes 16884Mi, with its memory"),
+        (&named, xx, "", 0, "has no storage `yy`"),
+        (&beside, &shared, "", 1, "left on storage `nas`, and a machine takes 17908Mi, with its memory"),
+        // The disk of one that boots is there, its memory is not yet; one that waits has both.
+        (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
+        (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
+    ] {
+        let (seen, said) = kept(more, storages, machines);
+        assert_eq!(seen, made, "{more} {storages} {machines}: {said}");
+        assert!(said.contains(why) && said.is_empty() == why.is_empty(), "{why:?} is not in {said:?}");
+    }
+}

@@ -66,7 +66,7 @@ fn client_as(pve: &Pve, token: &str, secret: &str) -> Client {
 }
 
 pub fn marker() -> Marker {
-    Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine: "m-1".to_owned() }
+    Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine: "m-1".to_owned() }
 }
 
 pub fn clone_request() -> CloneRequest {

@@ -19,7 +19,12 @@ const USER: &str = "keeper";
 /// Clones, configures, grows and starts the machine.
 async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
     let client = &stage.client;
-    let marker = Marker { cluster: "home".to_owned(), pool: "workers".to_owned(), machine: "m-1".to_owned() };
+    let marker = Marker {
+        cluster: "home".to_owned(),
+        region: None,
+        pool: "workers".to_owned(),
+        machine: "m-1".to_owned(),
+    };
     let request = CloneRequest {
         template_host: HOST.to_owned(),
         template: TEMPLATE,
@@ -70,7 +75,28 @@ async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     playbook::mends_what_is_missing_and_no_more(&stage, VMID, ADDRESS, USER).await;
     the_agent_answers_as_proxmox_passes_it_on(&stage).await;
     a_degraded_system_is_decided_by_the_script(&stage).await;
+    the_other_layout_of_the_drive_is_read_too(&stage, &config).await;
     it_ends_without_a_trace(&stage, &config).await;
+}
+
+/// The same machine, told the same by the drive of `citype: configdrive2`.
+async fn the_other_layout_of_the_drive_is_read_too(stage: &Stage, config: &BTreeMap<String, String>) {
+    let client = &stage.client;
+    stage.done(&client.shutdown(HOST, VMID, 120).await.unwrap()).await;
+    let set = [("citype".to_owned(), "configdrive2".to_owned())].into();
+    let digest = client.config(HOST, VMID).await.unwrap();
+    let task = client.set_config(HOST, VMID, &set, &[], digest.digest().unwrap(), 20).await.unwrap();
+    if let Some(task) = task {
+        stage.done(&task).await;
+    }
+    stage.done(&client.start(HOST, VMID).await.unwrap()).await;
+    stage.booted(VMID).await;
+    let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
+    let said = stage.run(VMID, "cloud-init status --wait >/dev/null; cat /run/cloud-init/cloud-id; echo; hostname; cat /sys/class/dmi/id/product_uuid; ip -4 -o address show scope global").await;
+    let lines: Vec<&str> = said.stdout.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines[..2], ["configdrive", "workers-a1"], "{said:?}");
+    assert_eq!(lines[2].to_lowercase(), uuid);
+    assert!(lines[3].contains(&format!("{ADDRESS}/24")), "{lines:?}");
 }
 
 /// The agent answers seconds before systemd is done, and the exit status tells `starting` from nothing.

@@ -1,200 +1,140 @@
-//! The daemon as a process, a real control plane and a real machine: from a pod that cannot be scheduled to a node that runs it, and
-//! back to nothing.
+//! The daemon as a process, a real control plane and a real machine: made ahead of demand and suspended, woken by a pod that cannot
+//! be scheduled, a node that runs it, and back to nothing.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
-use rig::{Admin, ControlPlane, Options, Programs};
+use pve_autoscaler::clock::{Clock as _, SystemClock};
 use serde_json::Value;
-use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;
 
 use crate::place;
-use crate::stage::{BOOT, GATEWAY, Stage};
+use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
+use crate::stage::{BOOT, HOST};
 
-/// The only slot of the pool.
-const VMID: u32 = 9111;
-/// How long a Node may say nothing. Less than by default, so that the test need not wait as long.
-const GRACE: Duration = Duration::from_secs(30);
-/// Far more than what follows from a change takes.
-const SOON: Duration = Duration::from_mins(2);
+/// What the pool's machines are made of: a first boot by a seed of ours, and fields of the kubelet's configuration.
+const POOL: &str = r##"template = "k8s-worker"
+max_pods = 57
 
-const WORKLOAD: &str = r"
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: web, namespace: default }
-spec:
-  replicas: 1
-  selector: { matchLabels: { app: web } }
-  template:
-    metadata: { labels: { app: web } }
-    spec:
-      terminationGracePeriodSeconds: 2
-      containers:
-        - name: web
-          image: registry.k8s.io/pause:3.10.2
-          resources: { requests: { cpu: 500m, memory: 64Mi } }
-";
+[pool.kubelet]
+imageGCHighThresholdPercent = 91
+serverTLSBootstrap = true
 
-/// Everything, up.
-struct Scene {
-    stage: Stage,
-    admin: Admin,
-    _plane: ControlPlane,
-    _daemon: Child,
-    log: PathBuf,
-}
-
-impl Scene {
-    async fn new(image: &Path) -> Self {
-        let stage = Stage::new(image).await;
-        let programs = Programs::get().await.unwrap().unwrap();
-        let folder = stage.folder.path().join("plane");
-        std::fs::create_dir(&folder).unwrap();
-        let options = Options { address: GATEWAY.parse().unwrap(), node_monitor_grace: GRACE, calls: None };
-        let plane = ControlPlane::start(programs, &folder, &options).await.unwrap();
-        let admin = plane.admin().unwrap();
-        admin.apply(include_str!("../../packaging/rbac.yaml")).await.unwrap();
-        let kubeconfig = admin.kubeconfig_for("pve-autoscaler", "pve-autoscaler").await.unwrap();
-        let log = stage.folder.path().join("daemon.log");
-        let daemon = daemon(&stage, &kubeconfig, &log);
-        Self { stage, admin, _plane: plane, _daemon: daemon, log }
-    }
-
-    /// Waits until something is so, and returns it.
-    async fn until<T>(&self, what: &str, limit: Duration, look: impl AsyncFn() -> Option<T>) -> T {
-        let started = Instant::now();
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            assert!(
-                started.elapsed() < limit,
-                "waited {limit:?} until {what}; the daemon said:\n{}\nthe machine's console:\n{}",
-                self.said(),
-                self.stage.hardware.console(VMID)
-            );
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// The Nodes of the pool: the control plane may have one of its own.
-    async fn nodes(&self) -> Vec<Value> {
-        let mut nodes = self.list("/api/v1/nodes").await;
-        nodes.retain(|node| node["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("real-")));
-        nodes
-    }
-
-    async fn list(&self, path: &str) -> Vec<Value> {
-        self.admin.list(path).await.unwrap()
-    }
-
-    /// The pool's Node, where its readiness is this.
-    async fn node(&self, ready: bool) -> Option<Value> {
-        let nodes = self.nodes().await;
-        let is = |node: &Value| {
-            let conditions = node["status"]["conditions"].as_array();
-            conditions
-                .into_iter()
-                .flatten()
-                .any(|one| one["type"] == "Ready" && (one["status"] == "True") == ready)
-        };
-        nodes.into_iter().find(is)
-    }
-
-    async fn pod_runs(&self) -> Option<()> {
-        let pods = self.list("/api/v1/namespaces/default/pods").await;
-        pods.iter().any(|pod| pod["status"]["phase"] == "Running").then_some(())
-    }
-}
-
-fn daemon(stage: &Stage, kubeconfig: &str, log: &Path) -> Child {
-    let at = |name: &str| stage.folder.path().join(name).display().to_string();
-    let secret = |name: &str, text: &str| {
-        use std::io::Write as _;
-        let mut file =
-            File::options().create(true).write(true).truncate(true).mode(0o600).open(at(name)).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-    };
-    secret("kubeconfig", kubeconfig);
-    secret("pve-token", ClusterSpec::DEMO_SECRET);
-    secret("pve-ca.pem", &stage.tls.ca_pem);
-    let config = format!(
-        r#"cluster = "real"
-
-[proxmox]
-endpoints = ["{url}"]
-token_id = "{token}"
-token_file = "{token_file}"
-ca_file = "{ca}"
-resource_pool = "k8s-workers"
-
-[kubernetes]
-kubeconfig_file = "{kubeconfig}"
-
-[metrics]
-enabled = false
-
-[bootstrap]
-method = "kubeadm"
-probe_port = 22
-
-[scale_down]
-unneeded_time = "3s"
-delay_after_add = "1s"
-
-[[pool]]
-name = "real"
-max = 1
-cores = 2
-memory = "2GiB"
-template = "k8s-worker-drive"
-vmids = "{VMID}"
-addresses = "10.77.0.21"
-prefix = 24
-gateway = "{GATEWAY}"
-bridge = "vmbr0"
-"#,
-        url = stage.url,
-        token = ClusterSpec::DEMO_TOKEN,
-        token_file = at("pve-token"),
-        ca = at("pve-ca.pem"),
-        kubeconfig = at("kubeconfig"),
-    );
-    secret("config.toml", &config);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
-    command.args(["run", "--config", &at("config.toml"), "--socket", &at("control.sock")]);
-    command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM").stdin(Stdio::null()).stdout(Stdio::null());
-    command.stderr(File::create(log).unwrap()).kill_on_drop(true).spawn().unwrap()
-}
+[pool.cloud_init]
+method = "seed"
+storage = "local"
+user_data = """#cloud-config
+hostname: {{ machine.name }}
+write_files:
+- path: /etc/seeded
+  content: "{{ machine.name }} of {{ pool.name }} at {{ machine.address }}, {{ machine.mac }}"
+"""
+"##;
+/// One of them is kept.
+const WARM: &str = "\n[pool.warm]\ncount = 1\nstate = \"suspended\"\n";
+/// How long the machine sleeps at least: far more than a clock that was set may differ.
+const SLEEP: Duration = Duration::from_secs(15);
+/// How many seconds a clock that was set may differ, on a machine that is busy.
+const APART: i64 = 8;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "in a namespace of its own only"]
-async fn a_pod_gets_a_real_node_and_the_node_goes_with_it() {
+async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     let Some(image) = place::image() else { return };
-    let scene = Scene::new(&image).await;
+    let scene = Scene::new(&image, &format!("{POOL}{WARM}")).await;
+    a_machine_is_kept_with_its_memory_on_disk(&scene).await;
     scene.admin.apply(WORKLOAD).await.unwrap();
-    let node = scene.until("a real machine is a ready Node", BOOT * 2, async || scene.node(true).await).await;
+    let node = scene.until("a real machine is a ready Node", BOOT, async || scene.node(true).await).await;
     let config = scene.stage.pve.vm(VMID).unwrap().config;
     let uuid = config["smbios1"].trim_start_matches("uuid=").to_lowercase();
     let seen = node["status"]["nodeInfo"]["systemUUID"].as_str().unwrap().to_lowercase();
     assert_eq!(seen, uuid, "by this the daemon knows which VM a Node is");
     assert_eq!(node["metadata"]["name"], *config["name"]);
     scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
-    let cloud = scene.stage.run(VMID, "cat /run/cloud-init/cloud-id").await.stdout;
-    assert_eq!(cloud.trim(), "configdrive", "the other layout of the drive works, too");
+    it_lives_in_the_present(&scene).await;
+    its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
+    the_kubelet_has_the_settings_of_its_pool(&scene, &node).await;
+    // None is made in place of the one that goes.
+    scene.reload(POOL);
     a_guest_that_has_joined_does_not_join_again(&scene).await;
     a_killed_machine_is_not_ready_until_it_runs_again(&scene).await;
     everything_goes_with_the_workload(&scene).await;
+}
+
+/// It has booted once, is no Node and has no token; its process is gone, and what it had in memory is a volume.
+async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
+    let suspended = async || {
+        let vm = scene.stage.pve.vm(VMID)?;
+        (vm.config.get("lock")? == "suspended" && !vm.running).then_some(vm.config)
+    };
+    let config = scene.until("a machine is kept suspended", BOOT, suspended).await;
+    assert!(scene.stage.hardware.has_disk(&config["vmstate"]), "{config:?}");
+    assert!(scene.stage.client.power(HOST, VMID).await.unwrap() == pve_autoscaler::proxmox::Power::Stopped);
+    assert_eq!(scene.nodes().await, Vec::<Value>::new());
+    let secrets = scene.list("/api/v1/namespaces/kube-system/secrets").await;
+    let token = |one: &&Value| {
+        one["type"] == "bootstrap.kubernetes.io/token" && one["data"]["description"].is_string()
+    };
+    assert_eq!(secrets.iter().filter(token).count(), 0, "{secrets:?}");
+    tokio::time::sleep(SLEEP).await;
+}
+
+/// The guest slept with its clock; certificates that were made meanwhile would not be valid yet.
+async fn it_lives_in_the_present(scene: &Scene) {
+    let before = SystemClock.now().as_second();
+    let said = scene.stage.run(VMID, "date +%s; uptime -s; cat /proc/sys/kernel/random/boot_id").await.stdout;
+    let own: i64 = said.lines().next().unwrap().parse().unwrap();
+    let apart = own - before;
+    assert!((-APART..=APART).contains(&apart), "its clock is {apart} s off: {said}");
+    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    assert_eq!((config.get("lock"), config.get("vmstate")), (None, None));
+    let volumes = scene.stage.pve.volumes_of(VMID);
+    assert!(!volumes.iter().any(|one| one.contains("state")), "{volumes:?}");
+    let starts = scene.stage.pve.task_exits().into_iter().filter(|(upid, _)| upid.contains(":qmstart:"));
+    assert_eq!(starts.count(), 2, "one boot, and one awakening");
+}
+
+async fn its_first_boot_was_told_by_our_seed(scene: &Scene, name: &str) {
+    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    assert!(config["ide2"].starts_with("local:iso/pve-autoscaler-"), "{config:?}");
+    let mac = config["net0"].split(['=', ',']).nth(1).unwrap().to_lowercase();
+    let said =
+        scene.stage.run(VMID, "cat /run/cloud-init/cloud-id; echo; hostname; cat /etc/seeded").await.stdout;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines, ["nocloud", name, &format!("{name} of real at {ADDRESS}, {mac}")]);
+    let interfaces = scene.stage.client.agent_interfaces(HOST, VMID).await.unwrap();
+    let own = interfaces.iter().find(|(seen, _)| *seen == mac).unwrap();
+    assert!(own.1.iter().any(|address| address == ADDRESS), "{own:?}");
+}
+
+/// What the kubelet itself says, over the connection whose certificate it has asked for and the daemon has approved.
+async fn the_kubelet_has_the_settings_of_its_pool(scene: &Scene, node: &Value) {
+    let name = node["metadata"]["name"].as_str().unwrap();
+    assert_eq!(node["status"]["capacity"]["pods"], "57");
+    // What `kubeadm init` does at its end: kubelets let the API server ask.
+    let group = "--group=kubeadm:cluster-admins";
+    let bind =
+        ["create", "clusterrolebinding", "kubeadm:cluster-admins", "--clusterrole=cluster-admin", group];
+    scene.admin.kubectl(&bind, "").await.unwrap();
+    let path = format!("/api/v1/nodes/{name}/proxy/configz");
+    let configz = async || scene.admin.get(&path).await.ok();
+    let kubelet = scene.until("the kubelet serves", SOON, configz).await["kubeletconfig"].take();
+    assert_eq!(kubelet["maxPods"], 57, "{kubelet}");
+    assert_eq!(kubelet["imageGCHighThresholdPercent"], 91, "{kubelet}");
+    assert_eq!(kubelet["imageGCLowThresholdPercent"], 80, "the rest is the cluster's: {kubelet}");
+    assert_eq!(kubelet["serverTLSBootstrap"], true, "{kubelet}");
+    let requests = scene.list("/apis/certificates.k8s.io/v1/certificatesigningrequests").await;
+    let serving = requests.iter().filter(|one| one["spec"]["signerName"] == "kubernetes.io/kubelet-serving");
+    let signed: Vec<&Value> = serving.filter(|one| one["status"]["certificate"].is_string()).collect();
+    assert_eq!(signed.len(), 1, "{requests:?}");
+    assert_eq!(signed[0]["spec"]["username"], format!("system:node:{name}"));
+    let approved = &signed[0]["status"]["conditions"][0];
+    assert_eq!(approved["type"], "Approved");
+    assert!(approved["message"].as_str().unwrap_or_default().contains("of pool real"), "{approved}");
+    let own =
+        scene.stage.run(VMID, "cat /var/lib/kubelet/pki/kubelet-server-current.pem | grep -c BEGIN").await;
+    assert_eq!(own.stdout.trim(), "2", "its certificate and its key: {own:?}");
 }
 
 async fn a_guest_that_has_joined_does_not_join_again(scene: &Scene) {
@@ -259,6 +199,11 @@ async fn everything_goes_with_the_workload(scene: &Scene) {
         "{exits:?}"
     );
     assert_eq!(scene.stage.pve.volumes_of(VMID), Vec::<String>::new());
+    assert_eq!(
+        scene.stage.client.isos(HOST, "local").await.unwrap(),
+        Vec::<String>::new(),
+        "nor is its seed left"
+    );
     let said = scene.said();
     assert!(!said.contains(ClusterSpec::DEMO_SECRET), "the log keeps the token to itself");
 }

@@ -10,7 +10,9 @@ mod facts;
 mod join;
 mod place;
 mod playbook;
+mod scene;
 mod stage;
+mod times;
 
 /// Starts this program again where the others may run.
 #[tokio::test]

@@ -11,16 +11,14 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::Pve;
-use world::proxmox::spec::{ClusterSpec, GIB, Timings, VmSpec};
+use world::proxmox::spec::{ClusterSpec, GIB, Grant, Timings, VmSpec};
 use world::qemu::{Accelerator, Bridge, Hardware, HardwareError, HardwareSpec};
 use world::serve::{Serving, serve_https, tls::ServerTls};
 
 /// The host.
 pub const HOST: &str = "pve1";
-/// The template whose clones get the drive of `citype: nocloud`.
+/// The template.
 pub const TEMPLATE: u32 = 9000;
-/// The same with `citype: configdrive2`.
-pub const CONFIG_DRIVE: u32 = 9001;
 /// The host's address on the guests' bridge.
 pub const GATEWAY: &str = "10.77.0.1";
 /// Far more than a task of Proxmox takes.
@@ -42,10 +40,10 @@ pub struct Stage {
 impl Stage {
     pub async fn new(image: &Path) -> Self {
         let folder = TempDir::new().unwrap();
-        let volumes = [TEMPLATE, CONFIG_DRIVE].map(|id| format!("shared:{id}/base-{id}-disk-0.qcow2"));
+        let volume = format!("shared:{TEMPLATE}/base-{TEMPLATE}-disk-0.qcow2");
         let spec = HardwareSpec {
             directory: folder.path().join("vms"),
-            images: volumes.map(|volume| (volume, image.to_owned())).into(),
+            images: [(volume, image.to_owned())].into(),
             bridges: vec![Bridge { name: "vmbr0".to_owned(), address: format!("{GATEWAY}/24") }],
             accelerator: None,
         };
@@ -129,19 +127,22 @@ impl Stage {
 }
 
 fn cluster() -> ClusterSpec {
-    let template = |vmid, name| {
-        let mut template = VmSpec::template(vmid, HOST, name, "shared");
-        let disk = format!("shared:{vmid}/base-{vmid}-disk-0.qcow2,size=2G");
-        template.config.insert("scsi0".to_owned(), disk);
-        template.config.insert("vmgenid".to_owned(), format!("00000000-0000-4000-9000-{vmid:012}"));
-        template
-    };
-    let mut drive = template(CONFIG_DRIVE, "k8s-worker-drive");
-    drive.config.insert("citype".to_owned(), "configdrive2".to_owned());
+    let mut template = VmSpec::template(TEMPLATE, HOST, "k8s-worker", "shared");
+    let disk = format!("shared:{TEMPLATE}/base-{TEMPLATE}-disk-0.qcow2,size=2G");
+    template.config.insert("scsi0".to_owned(), disk);
+    template.config.insert("vmgenid".to_owned(), format!("00000000-0000-4000-9000-{TEMPLATE:012}"));
     let mut cluster = ClusterSpec::demo();
     cluster.hosts.truncate(1);
     cluster.hosts[0].memory = 64 * GIB;
-    cluster.vms = vec![template(TEMPLATE, "k8s-worker"), drive];
+    cluster.vms = vec![template];
+    // As docs/cloud-init.md has it of seeds.
+    let seeds = ["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"];
+    cluster.access.roles.insert("Seeds".to_owned(), seeds.map(ToOwned::to_owned).into());
+    cluster.access.roles.entry("KasWorker".to_owned()).or_default().push("VM.Config.CDROM".to_owned());
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, role) = ("/storage/local".to_owned(), "Seeds".to_owned());
+        cluster.access.grants.push(Grant { path, who: who.to_owned(), role, propagate: false });
+    }
     // The times are those of the processes.
     cluster.timings = Timings {
         linked_clone: Duration::ZERO,

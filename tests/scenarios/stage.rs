@@ -38,9 +38,12 @@ const COARSE: Duration = Duration::from_secs(1);
 /// Everything that a scenario plays on.
 pub struct Stage {
     pub pve: Pve,
+    /// Further clusters, by the names of their regions.
+    pub regions: Vec<(String, Pve)>,
     pub kube: Kube,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
+    world: WorldClock,
     instances: BTreeMap<String, Actor>,
     logs: BTreeMap<String, Log>,
     started: u64,
@@ -66,14 +69,16 @@ impl Stage {
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
         let kube = Kube::new(kube, world.clone(), 11);
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
-        let pve = Pve::new(cluster, world, 7, control_plane);
+        let pve = Pve::new(cluster, world.clone(), 7, control_plane);
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
         let config = config::parse("lab.toml", text, Needs::Run).unwrap_or_else(|report| panic!("{report}"));
         Self {
             pve,
+            regions: Vec::new(),
             kube,
             config: watch::Sender::new(Arc::new(config)),
             clock: TokioClock::starting_at(base),
+            world,
             instances: BTreeMap::new(),
             logs: BTreeMap::new(),
             started: 0,
@@ -81,6 +86,12 @@ impl Stage {
             stall: Stall::default(),
             probes: true,
         }
+    }
+
+    /// One more Proxmox VE cluster of this world, whose guests join the same Kubernetes cluster.
+    pub fn another_cluster(&self, spec: ClusterSpec) -> Pve {
+        let control_plane: Arc<dyn ControlPlane> = Arc::new(self.kube.clone());
+        Pve::new(spec, self.world.clone(), 8, control_plane)
     }
 
     /// The world's time.
@@ -118,6 +129,7 @@ impl Stage {
         wire.cut_after(last);
         let cast = Cast {
             pve: self.pve.clone(),
+            regions: self.regions.clone(),
             kube: self.kube.clone(),
             clock: Arc::new(self.clock),
             config: self.config.subscribe(),

@@ -4,22 +4,32 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use pve_autoscaler::model::machine::{Host, Machine, Phase, Slot, Storage};
+use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
 use pve_autoscaler::model::snapshot::{HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
 use crate::parts::{bytes, name, resources, text, time};
 
+fn pci() -> impl Strategy<Value = HostPci> {
+    let held = (any::<u32>(), option::of(name()), option::of(name()))
+        .prop_map(|(vmid, mapping, address)| Held { vmid, mapping, address });
+    let mappings = btree_map(name(), btree_set(text(), 0..3), 0..3);
+    (mappings, btree_map(name(), text(), 0..2), vec(held, 0..3))
+        .prop_map(|(mappings, broken, held)| HostPci { mappings, broken, held })
+}
+
 pub fn host() -> impl Strategy<Value = Host> {
     let store =
         (bytes(), bytes(), any::<bool>()).prop_map(|(total, used, shared)| Storage { total, used, shared });
     let amounts = (any::<u32>(), bytes(), bytes(), any::<u32>(), bytes());
-    (name(), any::<[bool; 2]>(), amounts, btree_map(text(), store, 0..3)).prop_map(
+    (name(), any::<[bool; 2]>(), amounts, btree_map(text(), store, 0..3), pci()).prop_map(
         |(
             name,
             [online, maintenance],
             (cores, memory, memory_used, cores_assigned, memory_assigned),
             storage,
+            pci,
         )| Host {
             name,
             online,
@@ -30,6 +40,7 @@ pub fn host() -> impl Strategy<Value = Host> {
             cores_assigned,
             memory_assigned,
             storage,
+            pci,
         },
     )
 }
@@ -103,7 +114,8 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3));
+    let out_of = (btree_map(text(), text(), 0..3), option::of(text()));
+    let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3), out_of);
     let learnt =
         (any::<u32>(), bytes(), resources(0..200_i64, 0)).prop_map(|(cores, memory, allocatable)| {
             let kubelet = if cores % 2 == 0 { String::new() } else { r#"{"podPidsLimit":9}"#.to_owned() };
@@ -121,13 +133,15 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             reach: reach.0,
             across: reach.1,
             templates: reach.2,
+            out_of_service: reach.3.0,
+            out_of_sight: reach.3.1,
         },
     );
     let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))
         .prop_map(|(backoff, idle_since, power)| HostMemory { backoff, idle_since, power });
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
-    let slot = (any::<u32>(), option::of(any::<std::net::IpAddr>()), further)
-        .prop_map(|(vmid, address, further)| Slot { vmid, address, further });
+    let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
+        .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(

@@ -245,6 +245,7 @@ impl ControlPlane {
             ("etcd-servers", etcd.to_owned()),
             ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
             ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
+            ("kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname".to_owned()),
             ("proxy-client-cert-file", pki("front-proxy-client.crt")),
             ("proxy-client-key-file", pki("front-proxy-client.key")),
             ("requestheader-allowed-names", "front-proxy-client".to_owned()),

@@ -127,6 +127,7 @@ impl Troupe {
             .stalling(seat.stall.clone());
         let cast = Cast {
             pve: self.world.pve.clone(),
+            regions: Vec::new(),
             kube: self.world.kube.clone(),
             clock: Arc::new(seat.clock.clone()),
             config: self.config.subscribe(),

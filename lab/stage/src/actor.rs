@@ -1,24 +1,21 @@
 //! One run of the daemon, from its start to its end by whatever means.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::Request;
 use pve_autoscaler::clock::SharedClock;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::daemon::{self, Controllers, Deps, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
 use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::Board;
-use pve_autoscaler::proxmox::Transport;
 use pve_autoscaler::redfish::{Client, Settings};
 use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower::{BoxError, service_fn};
 use world::kubernetes::Kube;
 use world::proxmox::Pve;
 use world::redfish;
@@ -33,6 +30,8 @@ const FAREWELL: Duration = Duration::from_mins(1);
 pub struct Cast {
     /// Proxmox VE.
     pub pve: Pve,
+    /// Further clusters, by the names of their regions.
+    pub regions: Vec<(String, Pve)>,
     /// Kubernetes.
     pub kube: Kube,
     /// Wall-clock time, as the daemon's host has it.
@@ -77,17 +76,24 @@ impl Actor {
         let (board, cancel) = (Board::default(), CancellationToken::new());
         board.introduce(&cast.instance, "active", cast.clock.now());
         let kubernetes: Cluster = wire.kubernetes(&cast.kube).with_clock(cast.clock.clone());
-        let controllers = controllers(cast.pve.clone());
+        let controllers = controllers(wire.clone(), cast.pve.clone(), cast.kube.clone());
+        let all =
+            std::iter::once(&cast.pve).chain(cast.regions.iter().map(|(_, pve)| pve)).cloned().collect();
+        let mut regions = BTreeMap::new();
+        for (name, pve) in &cast.regions {
+            regions.insert(name.clone(), wire.proxmox(pve)?);
+        }
         let deps = Deps {
             controllers,
             config: cast.config,
             proxmox: wire.proxmox(&cast.pve)?,
+            regions,
             kubernetes: match cast.entropy {
                 Some(entropy) => kubernetes.with_entropy(entropy),
                 None => kubernetes,
             },
             clock: cast.clock,
-            probe: if cast.probes { Arc::new(Network(cast.pve)) } else { Arc::new(NoProbe) },
+            probe: if cast.probes { Arc::new(Network(all)) } else { Arc::new(NoProbe) },
             seed: cast.seed,
             instance: cast.instance,
             board: board.clone(),
@@ -117,13 +123,10 @@ impl Actor {
 }
 
 /// Management controllers, at `https://HOST` each; their password is not read from the configuration.
-fn controllers(pve: Pve) -> Controllers {
+fn controllers(wire: Wire, pve: Pve, kube: Kube) -> Controllers {
     Arc::new(move |settings| {
-        let (pve, host) = (pve.clone(), settings.endpoint.trim_start_matches("https://").to_owned());
-        let transport = Transport::new(service_fn(move |request: Request<Bytes>| {
-            let answer = redfish::handle(&pve, &host, &request);
-            async move { Ok::<_, BoxError>(answer) }
-        }));
+        let name = settings.endpoint.trim_start_matches("https://");
+        let transport = wire.controller(&pve, &kube, name);
         let reached = Settings {
             endpoint: settings.endpoint.clone(),
             system: settings.system.clone(),
@@ -135,12 +138,13 @@ fn controllers(pve: Pve) -> Controllers {
     })
 }
 
-/// Sees guests through the embedded network.
-struct Network(Pve);
+/// Sees guests through the embedded network, in whichever cluster they are.
+struct Network(Vec<Pve>);
 
 impl Probe for Network {
     fn booted(&self, address: std::net::IpAddr) -> BoxFuture<'_, Option<bool>> {
-        let open = self.0.guest_tcp_open(&address.to_string());
+        let address = address.to_string();
+        let open = self.0.iter().any(|pve| pve.guest_tcp_open(&address));
         Box::pin(async move { Some(open) })
     }
 }

@@ -16,6 +16,7 @@ use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
+use world::redfish;
 use world::serve::Body;
 use world::signal::Signal;
 
@@ -182,6 +183,31 @@ impl Wire {
         }
         self.free(call.side).await;
         answer
+    }
+
+    /// The management controller of a host or machine over these wires. Nobody observes it; resets are among the calls that count.
+    pub fn controller(&self, pve: &Pve, kube: &Kube, name: &str) -> Transport {
+        let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.to_owned(), self.clone());
+        Transport::new(service_fn(move |request: Request<Bytes>| {
+            let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.clone(), wire.clone());
+            async move {
+                let counts = u64::from(request.method() != http::Method::GET);
+                wire.unless_cut().await;
+                let number = wire.calls.fetch_add(counts, Ordering::SeqCst) + counts;
+                let answer = redfish::handle(&pve, &kube, &name, &request);
+                if counts > 0 && number >= wire.last.load(Ordering::SeqCst) {
+                    wire.cut();
+                }
+                wire.unless_cut().await;
+                Ok::<_, BoxError>(answer)
+            }
+        }))
+    }
+
+    async fn unless_cut(&self) {
+        if self.is_cut() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// A client of Proxmox VE over these wires.

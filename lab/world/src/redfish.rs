@@ -1,32 +1,38 @@
-//! Management controllers of the embedded hosts: one system each, as Redfish describes it.
+//! Management controllers of the embedded hosts, and of machines that are no VMs: one system each, as Redfish describes it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::proxmox::Pve;
+use crate::{kubernetes::Kube, proxmox::Pve};
 
 /// Who may switch hosts, and by which password.
 pub const USER: (&str, &str) = ("power", "lab");
 const SYSTEM: &str = "/redfish/v1/Systems/1";
 
-/// Answers a request to the controller of a host.
-pub fn handle(pve: &Pve, host: &str, request: &Request<Bytes>) -> Response<Bytes> {
+/// Answers a request to the controller of a host or machine.
+pub fn handle(pve: &Pve, kube: &Kube, host: &str, request: &Request<Bytes>) -> Response<Bytes> {
     let pair = STANDARD.encode(format!("{}:{}", USER.0, USER.1));
     let known = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if known != Some(&format!("Basic {pair}")) {
         return answer(StatusCode::UNAUTHORIZED, &json!({ "error": { "message": "who are you?" } }));
+    }
+    if kube.has_metal(host) && kube.metal_says(host).is_none() {
+        return answer(StatusCode::BAD_GATEWAY, &json!({ "error": { "message": "nobody is there" } }));
     }
     match (request.method().as_str(), request.uri().path()) {
         ("GET", "/redfish/v1/Systems") => {
             answer(StatusCode::OK, &json!({ "Members": [{ "@odata.id": SYSTEM }] }))
         }
         ("GET", SYSTEM) => {
-            let power = if pve.has_power(host) { "On" } else { "Off" };
+            let on = kube.metal_is_on(host).unwrap_or_else(|| pve.has_power(host));
+            let power = if on { "On" } else { "Off" };
+            let uuid = kube.metal_says(host).flatten();
             answer(
                 StatusCode::OK,
                 &json!({
+                    "UUID": uuid,
                     "@odata.id": SYSTEM, "PowerState": power, "Name": host,
                     "Actions": { "#ComputerSystem.Reset": {
                         "target": format!("{SYSTEM}/Actions/ComputerSystem.Reset"),
@@ -38,6 +44,7 @@ pub fn handle(pve: &Pve, host: &str, request: &Request<Bytes>) -> Response<Bytes
         ("POST", path) if path == format!("{SYSTEM}/Actions/ComputerSystem.Reset") => {
             let body: Value = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
             match body["ResetType"].as_str() {
+                Some(what) if kube.has_metal(host) => kube.ask_metal(host, what),
                 Some("On") => pve.press_power(host),
                 Some("ForceOff") => pve.power_off_host(host),
                 _ => {

@@ -1,6 +1,6 @@
 //! Do both clusters answer, and may we do what we need to?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::cli::live;
 use crate::cli::plan_text::count;
 use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
 use crate::kubernetes::{Cluster, Right};
+use crate::machines::DeviceSurvey;
 use crate::model::node::Node;
 use crate::proxmox::{Client, Kind, agent_privilege};
 
@@ -53,7 +54,8 @@ const TOKEN_HOST: Duration = Duration::from_secs(15);
 /// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
-    let what = format!("proxmox {}", settings.endpoints.join(", "));
+    let region = settings.region.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+    let what = format!("proxmox {region}{}", settings.endpoints.join(", "));
     let client = match live::proxmox(config) {
         Ok(client) => client,
         Err(failure) => {
@@ -69,17 +71,22 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
             return None;
         }
     };
-    let hosts = count(seen.hosts.len(), "host");
-    answer.say(Line::good(what, format!("PVE {version}, {hosts}")), SUCCESS);
+    let number = count(seen.hosts.len(), "host");
+    answer.say(Line::good(what, format!("PVE {version}, {number}")), SUCCESS);
+    let mut hosts = seen.hosts(settings.count_stopped);
+    match DeviceSurvey::default().look(&client, config, &seen).await {
+        Ok(devices) => devices.give(&mut hosts),
+        Err(error) => answer.say(Line::wrong("PCI devices", chain(&error)), UNREACHABLE),
+    }
     let mut pve = Pve {
         agent: any(config, Bootstrap::needs_agent).then(|| agent_privilege(&version)),
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
-        hosts: seen.hosts(settings.count_stopped),
+        hosts,
         special: config.hosts.clone(),
         storages: BTreeMap::new(),
         bridges: tokio::sync::Mutex::default(),
-        lacking: std::collections::BTreeSet::new(),
+        lacking: BTreeSet::new(),
         client,
         seen,
     };
@@ -106,6 +113,35 @@ fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
                 .to_owned(),
         ),
         _ => None,
+    }
+}
+
+/// Two tables for one cluster: each would take the other's machines for strangers'.
+pub(super) fn apart(all: &[(Option<Pve>, Config)], answer: &mut Answer) {
+    let name =
+        |config: &Config| config.proxmox.as_ref().and_then(|one| one.region.clone()).unwrap_or_default();
+    for (at, (one, config)) in all.iter().enumerate() {
+        for (other, theirs) in &all[..at] {
+            let (Some(one), Some(other)) = (one, other) else { continue };
+            let guests = |pve: &Pve| {
+                let named = pve
+                    .seen
+                    .guests
+                    .values()
+                    .map(|guest| (guest.vmid, guest.host.clone(), guest.name.clone()));
+                named.collect::<BTreeSet<_>>()
+            };
+            let mine = guests(one);
+            if !mine.is_empty() && mine == guests(other) {
+                let what = format!("regions {} and {}", name(theirs), name(config));
+                let line =
+                    Line::doubtful(what, "show the same guests on the same hosts: are they one cluster?");
+                answer.say(
+                    line.key("proxmox.also").help("hosts of one cluster go into one table, as `endpoints`"),
+                    FINDINGS,
+                );
+            }
+        }
     }
 }
 

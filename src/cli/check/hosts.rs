@@ -8,6 +8,7 @@ use super::template::{Fit, binary};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::config::{HostSettings, Pool};
 use crate::model::machine::Host;
+use crate::planning;
 use crate::proxmox::Error;
 
 pub(super) async fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
@@ -90,6 +91,9 @@ fn fits(pool: &Pool, host: &Host, own: Option<&HostSettings>, here: usize) -> i6
     let mut more = (memory / pool.memory.max(1)).min(vcpus / i64::from(pool.cores.max(1)));
     if let Some(most) = pool.max_per_host {
         more = more.min(i64::from(most) - i64::try_from(here).unwrap_or(i64::MAX));
+    }
+    if !pool.pci.is_empty() {
+        more = more.min(i64::from(planning::devices_left(pool, host)));
     }
     more.max(0)
 }

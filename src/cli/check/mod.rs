@@ -6,13 +6,18 @@ mod clusters;
 mod hosts;
 mod lines;
 mod made;
+mod memory;
 mod network_boot;
+mod pci;
+mod physical;
 mod power;
 mod pve;
 mod security;
 mod serving;
 mod slots;
 mod template;
+
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -23,8 +28,10 @@ use super::input::{self, ConfigFile};
 use super::live;
 use super::plan_text::count;
 use crate::config::{self, Config, Needs, Report};
+use crate::model::Node;
 
 use lines::{Answer, Line};
+use pve::Pve;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
@@ -103,25 +110,42 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
 }
 
 async fn look(config: &Config, answer: &mut Answer) {
-    let pve = clusters::proxmox(config, answer).await;
+    let mut seen = Vec::new();
+    for cluster in config.clusters() {
+        let alone = config.alone(config.prefix(cluster.region.as_deref()));
+        seen.push((clusters::proxmox(&alone, answer).await, alone));
+    }
     let nodes = clusters::kubernetes(config, answer).await;
     clusters::token_host(config, answer).await;
-    let Some(pve) = pve else { return };
-    let configured = match slots::configured(&pve).await {
+    for pool in &config.pools {
+        physical::check(pool, answer).await;
+    }
+    clusters::apart(&seen, answer);
+    for (pve, alone) in &seen {
+        if let Some(pve) = pve {
+            region(pve, alone, nodes.as_deref(), answer).await;
+        }
+    }
+}
+
+/// Looks at what the pools of one cluster name.
+async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer: &mut Answer) {
+    let configured = match slots::configured(pve).await {
         Ok(configured) => configured,
         Err(error) => {
             answer.say(Line::wrong("addresses of VMs", chain(&error)), UNREACHABLE);
             Vec::new()
         }
     };
-    made::check(&pve, config, answer).await;
-    power::check(&pve, answer).await;
-    for pool in &config.pools {
-        let templates = template::check(&pve, config, pool, answer).await;
-        network_boot::check(&pve, pool, answer).await;
-        slots::check(&pve, config, pool, nodes.as_deref(), &configured, answer).await;
-        hosts::check(&pve, pool, &templates, answer).await;
-        security::check(&pve, pool, answer).await;
+    made::check(pve, config, answer).await;
+    power::check(pve, answer).await;
+    for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
+        let templates = template::check(pve, config, pool, answer).await;
+        network_boot::check(pve, pool, answer).await;
+        slots::check(pve, config, pool, nodes, &configured, answer).await;
+        pci::check(pve, pool, &templates, answer);
+        hosts::check(pve, pool, &templates, answer).await;
+        security::check(pve, pool, answer).await;
         serving::addresses(config, pool, answer);
     }
 }

@@ -58,7 +58,8 @@ pub(super) async fn check(
         Ok(holders) => holders,
         Err(error) => return answer.say(Line::wrong(what, chain(&error)).of(&pool.name), UNREACHABLE),
     };
-    let mut taken = Taken { vmids: holders.keys().copied().collect(), ..Taken::default() };
+    let vmids = [(String::new(), holders.keys().copied().collect())].into();
+    let mut taken = Taken { vmids, ..Taken::default() };
     let (strangers, uuids) = (strangers(&holders), uuids(&holders));
     let ours = holders.len() - strangers.len();
     let mut elsewhere = addresses(pool, nodes.unwrap_or_default(), &uuids, &mut taken);
@@ -75,7 +76,7 @@ pub(super) async fn check(
     let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
     wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
-    let left = free(&alone, &taken, |_| None).get(&pool.name).map_or(0, Vec::len);
+    let left = free(&alone, &taken, |_, _| None).get(&pool.name).map_or(0, Vec::len);
     let count = format!("{} slots, {left} free", slots.len());
     let can = left + ours;
     if can < pool.max as usize {

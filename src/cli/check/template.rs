@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lines::{Answer, Level, Line};
+use super::memory;
 use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::config::{CloneKind, CloudInit, Config, Pool, TemplateRef, option_privilege};
@@ -106,6 +107,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         }
     }
     wrong.extend(seeds(pve, pool));
+    wrong.extend(memory::unfit(pve, pool, usable, vm));
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
         wrong.push(Line::wrong("", "it has no network device net0").help(help));
@@ -200,6 +202,8 @@ async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<L
         storages = pool.storages.iter().map(String::as_str).collect();
     }
     storages.extend(pool.extra_disks.iter().map(|disk| disk.storage.as_str()));
+    let remembering = memory::storages(pve, pool, vm);
+    storages.extend(remembering.iter().map(String::as_str));
     for storage in storages {
         paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
     }
@@ -231,7 +235,8 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'st
         paths.push((path, &["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), &["VM.Config.CDROM"]));
     }
-    if pool.vm_options.keys().any(|option| option_privilege(option) == Some("VM.Config.HWType")) {
+    let hardware = |option: &String| option_privilege(option) == Some("VM.Config.HWType");
+    if !pool.pci.is_empty() || pool.vm_options.keys().any(hardware) {
         paths.push((machines, &["VM.Config.HWType"]));
     }
     for value in pool.vm_options.iter().filter(|(key, _)| key.starts_with("hostpci")).map(|(_, value)| value)
@@ -240,6 +245,9 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'st
         paths.extend(mapping.map(|mapping| -> (String, &[&'static str]) {
             (format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
         }));
+    }
+    for one in &pool.pci {
+        paths.push((format!("/mapping/pci/{}", one.mapping), &["Mapping.Use"]));
     }
     paths
 }
@@ -282,7 +290,7 @@ fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer
 }
 
 /// The volumes that a clone copies or links: neither the cloud-init drive nor images in a drive.
-fn disks(vm: &VmConfig) -> Vec<&str> {
+pub(super) fn disks(vm: &VmConfig) -> Vec<&str> {
     let disk = |volume: &&str| !volume.contains("cloudinit") && !volume.contains(":iso/");
     vm.volumes().into_iter().filter(disk).collect()
 }

@@ -8,6 +8,7 @@ mod journal;
 mod logging;
 mod reload;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::config::{self, Config, Mode, Needs};
 use crate::daemon::{self, Deps, Switch};
 use crate::machines::{NoProbe, Probe, TcpProbe};
 use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
+use crate::proxmox::Client;
 
 /// The rounds have one thread, and what serves beside them the other.
 const THREADS: usize = 2;
@@ -80,6 +82,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     let secrets = reload::Secrets::read(&config)?;
     let board = Board::default();
     let proxmox = live::proxmox(&config)?.with_observer(board.metrics().of_proxmox());
+    let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
     let listener = Listener::bind(&arguments.socket).await.map_err(refused)?;
 
@@ -101,6 +104,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
     let deps = Deps {
         config: receiver,
         proxmox,
+        regions,
         kubernetes,
         clock: clock.clone(),
         probe,
@@ -177,6 +181,16 @@ fn refused(error: SocketError) -> Failure {
         SocketError::InUse { .. } => Failure::Running(error),
         other => Failure::Socket(other),
     }
+}
+
+/// Clients of the further clusters, by the names of their regions.
+fn regions(config: &Config, board: &Board) -> Result<BTreeMap<String, Client>, Failure> {
+    let mut regions = BTreeMap::new();
+    for table in &config.also {
+        let client = live::client(table)?.with_observer(board.metrics().of_proxmox());
+        regions.insert(table.region.clone().unwrap_or_default(), client);
+    }
+    Ok(regions)
 }
 
 fn mode(config: &Config) -> &'static str {

@@ -8,12 +8,15 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::config::{self, Config, Needs};
+use crate::config::{self, Config, Needs, PhysicalMachine, Pool};
+use crate::model::machine::FIRST_NUMBER;
+use crate::model::place;
 use crate::observability::MachineStatus;
 
 /// The secrets that the daemon works with: another one in the same file is only seen by comparing.
 pub(super) struct Secrets {
-    token: Option<SecretString>,
+    /// Those of all clusters, that of `[proxmox]` first.
+    tokens: Vec<SecretString>,
     kubeconfig: Option<SecretString>,
 }
 
@@ -23,7 +26,7 @@ impl Secrets {
             let what = what.to_owned();
             move |error: config::SecretError| Failure::Named(what, error.into())
         };
-        let token = config.proxmox.as_ref().map(|table| table.token.read()).transpose();
+        let tokens: Result<Vec<_>, _> = config.clusters().map(|table| table.token.read()).collect();
         let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
         for (_, bootstrap) in config.bootstraps() {
             // Read again for each machine: only that they can be matters here.
@@ -32,7 +35,7 @@ impl Secrets {
             }
         }
         Ok(Self {
-            token: token.map_err(named("the API token"))?,
+            tokens: tokens.map_err(named("the API token"))?,
             kubeconfig: kubeconfig.map_err(named("the kubeconfig"))?,
         })
     }
@@ -58,7 +61,8 @@ pub(super) fn reload(
             return Some(refused(&all, &report.plain()));
         }
     };
-    let conflicts = conflicts(&new, machines);
+    let mut conflicts = conflicts(&new, machines);
+    conflicts.extend(renamed(&settings.borrow(), &new));
     if !conflicts.is_empty() {
         return Some(refused(&conflicts, &conflicts.join("\n")));
     }
@@ -67,13 +71,12 @@ pub(super) fn reload(
     let mut restart: Vec<String> = fixed.into_iter().map(|key| format!("`{key}`")).collect();
     match Secrets::read(&new) {
         Ok(read) => {
-            for (what, mine, other) in [
-                ("the API token", &secrets.token, &read.token),
-                ("the kubeconfig", &secrets.kubeconfig, &read.kubeconfig),
-            ] {
-                if Secrets::differs(mine.as_ref(), other.as_ref()) {
-                    restart.push(what.to_owned());
-                }
+            let mut tokens = secrets.tokens.iter().zip(&read.tokens);
+            if tokens.any(|(mine, other)| Secrets::differs(Some(mine), Some(other))) {
+                restart.push("the API token".to_owned());
+            }
+            if Secrets::differs(secrets.kubeconfig.as_ref(), read.kubeconfig.as_ref()) {
+                restart.push("the kubeconfig".to_owned());
             }
         }
         Err(failure) => tracing::warn!("a restart would fail now: {}", failure.words()),
@@ -119,7 +122,11 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     new.cluster.clone_from(&old.cluster);
     keep("[kubernetes]", old.kubernetes == new.kubernetes);
     new.kubernetes.clone_from(&old.kubernetes);
-    if let (Some(old), Some(new)) = (&old.proxmox, &mut new.proxmox) {
+    keep("[[proxmox.also]]", old.also.len() == new.also.len());
+    new.also.truncate(old.also.len());
+    new.also.extend(old.also.iter().skip(new.also.len()).cloned());
+    let further = old.also.iter().zip(&mut new.also);
+    for (old, new) in old.proxmox.iter().zip(&mut new.proxmox).chain(further) {
         keep("proxmox.endpoints", old.endpoints == new.endpoints);
         keep("proxmox.token_id", old.token_id == new.token_id);
         keep("proxmox.token_file", old.token == new.token);
@@ -149,6 +156,35 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     (new, differs)
 }
 
+/// What a machine that is there already and is on has otherwise than the new settings say.
+fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
+    if pool.name != machine.pool {
+        return Some(format!(
+            "pool `{}`: machine `{}` is on, and of pool `{}`: move it while it is off",
+            pool.name, machine.name, machine.pool
+        ));
+    }
+    let address = new.address.map(|address| address.to_string()).unwrap_or_default();
+    (address != machine.address).then(|| {
+        format!(
+            "pool `{}`: machine `{}` is on: change its `address` while it is off",
+            pool.name, machine.name
+        )
+    })
+}
+
+/// Records name regions, and clients are connected under their names: another name, or another order, begins with a start.
+fn renamed(old: &Config, new: &Config) -> Option<String> {
+    let mut both = old.clusters().zip(new.clusters());
+    let (old, new) = both.find(|(old, new)| old.region != new.region)?;
+    let name = |region: &Option<String>| region.clone().unwrap_or_else(|| "nothing".to_owned());
+    Some(format!(
+        "a cluster is called {} and was {}: names and order of regions change with a restart",
+        name(&new.region),
+        name(&old.region)
+    ))
+}
+
 /// What living machines have that the new settings give to others, in words. A machine whose VMID or address is in no range any
 /// more keeps what it has.
 fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
@@ -156,14 +192,26 @@ fn conflicts(new: &Config, machines: &[MachineStatus]) -> Vec<String> {
     for pool in &new.pools {
         let slots = pool.slots();
         for machine in machines {
+            if let Some(own) = pool.physical(&machine.name).filter(|_| machine.vmid >= FIRST_NUMBER) {
+                found.extend(changed(pool, own, machine));
+                continue;
+            }
             let own: Option<IpAddr> = machine.address.parse().ok();
             let by_vmid = slots.iter().find(|slot| slot.vmid == machine.vmid);
             let all: Vec<IpAddr> =
                 own.into_iter().chain(machine.further_addresses.values().copied()).collect();
             let by_address = slots.iter().find_map(|slot| slot.addresses().find(|own| all.contains(own)));
             let (name, vmid) = (&machine.name, machine.vmid);
+            let here = place::split(&machine.host).0 == pool.prefix;
+            if pool.name == machine.pool && !here {
+                found.push(format!(
+                    "pool `{}` is in another region now than its machine `{name}` on {}: give the other region a pool of its own",
+                    pool.name, machine.host
+                ));
+                continue;
+            }
             if pool.name != machine.pool {
-                if by_vmid.is_some() {
+                if by_vmid.is_some() && here {
                     found.push(format!(
                         "pool `{}`: `vmids` has {vmid}, which machine `{name}` of pool `{}` has",
                         pool.name, machine.pool

@@ -6,12 +6,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Placement,
-    Room, Schedule, Security, Size, TemplateRef, Warm, labels, slots,
+    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Pci,
+    PhysicalMachine, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci, slots,
 };
 use crate::config::bootstrap::Bootstrap;
 use crate::model::machine::Slot;
 use crate::model::node::Taint;
+use crate::model::place;
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
 
@@ -20,6 +21,10 @@ use crate::model::selector::Labels;
 pub struct Pool {
     /// Its name, the first part of its machines' names.
     pub name: String,
+    /// The region that it is in; `None` where the only cluster has no name.
+    pub region: Option<String>,
+    /// What the names of its region's hosts begin with where hosts of all clusters meet ([`crate::model::place`]).
+    pub prefix: String,
     /// It never has fewer nodes.
     pub min: u32,
     /// It never has more machines.
@@ -58,6 +63,8 @@ pub struct Pool {
     pub disk: Option<DiskSize>,
     /// Its network devices by their numbers. The first one's IPv4 (or only) addresses are in `addressing`.
     pub devices: Vec<Device>,
+    /// PCI devices of its host that each of its machines is given.
+    pub pci: Vec<Pci>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
@@ -84,7 +91,7 @@ pub struct Pool {
     pub allocatable: Option<Resources>,
     /// Rank for the `priority` expander: higher grows first.
     pub priority: i32,
-    /// Hosts that its machines may be put on; empty: all.
+    /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its region.
     pub hosts: Vec<String>,
     /// vCPUs that a host may be given for each of its threads.
     pub cpu_overcommit: f64,
@@ -94,7 +101,7 @@ pub struct Pool {
     pub memory_reserve: i64,
     /// Which of the hosts with room gets the next machine.
     pub placement: Placement,
-    /// The zones of hosts that have one, by the hosts' names.
+    /// The zones of its region's hosts that have one, by the hosts' plain names.
     pub zones: BTreeMap<String, String>,
     /// At most so many of its machines on one host.
     pub max_per_host: Option<u32>,
@@ -112,11 +119,26 @@ pub struct Pool {
     pub cloud_init: CloudInit,
     /// What makes its machines nodes; `None`: what does so for all pools.
     pub bootstrap: Option<Bootstrap>,
+    /// Machines that are there already, and are switched on and off; empty: VMs are made.
+    pub machines: Vec<PhysicalMachine>,
 }
 
 impl Pool {
-    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file.
+    /// Whether its machines are there already, and are switched on and off.
+    pub fn is_physical(&self) -> bool {
+        !self.machines.is_empty()
+    }
+
+    /// The machine that is there already, by its name.
+    pub fn physical(&self, name: &str) -> Option<&PhysicalMachine> {
+        self.machines.iter().find(|machine| machine.name == name)
+    }
+
+    /// Its slots: the n-th VMID with the n-th address of each list, in the order of the file; or the machines that are there.
     pub fn slots(&self) -> Vec<Slot> {
+        if self.is_physical() {
+            return self.machines.iter().map(PhysicalMachine::slot).collect();
+        }
         let vmids = self.vmids.iter().flat_map(Clone::clone);
         let mut slots: Vec<Slot> = match &self.addressing {
             Addressing::Dhcp => vmids.map(|vmid| Slot { vmid, ..Slot::default() }).collect(),
@@ -135,6 +157,11 @@ impl Pool {
             }
         }
         slots
+    }
+
+    /// The PCI devices of its machines, as a VM's configuration has them, by their keys.
+    pub fn hostpci(&self) -> BTreeMap<String, String> {
+        pci::numbered(&self.pci)
     }
 
     /// The labels of the node that a machine becomes.
@@ -163,6 +190,12 @@ impl Pool {
         self.filled(self.of_host(host).into_iter().chain([("pool", self.name.clone())]).collect())
     }
 
+    /// Its labels with what all of its machines have in common: its region and its own name.
+    pub fn labels_anywhere(&self) -> Labels {
+        let region = self.region.clone().unwrap_or_default();
+        self.filled(BTreeMap::from([("region", region), ("pool", self.name.clone())]))
+    }
+
     /// Whether guests have to be told anything that they do not find out themselves: an address, a user, keys. A name alone is
     /// nothing that a Node is known by.
     pub fn tells_guests(&self) -> bool {
@@ -178,9 +211,12 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
-    fn of_host(&self, host: &str) -> [(&'static str, String); 2] {
+    /// Of a host by its plain name, or by the one among those of all clusters.
+    fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
+        let (_, host) = place::split(host);
         let zone = self.zones.get(host).map_or(host, String::as_str);
-        [("host", host.to_owned()), ("zone", zone.to_owned())]
+        let region = self.region.clone().unwrap_or_default();
+        [("host", host.to_owned()), ("zone", zone.to_owned()), ("region", region)]
     }
 
     fn filled(&self, of: BTreeMap<&str, String>) -> Labels {

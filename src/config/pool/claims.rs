@@ -10,6 +10,9 @@ use super::slots::{Reserved, back};
 use super::{TemplateRef, Written};
 use crate::config::values::Checker;
 
+/// A pool, what it reserves, its template, and the prefix of its region's hosts.
+pub(super) type Claim<'p> = (&'p Spanned<Written>, Reserved, Option<TemplateRef>, String);
+
 pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
     let mut seen: BTreeMap<&str, Range<usize>> = BTreeMap::new();
     for pool in pools {
@@ -27,12 +30,14 @@ pub(super) fn names(pools: &[Spanned<Written>], checker: &mut Checker) {
 }
 
 /// VMIDs and addresses of each pool against those of the pools before it, and all templates against all VMIDs.
-pub(super) fn slots(pools: &[(&Spanned<Written>, Reserved, Option<TemplateRef>)], checker: &mut Checker) {
-    for (at, (pool, reserved, _)) in pools.iter().enumerate() {
+pub(super) fn slots(pools: &[Claim], checker: &mut Checker) {
+    for (at, (pool, reserved, _, prefix)) in pools.iter().enumerate() {
         let name = pool.get_ref().name.get_ref();
-        for (earlier, theirs, _) in &pools[..at] {
+        for (earlier, theirs, _, other_prefix) in &pools[..at] {
             let other = earlier.get_ref().name.get_ref();
-            if let Some((mine, first, number)) = shared(&reserved.vmids, &theirs.vmids) {
+            // Each cluster has VMIDs of its own; an address is one node's, wherever its VM is.
+            let together = prefix == other_prefix;
+            if let Some((mine, first, number)) = shared(&reserved.vmids, &theirs.vmids).filter(|_| together) {
                 let title = format!("pools `{other}` and `{name}` both reserve VMID {number}");
                 let help = "no two pools may share a VMID: narrow one of the ranges";
                 checker.clash(title, mine, "overlaps", first, help);
@@ -44,11 +49,12 @@ pub(super) fn slots(pools: &[(&Spanned<Written>, Reserved, Option<TemplateRef>)]
             }
         }
     }
-    for (pool, _, template) in pools {
+    for (pool, _, template, prefix) in pools {
         let (Some(TemplateRef::Vmid(vmid)), Some(written)) = (template, &pool.get_ref().template) else {
             continue;
         };
-        let pieces = pools.iter().flat_map(|(_, reserved, _)| &reserved.vmids);
+        let here = pools.iter().filter(|(.., other)| other == prefix);
+        let pieces = here.flat_map(|(_, reserved, ..)| &reserved.vmids);
         if let Some(piece) = pieces.into_iter().find(|piece| piece.holds(u128::from(*vmid))) {
             let title = format!("the template's VMID {vmid} is reserved for machines");
             let help = format!("leave it out: [\"…\", \"!{vmid}\"]");

@@ -1,5 +1,5 @@
-//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ zone }}`, `{{ pool }}`,
-//! `{{ name }}` and `{{ vmid }}`.
+//! Labels and taints of a pool's nodes. A label's value may hold `{{ host }}`, `{{ zone }}`, `{{ region }}`,
+//! `{{ pool }}`, `{{ name }}` and `{{ vmid }}`.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,14 @@ use toml::Spanned;
 
 use super::Written;
 use crate::config::names::{is_key, is_word};
+use crate::config::region::Place;
 use crate::config::values::Checker;
 use crate::model::node::{Taint, TaintEffect};
 use crate::model::selector::Labels;
 use crate::model::snapshot::POOL_LABEL;
 
 /// What a label's value may hold.
-const VARIABLES: [&str; 5] = ["host", "zone", "pool", "name", "vmid"];
+const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 
 /// Domain of the labels and taints that the daemon itself sets.
 const OURS: &str = "pve-autoscaler/";
@@ -122,7 +123,7 @@ fn is_known(pool: &Written, value: &Spanned<String>, checker: &mut Checker) -> b
             .filter(|(likeness, _)| *likeness > 0.7);
         let help =
             closest.map_or_else(String::new, |(_, known)| format!("did you mean `{{{{ {known} }}}}`?"));
-        checker.wrong(title, value.span(), "known are host, zone, pool, name and vmid", &help);
+        checker.wrong(title, value.span(), "known are host, zone, region, pool, name and vmid", &help);
         return false;
     }
     if rest.contains("{{") || rest.contains("}}") {
@@ -143,6 +144,7 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     let longest = BTreeMap::from([
         ("host", host.unwrap_or("pve").to_owned()),
         ("zone", host.unwrap_or("zone").to_owned()),
+        ("region", pool.region.as_ref().map_or("region", |region| region.get_ref()).to_owned()),
         ("pool", name.clone()),
         ("name", format!("{name}-xxxxx")),
         ("vmid", "999999999".to_owned()),
@@ -151,6 +153,19 @@ fn value_fits(pool: &Written, value: &Spanned<String>, checker: &mut Checker) {
     if !filled.is_empty() && !is_word(&filled) {
         let title = format!("pool `{name}`: `{}` is not a label's value", value.get_ref());
         checker.wrong(title, value.span(), "at most 63 letters, digits, `-`, `_` and `.`", "");
+    }
+}
+
+/// `{{ region }}` stands for nothing where the only cluster has no name.
+pub(super) fn region(pool: &Written, at: &Place, checker: &mut Checker) {
+    if at.region.is_some() {
+        return;
+    }
+    let values = pool.labels.values().chain(pool.annotations.values()).chain(&pool.provider_id);
+    for value in values.filter(|value| uses(value.get_ref(), &["region"])) {
+        let title = format!("pool `{}`: `{{{{ region }}}}` has no value", pool.name.get_ref());
+        let help = "the cluster gets its name with `region` in `[proxmox]`";
+        checker.wrong(title, value.span(), "the name of which region?", help);
     }
 }
 

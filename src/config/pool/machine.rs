@@ -9,7 +9,9 @@ use super::Written;
 use super::network_boot::{self, Boot};
 use crate::config::listed::{Listed, Scalar};
 use crate::config::names;
+use crate::config::region::Place;
 use crate::config::values::Checker;
+use crate::model::place;
 
 /// The template that machines are clones of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +218,7 @@ pub(super) fn tags(pool: &Written, checker: &mut Checker) -> Vec<String> {
     plain(&pool.tags)
 }
 
-pub(super) fn hosts(pool: &Written, checker: &mut Checker) -> Vec<String> {
+pub(super) fn hosts(pool: &Written, at: &Place, checker: &mut Checker) -> Vec<String> {
     for host in &pool.hosts {
         let text = host.get_ref();
         if text.contains('.') || !names::is_domain(text) {
@@ -226,7 +228,7 @@ pub(super) fn hosts(pool: &Written, checker: &mut Checker) -> Vec<String> {
         }
     }
     twice("host", pool, &pool.hosts, checker);
-    plain(&pool.hosts)
+    pool.hosts.iter().map(|host| place::key(&at.prefix, host.get_ref())).collect()
 }
 
 fn twice(what: &str, pool: &Written, list: &[Spanned<String>], checker: &mut Checker) {

@@ -19,8 +19,11 @@ impl Size {
 
 impl Pool {
     /// The settings that make a machine what it is, by their names. Its size and template are not among them: a pool may have
-    /// several of each.
+    /// several of each. Machines that are there already are made of nothing.
     pub fn made_of(&self) -> BTreeMap<String, String> {
+        if self.is_physical() {
+            return BTreeMap::new();
+        }
         let list = |items: Vec<String>| items.join(" ");
         let set = |value: Option<String>| value.unwrap_or_else(|| "as in the template".to_owned());
         let clone = match self.clone {
@@ -43,6 +46,7 @@ impl Pool {
             ("bridge", set(first.and_then(|device| device.bridge.clone()))),
             ("vlan", set(first.and_then(|device| device.vlan).map(|vlan| vlan.to_string()))),
             ("devices", devices(&self.devices)),
+            ("pci", super::pci::words(&self.pci)),
             ("user", set(self.user.clone())),
             // Keys are long, and a record is small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),

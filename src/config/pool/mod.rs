@@ -10,6 +10,8 @@ mod labels;
 mod machine;
 mod made_of;
 mod network_boot;
+mod pci;
+mod physical;
 mod placement;
 mod ranges;
 mod room;
@@ -37,6 +39,12 @@ pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
+#[cfg(test)]
+pub(super) use pci::KEYS as PCI_KEYS;
+pub use pci::Pci;
+#[cfg(test)]
+pub(super) use physical::KEYS as PHYSICAL_KEYS;
+pub use physical::PhysicalMachine;
 pub use placement::Placement;
 pub use room::Room;
 #[cfg(test)]
@@ -54,14 +62,16 @@ use super::bootstrap;
 use super::hosts::HostSettings;
 use super::listed::{Listed, Scalar};
 use super::names;
-use super::proxmox::Headroom;
+use super::region::{Place, Regions};
 use super::values::Checker;
+use crate::model::place;
 
 /// A `[[pool]]` as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     name: Spanned<String>,
+    region: Option<Spanned<String>>,
     min: Option<Spanned<u32>>,
     max: Spanned<u32>,
     max_cores: Option<Spanned<u32>>,
@@ -99,6 +109,8 @@ pub(super) struct Written {
     gateway6: Option<Spanned<String>>,
     #[serde(default)]
     network: Vec<devices::Written>,
+    #[serde(default)]
+    pci: Vec<pci::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -136,6 +148,8 @@ pub(super) struct Written {
     security: Option<Spanned<security::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
+    #[serde(default)]
+    machine: Vec<physical::Written>,
 }
 
 #[cfg(test)]
@@ -144,6 +158,7 @@ pub(super) use devices::KEYS as DEVICE_KEYS;
 #[cfg(test)]
 pub(super) const KEYS: &[&str] = &[
     "name",
+    "region",
     "min",
     "max",
     "max_cores",
@@ -218,6 +233,11 @@ impl Written {
         settings::unused(self, method, checker);
     }
 
+    /// Whether its machines are there already.
+    pub(super) fn is_physical(&self) -> bool {
+        !self.machine.is_empty()
+    }
+
     /// The texts of its seed with their keys and places.
     pub(super) fn seed_texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         self.cloud_init.iter().flat_map(|table| table.get_ref().texts())
@@ -227,32 +247,51 @@ impl Written {
 /// Checks all pools, each by itself and against the others.
 pub(super) fn check_all(
     pools: &[Spanned<Written>],
-    headroom: Headroom,
+    regions: &Regions,
     hosts: &BTreeMap<String, HostSettings>,
     checker: &mut Checker,
 ) -> Vec<Pool> {
     claims::names(pools, checker);
     let (mut checked, mut claimed) = (Vec::new(), Vec::new());
-    let zone = |(name, host): (&String, &HostSettings)| Some((name.clone(), host.zone.clone()?));
-    let zones: BTreeMap<String, String> = hosts.iter().filter_map(zone).collect();
     for written in pools {
-        let (mut pool, reserved) = check(written.get_ref(), headroom, checker);
-        pool.zones.clone_from(&zones);
-        claimed.push((written, reserved, pool.template.clone()));
+        let this = written.get_ref();
+        let what = format!("pool `{}`", this.name.get_ref());
+        // Machines that are there already are of no cluster.
+        let at = if this.is_physical() {
+            Place::default()
+        } else {
+            regions.place(&what, this.region.as_ref(), this.name.span(), checker)
+        };
+        labels::region(this, &at, checker);
+        let (mut pool, reserved) = check(this, at, regions, checker);
+        pool.zones = zones(&pool, hosts);
+        claimed.push((written, reserved, pool.template.clone(), pool.prefix.clone()));
         checked.push(pool);
     }
     claims::slots(&claimed, checker);
+    physical::claims(pools, &checked, hosts, checker);
     checked
 }
 
-fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, slots::Reserved) {
+/// The zones of its region's hosts, by their plain names.
+fn zones(pool: &Pool, hosts: &BTreeMap<String, HostSettings>) -> BTreeMap<String, String> {
+    let zone = |(key, host): (&String, &HostSettings)| {
+        let (prefix, name) = place::split(key);
+        Some((name.to_owned(), host.zone.clone().filter(|_| prefix == pool.prefix)?))
+    };
+    hosts.iter().filter_map(zone).collect()
+}
+
+fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) -> (Pool, slots::Reserved) {
     let name = pool.name.get_ref();
+    let headroom = regions.headroom(&at);
     pool.shape(checker);
     let template = machine::template(pool, checker);
     let memory = machine::memory(pool, checker);
     let (reserved, addressing) = slots::check(pool, checker);
     let mut devices = reserved.devices.clone();
     let security = security::check(pool, &addressing, &mut devices, checker);
+    let machines = physical::check(pool, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
@@ -294,6 +333,7 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         addressing,
         disk: machine::disk(pool, checker),
         devices,
+        pci: pci::check(pool, checker),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),
@@ -308,11 +348,12 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         bootstrap: pool
             .bootstrap
             .as_ref()
-            .and_then(|table| bootstrap::Written::check_of_pool(table, checker)),
+            .and_then(|table| bootstrap::Written::check_of_pool(table, checker))
+            .or_else(|| (!machines.is_empty()).then(physical::bootstrap)),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
         priority: pool.priority,
-        hosts: machine::hosts(pool, checker),
+        hosts: machine::hosts(pool, &at, checker),
         cpu_overcommit,
         memory_overcommit,
         memory_reserve,
@@ -327,6 +368,9 @@ fn check(pool: &Written, headroom: Headroom, checker: &mut Checker) -> (Pool, sl
         schedule: schedule::check(pool, checker),
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
         security,
+        machines,
+        region: at.region,
+        prefix: at.prefix,
     };
     network_boot::check(pool, &checked, checker);
     (checked, reserved)
@@ -339,7 +383,7 @@ impl Written {
 
     /// A setting that only a plan can do without is missing.
     fn lacks(&self, key: &str, help: &str, checker: &mut Checker) {
-        if checker.runs() {
+        if checker.runs() && self.machine.is_empty() {
             let title = format!("pool `{}`: `{key}` is missing", self.name.get_ref());
             checker.wrong(title, self.name.span(), "this pool", help);
         }

@@ -275,7 +275,7 @@ fn labels_and_taints_are_checked() {
         ("labels = { \"a b\" = \"c\" }", &["`a b` is not a label's key"]),
         ("labels = { a = \"b c\" }", &["`b c` is not a label's value"]),
         ("labels = { a = \"{{ hots }}\" }", &["`{{ hots }}` is nothing", "did you mean `{{ host }}`?"]),
-        ("labels = { a = \"{{ zzz }}\" }", &["known are host, zone, pool, name and vmid"]),
+        ("labels = { a = \"{{ zzz }}\" }", &["known are host, zone, region, pool, name and vmid"]),
         ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a label's value"]),
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is the autoscaler's own", "by itself"]),

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::pci;
 use crate::config::values::Checker;
 use crate::model::machine::WarmState;
 
@@ -36,7 +37,7 @@ impl Written {
                 "machines that are kept warm count against `max`: raise it, or lower `warm.count`",
             );
         }
-        let device = pool.vm_options.keys().find(|option| option.get_ref().starts_with("hostpci"));
+        let device = pci::free_device(pool).or_else(|| pool.pci.first().map(|one| &one.mapping));
         if let (Some(state), Some(device)) = (&self.state, device)
             && *state.get_ref() == WarmState::Suspended
         {

@@ -1,31 +1,41 @@
 //! A `ProxmoxNodeClass`, with the template that it names.
 
 use serde_json::Value as Json;
+use toml::Value;
 
 use super::super::draft::Table;
 use super::super::parts;
 use super::super::source::{Tree, text_at};
-use super::Objects;
+use super::{Objects, image};
 
-/// Settings of `kubeletConfiguration` that are arguments of the kubelet.
-const KUBELET: [(&str, &str); 11] = [
-    ("cpuManagerPolicy", "cpu-manager-policy"),
-    ("cpuCFSQuota", "cpu-cfs-quota"),
-    ("cpuCFSQuotaPeriod", "cpu-cfs-quota-period"),
-    ("topologyManagerPolicy", "topology-manager-policy"),
-    ("topologyManagerScope", "topology-manager-scope"),
-    ("imageGCHighThresholdPercent", "image-gc-high-threshold"),
-    ("imageGCLowThresholdPercent", "image-gc-low-threshold"),
-    ("allowedUnsafeSysctls", "allowed-unsafe-sysctls"),
-    ("clusterDNS", "cluster-dns"),
-    ("failSwapOn", "fail-swap-on"),
-    ("podPidsLimit", "pod-max-pids"),
+/// Settings of `kubeletConfiguration`, which are fields of the kubelet's own; `maxPods` has a name of its own here.
+const KUBELET: [&str; 19] = [
+    "cpuManagerPolicy",
+    "cpuCFSQuota",
+    "cpuCFSQuotaPeriod",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "allowedUnsafeSysctls",
+    "clusterDNS",
+    "failSwapOn",
+    "podPidsLimit",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+    "systemReserved",
+    "kubeReserved",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMaxPodGracePeriod",
 ];
 
 /// Adds to the pool's table, and returns those below it. Classes that several pools use are read for each of them.
 pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Objects) -> Vec<Table> {
     let Some(mut tree) = objects.classes.get(name).cloned() else { return Vec::new() };
     placement(table, &mut tree);
+    let region = region(table, &mut tree, &objects.regions);
     let mut further = Vec::new();
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
@@ -51,7 +61,7 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
         further.push(security);
     }
     objects.left.insert(tree.what().to_owned(), tree);
-    template(ours, table, reference.as_ref(), older, objects, &mut further);
+    template(ours, table, (reference.as_ref(), region.as_deref()), older, objects, &mut further);
     further
 }
 
@@ -66,9 +76,31 @@ fn placement(table: &mut Table, tree: &mut Tree) {
         }
         None => table.set("placement", "spread", format!("{}: Balanced is its default", tree.place(&path))),
     }
-    if tree.was(&["region"]) {
-        table.note(format!("{}: a daemon for each Proxmox VE cluster", tree.place(&["region"])));
+}
+
+/// The cluster that its machines are on: written, and returned.
+fn region(table: &mut Table, tree: &mut Tree, known: &[String]) -> Option<String> {
+    let place = tree.place(&["region"]);
+    let named = tree.text(&["region"]);
+    if named.as_ref().is_some_and(|name| known.contains(name)) {
+        table.set("region", named.clone().unwrap_or_default(), place);
+        return named;
     }
+    match (named, known) {
+        (Some(name), []) => table.note(format!("{place}: {name}, of which no cluster is in the files")),
+        (Some(name), [first, ..]) => {
+            table.fill(
+                "region",
+                first.as_str(),
+                format!("{place}: no cluster in the files is called {name}"),
+            );
+        }
+        (None, [first, _, ..]) => {
+            table.fill("region", first.as_str(), "the cluster: a pool is on one, there on any of them");
+        }
+        (None, _) => return None,
+    }
+    known.first().cloned()
 }
 
 fn boot_device(table: &mut Table, tree: &mut Tree) {
@@ -118,41 +150,25 @@ fn metadata(table: &mut Table, tree: &mut Tree) {
 }
 
 fn kubelet(ours: &str, table: &mut Table, tree: &mut Tree) -> Option<Table> {
-    let mut arguments = Table::of_pool("[pool.kubelet_args]", ours);
+    let mut fields = Table::of_pool("[pool.kubelet]", ours);
     let path = ["kubeletConfiguration", "maxPods"];
     if let Some(most) = tree.whole(&path) {
         table.set("max_pods", parts::count(most), tree.place(&path));
     }
-    for (theirs, flag) in KUBELET {
-        let path = ["kubeletConfiguration", theirs];
-        let place = tree.place(&path);
-        match tree.take(&path) {
-            Some(Json::Array(list)) => {
-                let list: Vec<_> = list.iter().filter_map(Json::as_str).collect();
-                arguments.set(flag, list.join(","), place);
-            }
-            Some(Json::String(text)) => arguments.set(flag, text, place),
-            Some(Json::Number(number)) => arguments.set(flag, number.to_string(), place),
-            Some(Json::Bool(truth)) => arguments.set(flag, truth.to_string(), place),
-            _ => {}
-        }
-    }
-    for key in ["shutdownGracePeriod", "shutdownGracePeriodCriticalPods"] {
+    for key in KUBELET {
         let path = ["kubeletConfiguration", key];
-        if tree.was(&path) {
-            table.note(format!(
-                "{}: the kubelet has no argument for it; it goes into the template's kubelet configuration",
-                tree.place(&path)
-            ));
+        let place = tree.place(&path);
+        if let Some(value) = tree.take(&path).and_then(|value| Value::try_from(value).ok()) {
+            fields.set(key, value, place);
         }
     }
-    (!arguments.is_empty()).then_some(arguments)
+    (!fields.is_empty()).then_some(fields)
 }
 
 fn template(
     ours: &str,
     table: &mut Table,
-    reference: Option<&Json>,
+    (reference, region): (Option<&Json>, Option<&str>),
     older: Option<String>,
     objects: &mut Objects,
     further: &mut Vec<Table>,
@@ -178,8 +194,15 @@ fn template(
         return;
     }
     if let Some(mut read) = objects.templates.get(name).filter(|_| !unmanaged).cloned() {
-        table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with the same image and its checksum (docs/template.md)"));
-        of_image(ours, table, &mut read, further);
+        match image::made(name, region, &mut read, objects.made.len()) {
+            Some(made) => {
+                table.set("template", name, "`pve-autoscaler template` makes it, of the table above");
+                let key = (name.to_owned(), region.unwrap_or_default().to_owned());
+                objects.made.entry(key).or_insert(made);
+            }
+            None => table.missing("template", "\"k8s-worker\"", format!("ProxmoxTemplate {name} is made there by the provider; here by `pve-autoscaler template`, of a table `[[template]]` with its image and the checksum (docs/template.md)")),
+        }
+        further.extend(image::of_clones(ours, table, &mut read));
         objects.left.insert(read.what().to_owned(), read);
         return;
     }
@@ -192,90 +215,4 @@ fn template(
         ),
     }
     table.set("addresses", "dhcp", addresses);
-}
-
-/// What a template that the provider makes says of its clones.
-fn of_image(ours: &str, table: &mut Table, tree: &mut Tree, further: &mut Vec<Table>) {
-    for key in [
-        "sourceImage",
-        "storageIDs",
-        "description",
-        "region",
-        "tags",
-        "resourcePool",
-        "machine",
-        "bios",
-        "tpm",
-        "agent",
-        "vga",
-        "onBoot",
-    ] {
-        if tree.was(&[key]) {
-            table.note(format!("{}: the template's", tree.place(&[key])));
-        }
-    }
-    let mut options = Table::of_pool("[pool.vm_options]", ours);
-    if let Some(kind) = tree.text(&["cpu", "type"]) {
-        let flags = tree.text(&["cpu", "flags"]).map_or_else(String::new, |flags| format!(",flags={flags}"));
-        options.set("cpu", format!("{kind}{flags}"), tree.place(&["cpu"]));
-    }
-    let place = tree.place(&["pciDevices"]);
-    for (number, device) in tree.list(&["pciDevices"]).iter().enumerate() {
-        let Some(mapping) = text_at(device, &["mapping"]) else { continue };
-        let mut value = format!("mapping={mapping}");
-        if let Some(mdev) = text_at(device, &["mdev"]) {
-            value.extend([",mdev=", mdev]);
-        }
-        if device.get("pcie").and_then(Json::as_bool) == Some(true) {
-            value.push_str(",pcie=1");
-        }
-        options.set(
-            &format!("hostpci{number}"),
-            value,
-            format!("{place}; needs `max_per_host` and `allocatable`"),
-        );
-    }
-    network(table, tree);
-    further.push(options);
-}
-
-fn network(table: &mut Table, tree: &mut Tree) {
-    let place = tree.place(&["network"]);
-    let devices = tree.list(&["network"]);
-    for (number, device) in devices.iter().enumerate() {
-        if number > 0 {
-            table.note(format!(
-                "{place}: a further device is a table `[[pool.network]]`, with its bridge, VLAN and addresses"
-            ));
-            continue;
-        }
-        for key in ["bridge", "model"] {
-            if let Some(value) = text_at(device, &[key]) {
-                table.set(key, value, format!("{place}.{key}"));
-            }
-        }
-        for key in ["mtu", "vlan"] {
-            if let Some(value) = device.get(key).and_then(Json::as_i64) {
-                table.set(key, value, format!("{place}.{key}"));
-            }
-        }
-        if let Some(on) = device.get("firewall").and_then(Json::as_bool) {
-            table.set("firewall", on, format!("{place}.firewall"));
-        }
-        let text = |key| text_at(device, &[key]);
-        let Some((network, prefix)) = text("address4").and_then(|address| address.split_once('/')) else {
-            continue;
-        };
-        let example = format!("\"{network}-…\"");
-        table.missing(
-            "addresses",
-            &example,
-            format!("{place}.address4 is the network; here a range in it that nothing else uses"),
-        );
-        table
-            .note(format!("{place}: with such a range, prefix = {prefix}, and `gateway` and `dns` as there"));
-    }
-    if !devices.iter().any(|device| device.get("address4").is_some()) {
-        table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
-    }
 }

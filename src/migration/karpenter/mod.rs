@@ -2,6 +2,7 @@
 
 mod budgets;
 mod class;
+mod image;
 mod pool;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,10 @@ struct Objects {
     templates: BTreeMap<String, Tree>,
     unmanaged: BTreeMap<String, Tree>,
     clusters: Vec<Tree>,
+    /// Templates that are to be made, by name and region.
+    made: BTreeMap<(String, String), Table>,
+    /// The regions' names, in the order of the clusters.
+    regions: Vec<String>,
     /// What is left of each class and template after a pool has read it; several may read the same.
     left: BTreeMap<String, Tree>,
 }
@@ -34,7 +39,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     if objects.pools.is_empty() {
         return Err(SourceError::Nothing { wanted: "a NodePool" });
     }
-    parts::begin(&mut draft, side(&mut objects));
+    parts::begin_with(&mut draft, sides(&mut objects));
     let mut bootstrap = Table::new("[bootstrap]");
     bootstrap.set("method", "kubeadm", "over the guest agent, with a token for each machine; \"none\" is for templates that join by themselves, \"k3s\" and \"command\" for others");
     draft.push(bootstrap);
@@ -63,7 +68,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     replace.set("drift", true, drift);
     draft.push(down);
     draft.push(replace);
-    for table in rules.into_iter().chain(tables) {
+    let made = std::mem::take(&mut objects.made).into_values();
+    for table in rules.into_iter().chain(made).chain(tables) {
         draft.push(table);
     }
     let named = objects
@@ -125,16 +131,19 @@ impl Objects {
     }
 }
 
-/// The first region: one daemon speaks to one Proxmox VE cluster.
-fn side(objects: &mut Objects) -> ProxmoxSide {
-    let mut side = ProxmoxSide::default();
+/// A cluster for each region.
+fn sides(objects: &mut Objects) -> Vec<ProxmoxSide> {
+    let mut pools: BTreeMap<String, Said> = BTreeMap::new();
+    for tree in objects.classes.values_mut() {
+        let place = tree.place(&["resourcePool"]);
+        // A class that names no region speaks for all that no other speaks for.
+        let region = tree.clone().text(&["region"]).unwrap_or_default();
+        if let Some(said) = Said::new(tree.text(&["resourcePool"]), place) {
+            pools.entry(region).or_insert(said);
+        }
+    }
+    let mut sides = Vec::new();
     for tree in &mut objects.clusters {
-        let url = Said::new(
-            tree.text(&["url"]),
-            format!("{}; other regions need a daemon each", tree.place(&["url"])),
-        );
-        let id = Said::new(tree.text(&["token_id"]), tree.place(&["token_id"]));
-        let user = Said::new(tree.text(&["username"]), tree.place(&["username"]));
         let insecure = tree.truth(&["insecure"]) == Some(true);
         let mut secret = None;
         for key in ["token_secret", "password", "token_id_file", "token_secret_file"] {
@@ -142,15 +151,24 @@ fn side(objects: &mut Objects) -> ProxmoxSide {
                 secret.get_or_insert(tree.place(&[key]));
             }
         }
-        tree.was(&["region"]);
-        if side.endpoint.is_none() {
-            let insecure = insecure.then(|| tree.place(&["insecure"]));
-            side = ProxmoxSide { endpoint: url, user: id.or(user), secret, insecure, ..side };
-        }
+        let id = Said::new(tree.text(&["token_id"]), tree.place(&["token_id"]));
+        let user = Said::new(tree.text(&["username"]), tree.place(&["username"]));
+        let region = tree.text(&["region"]);
+        let pool = region.as_ref().and_then(|region| pools.get(region)).or_else(|| pools.get(""));
+        objects.regions.extend(region.clone());
+        sides.push(ProxmoxSide {
+            region: Said::new(region, tree.place(&["region"])),
+            endpoint: Said::new(tree.text(&["url"]), tree.place(&["url"])),
+            user: id.or(user),
+            secret,
+            insecure: insecure.then(|| tree.place(&["insecure"])),
+            resource_pool: pool.cloned(),
+            ..ProxmoxSide::default()
+        });
     }
-    let class = objects.classes.values_mut().find_map(|tree| {
-        let place = tree.place(&["resourcePool"]);
-        Said::new(tree.text(&["resourcePool"]), place)
-    });
-    ProxmoxSide { resource_pool: class, ..side }
+    if sides.is_empty() {
+        let resource_pool = pools.into_values().next();
+        sides.push(ProxmoxSide { resource_pool, ..ProxmoxSide::default() });
+    }
+    sides
 }

@@ -13,6 +13,7 @@ use crate::model::quantity;
 
 const FAMILY: &str = "karpenter.proxmox.sinextra.dev/instance-family";
 const TYPE: &str = "node.kubernetes.io/instance-type";
+const REGION: &str = "topology.kubernetes.io/region";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// GiB for each vCPU of the families that the provider makes by itself.
@@ -94,6 +95,9 @@ pub(super) fn read(ours: &str, tree: &mut Tree, objects: &mut Objects) -> Vec<Ta
         parts::labels(&mut map, &pairs, &tree.place(&path));
         if key == "labels" && !pairs.iter().any(|(key, _)| key == ZONE) {
             map.set(ZONE, "{{ host }}", "as there: zones are hosts; `{{ zone }}` names those of `[[host]]`");
+        }
+        if key == "labels" && !objects.regions.is_empty() && !pairs.iter().any(|(key, _)| key == REGION) {
+            map.set(REGION, "{{ region }}", "as there");
         }
         tables.push(map);
     }

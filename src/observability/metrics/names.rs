@@ -51,6 +51,7 @@ const BYTES: Unitary = Some("bytes");
 const CORES: Unitary = Some("cores");
 const POOL: Names = &["pool"];
 const HOST: Names = &["host"];
+const REGION: Names = &["region"];
 
 macro_rules! metrics {
     ($($title:literal { $($id:ident: $kind:ident $name:literal $unit:expr, $labels:expr, $help:literal;)* })*) => {
@@ -78,6 +79,7 @@ metrics! {
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
+        REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only where there are several";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
         DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";

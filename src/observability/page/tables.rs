@@ -46,7 +46,7 @@ pub(super) fn machines(status: &Status, now: Timestamp, out: &mut String) {
     let rows = status.machines.iter().map(|machine| {
         vec![
             machine.name.clone(),
-            machine.vmid.to_string(),
+            machine.vmid(),
             machine.host.clone(),
             machine.address.clone(),
             machine.phase.clone(),

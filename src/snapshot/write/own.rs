@@ -42,6 +42,10 @@ fn host(host: &Host) -> Fields {
         .when(host.cores_assigned != 0, "coresAssigned", host.cores_assigned)
         .when(host.memory_assigned != 0, "memoryAssigned", quantity::binary(host.memory_assigned))
         .part("storage", collected(&host.storage, storage))
+        .some(
+            "pci",
+            Some(&host.pci).filter(|pci| !pci.is_empty()).and_then(|pci| serde_json::to_value(pci).ok()),
+        )
 }
 
 fn storage(storage: &Storage) -> Fields {
@@ -103,7 +107,14 @@ fn pool(pool: &PoolMemory) -> Fields {
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
+        .some("outOfSight", pool.out_of_sight.as_deref())
         .list("templates", pool.templates.iter().map(String::as_str))
+        .part(
+            "outOfService",
+            pool.out_of_service
+                .iter()
+                .fold(Fields::default(), |all, (name, why)| all.with(name, why.as_str())),
+        )
 }
 
 fn learnt(learnt: &Learnt) -> Value {
@@ -128,6 +139,7 @@ fn slot(slot: &Slot) -> Fields {
     let further = further.fold(Fields::default(), |all, (key, address)| all.with(key, address.to_string()));
     Fields::default()
         .with("vmid", slot.vmid)
+        .some("machine", slot.machine.as_deref())
         .some("address", slot.address.map(|address| address.to_string()))
         .part("further", further)
 }

@@ -42,6 +42,7 @@ mod hands;
 mod join;
 mod kinds;
 mod kubelet;
+pub mod metal;
 mod node_lifecycle;
 mod object;
 mod patch;
@@ -220,6 +221,7 @@ impl State {
             Work::PodGc(node) => self.collect_pods(&node),
             Work::Orphans(uid) => self.collect_orphans(&uid),
             Work::AskToServe(node) => self.ask_to_serve(&node),
+            Work::Power(machine) => self.follow_power(&machine),
             Work::Sign(request) => self.sign(&request),
             Work::NamespaceGone(namespace) => self.empty_namespace(&namespace),
         }

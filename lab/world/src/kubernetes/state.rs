@@ -22,6 +22,7 @@ use super::{
     hands::{CallRecord, Fault},
     kinds::Kind,
     kubelet::Kubelet,
+    metal::{Metal, Reset},
     object::{self, Key},
     pods::Pods,
     spec::KubeSpec,
@@ -76,6 +77,8 @@ pub(super) enum Work {
     AskToServe(String),
     /// A request for a certificate is signed.
     Sign(String),
+    /// A machine that is no VM has booted, or has shut down.
+    Power(String),
     /// A namespace that is being deleted.
     NamespaceGone(String),
 }
@@ -90,6 +93,8 @@ pub(super) struct State {
     /// By the uids of Jobs, the uids of their pods that have succeeded, be they there or not.
     pub succeeded: BTreeMap<String, BTreeSet<String>>,
     pub kubelets: BTreeMap<String, Kubelet>,
+    pub metal: BTreeMap<String, Metal>,
+    pub resets: Vec<Reset>,
     pub pods_never_ready: bool,
     pub nodes_never_ready: bool,
     /// The kubelets' configuration says `serverTLSBootstrap`.
@@ -124,6 +129,8 @@ impl State {
             owned: BTreeMap::new(),
             succeeded: BTreeMap::new(),
             kubelets: BTreeMap::new(),
+            metal: BTreeMap::new(),
+            resets: Vec::new(),
             pods_never_ready: false,
             nodes_never_ready: false,
             server_tls_bootstrap: false,

@@ -238,6 +238,9 @@ impl Change {
                 let text = format!("only root can set '{key}' config for non-mapped devices");
                 return Err(Refusal::failed(text));
             }
+            if key.starts_with("hostpci") {
+                super::pci::need(who, state, value)?;
+            }
             match needed(key, value) {
                 Needed::All(privileges) => {
                     for privilege in privileges {

@@ -243,6 +243,9 @@ impl Pve {
                 "can't lock file '/var/lock/pve-manager/pve-storage-{id}' - got timeout"
             )));
         }
+        if let Some(hardware) = &self.0.hardware {
+            hardware.free_disk(&volid);
+        }
         state.files.remove(&(volid, place));
         Ok(Value::Null.into())
     }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     firewall::ClusterFirewall,
     host_power::HostPower,
+    pci::Pci,
     spec::{ClusterSpec, HostSpec},
     state::{Host, Pool, State},
 };
@@ -44,6 +45,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         vms: BTreeMap::new(),
         volumes: BTreeMap::new(),
         firewall: ClusterFirewall::default(),
+        pci: Pci::of(spec.pci),
         files: BTreeMap::new(),
         web: BTreeMap::new(),
         network_image: BTreeMap::new(),

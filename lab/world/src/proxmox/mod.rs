@@ -50,6 +50,7 @@ mod initial;
 pub mod iso;
 mod lifecycle;
 mod params;
+mod pci;
 mod pools;
 mod power;
 mod process;
@@ -372,6 +373,7 @@ impl Pve {
             ("GET", "/cluster/tasks") => Ok(self.cluster_tasks(r)),
             ("GET", "/cluster/options") => Ok(self.cluster_options(r)),
             ("GET", "/cluster/ha/status/current") => self.ha_status(r),
+            ("GET", "/cluster/mapping/pci") => Ok(self.pci_mappings(r)),
             ("GET", "/cluster/firewall/options") => self.cluster_firewall_options(r),
             ("GET", "/cluster/firewall/groups") => Ok(self.security_groups()),
             ("GET", "/storage") => Ok(self.storage_configs(r)),

@@ -96,6 +96,7 @@ impl Pve {
                 worker.log("generating cloud-init ISO");
             }
             worker.work(time).await?;
+            super::pci::take(&mut pve.state(), &node, vmid)?;
             pve.power_up(vmid).await
         })
     }

@@ -1,7 +1,8 @@
 //! The processes of running VMs: how one begins, how it ends, and what follows its end.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
@@ -32,7 +33,7 @@ impl Pve {
             Some(hardware) => {
                 let pve = self.clone();
                 tokio::spawn(async move {
-                    if let Err(refusal) = pve.boot_real(&hardware, vmid).await {
+                    if let Err(refusal) = pve.boot_real(&hardware, vmid, None).await {
                         tracing::warn!(vmid, "{}", refusal.task_text());
                     }
                 });
@@ -46,15 +47,25 @@ impl Pve {
             self.boot_simulated(vmid);
             return Ok(());
         };
-        self.boot_real(&hardware, vmid).await
+        self.boot_real(&hardware, vmid, None).await
     }
 
-    async fn boot_real(&self, hardware: &Hardware, vmid: u32) -> Result<(), Refusal> {
+    /// Starts a process; with the volume of its memory its guest goes on.
+    pub(super) async fn boot_real(
+        &self,
+        hardware: &Hardware,
+        vmid: u32,
+        memory: Option<String>,
+    ) -> Result<(), Refusal> {
         let blueprint = {
             let mut state = self.state();
             let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return Ok(()) };
-            apply_pending(vm);
-            Blueprint { vmid, config: vm.config.clone(), seed: super::seed::seed(vm) }
+            // A guest that goes on has the machine that it had.
+            if memory.is_none() {
+                apply_pending(vm);
+            }
+            let (config, seed) = (vm.config.clone(), super::seed::seed(vm));
+            Blueprint { vmid, config, seed, images: uploaded(&state, vmid), memory }
         };
         let running = hardware.start(blueprint).await.map_err(|error| start_failed(&error))?;
         let machine =
@@ -95,6 +106,10 @@ impl Pve {
         let image = state.network_image.clone();
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
+        let node = vm.node.clone();
+        // One that the start has not chosen devices for already is started by hand, where it has some.
+        let _ = super::pci::take(&mut state, &node, vmid);
+        let Some(vm) = state.vms.get_mut(&vmid) else { return };
         if vm.get("boot").is_some_and(|order| order.starts_with("order=net")) {
             for (path, content) in image.into_iter().filter(|(path, _)| vm.disk.read(path).is_none()) {
                 vm.disk.write(&path, content);
@@ -193,6 +208,13 @@ fn start_failed(error: &HardwareError) -> Refusal {
         HardwareError::NoVolume(_) => Refusal::failed(error.to_string()),
         other => Refusal::failed(format!("start failed: {other}")),
     }
+}
+
+/// The uploaded images in a VM's drives.
+fn uploaded(state: &State, vmid: u32) -> BTreeMap<String, Bytes> {
+    let Some(vm) = state.vms.get(&vmid) else { return BTreeMap::new() };
+    let volumes = vm.drives().into_iter().map(|(_, volid, _)| volid).filter(|volid| volid.contains(":iso/"));
+    volumes.filter_map(|volid| Some((volid.clone(), state.file(&volid, &vm.node)?.bytes.clone()))).collect()
 }
 
 /// Addresses and name of a guest that finds a seed in a drive and has no drive of Proxmox VE's own.

@@ -67,6 +67,7 @@ const CALLS: &[(&str, &str, bool, &str)] = &[
     ("GET", "/cluster/status", true, ""),
     ("GET", "/cluster/tasks", false, ""),
     ("GET", "/cluster/options", false, ""),
+    ("GET", "/cluster/mapping/pci", false, "check-node:s:pve-node"),
     ("GET", "/cluster/firewall/options", false, ""),
     ("GET", "/cluster/firewall/groups", false, ""),
     ("GET", "/cluster/ha/status/current", false, ""),

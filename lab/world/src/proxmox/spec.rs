@@ -28,6 +28,8 @@ pub struct ClusterSpec {
     pub access: AccessSpec,
     /// Templates and other VMs that exist at the start.
     pub vms: Vec<VmSpec>,
+    /// Resource mappings of PCI devices: id, and host and address of each device.
+    pub pci: Vec<(String, Vec<(String, String)>)>,
     /// How long things take.
     pub timings: Timings,
     /// The official API schema as JSON. Where it is absent a built-in table of the implemented calls is used.
@@ -282,6 +284,7 @@ impl ClusterSpec {
             ],
             access: AccessSpec::least_privilege("9.2.11", &["shared", "local-lvm"], &["vmbr0"]),
             vms,
+            pci: Vec::new(),
             timings: Timings::default(),
             schema: None,
         }

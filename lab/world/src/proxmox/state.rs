@@ -14,6 +14,7 @@ use super::{
     firewall::ClusterFirewall,
     hands::{CallRecord, Fault, TaskFault},
     host_power::HostPower,
+    pci::Pci,
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
     vm::{Vm, parse_size, property},
@@ -41,6 +42,8 @@ pub struct State {
     pub volumes: BTreeMap<(String, String), Volume>,
     /// The firewall of the whole cluster.
     pub firewall: ClusterFirewall,
+    /// PCI devices.
+    pub pci: Pci,
     /// Files by `volid` and, on storages that are not shared, host.
     pub files: BTreeMap<(String, String), StoredFile>,
     /// What hosts can download, by URL.

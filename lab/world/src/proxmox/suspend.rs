@@ -2,10 +2,11 @@
 //! start lets the guest go on where it was. The guest's clock stands still meanwhile.
 //!
 //! As qemu-server does it: the lock is `suspending` while memory is written; the state volume is named in the config
-//! (`vmstate`), sized for twice the memory and half a GiB; start and destroy are what a suspended VM allows. No recording tells
-//! how long it takes: the third of the memory that a guest uses is written and read as fast as a full clone is made.
+//! (`vmstate`), sized for twice the memory and 500 MiB; start and destroy are what a suspended VM allows. No recording tells
+//! how long it takes: the third of the memory that a simulated guest uses is written and read as fast as a full clone is made. A
+//! real one takes the time that its process takes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::Value;
 
@@ -13,10 +14,11 @@ use super::{
     ApiCall, Event, Pve,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
-    state::Volume,
+    state::{State, Volume},
     task::Worker,
     vm::{Inside, Vm},
 };
+use crate::qemu::Running;
 
 /// The part of its memory that a guest uses.
 const USED: u64 = 3;
@@ -42,7 +44,7 @@ impl Pve {
             if vm.machine.is_none() {
                 return Err(Refusal::failed(format!("VM {} not running", call.vmid())));
             }
-            let storage = state_storage(vm).unwrap_or_default();
+            let storage = state_storage(&state, vm);
             call.who.need(&state, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
         }
         let (pve, node, vmid) = (self.clone(), call.node().to_owned(), call.vmid());
@@ -60,25 +62,22 @@ impl Pve {
     }
 
     async fn run_suspend(&self, worker: &Worker, node: &str, vmid: u32) -> Result<(), Refusal> {
-        let (time, guest) = {
+        let (time, inside, volid) = {
             let mut state = self.state();
             let vm = state.vm_on(node, vmid)?;
             vm.check_lock()?;
             let Some(machine) = &vm.machine else {
                 return Err(Refusal::failed(format!("VM {vmid} not running")));
             };
-            let Inside::Simulated(guest) = &machine.inside else {
-                return Err(Refusal::NotImplemented("this lab suspends simulated guests alone".to_owned()));
-            };
-            let (guest, memory) = (guest.clone(), vm.memory());
-            let storage = state_storage(vm).ok_or_else(|| Refusal::failed("no storage for the VM state"))?;
+            let (inside, memory) = (machine.inside.clone(), vm.memory());
+            let storage = state_storage(&state, vm);
             state.need_writable(vmid, node, worker.upid.pid)?;
             let place = state.place(&storage, node);
             let volid =
                 format!("{storage}:vm-{vmid}-state-suspend-{}", state.clock.now().strftime("%Y-%m-%d"));
             let volume = Volume {
                 storage,
-                size: memory * 2 + (512 << 20),
+                size: memory * 2 + (500 << 20),
                 vmid,
                 parent: None,
                 format: "raw".to_owned(),
@@ -87,49 +86,79 @@ impl Pve {
             state.volumes.insert((volid.clone(), place), volume);
             let vm = state.vm_on_mut(node, vmid)?;
             vm.config.insert("lock".to_owned(), SUSPENDING.to_owned());
-            vm.config.insert("vmstate".to_owned(), volid);
+            vm.config.insert("vmstate".to_owned(), volid.clone());
             let time = memory_time(memory, state.timings.full_clone_rate);
-            (state.vary(time), guest)
+            (state.vary(time), inside, volid)
         };
-        worker.work(time).await?;
+        match &inside {
+            Inside::Simulated(_) => worker.work(time).await?,
+            Inside::Real(running) => self.save(node, vmid, running, &volid).await?,
+        }
         {
             let mut state = self.state();
             let vm = state.vm_on_mut(node, vmid)?;
-            guest.freeze();
-            vm.frozen = vm.machine.take();
             vm.config.insert("lock".to_owned(), SUSPENDED.to_owned());
+            if let Inside::Simulated(guest) = inside {
+                guest.freeze();
+                vm.frozen = vm.machine.take();
+            }
         }
         self.announce(Event::Power { vmid, on: false });
         Ok(())
     }
 
+    /// Writes the memory of a real guest. Where that fails, the VM is as it was.
+    async fn save(&self, node: &str, vmid: u32, running: &Running, volid: &str) -> Result<(), Refusal> {
+        let Some(hardware) = self.0.hardware.clone() else { return Ok(()) };
+        if let Err(error) = hardware.save_memory(running, volid).await {
+            let mut state = self.state();
+            let vm = state.vm_on_mut(node, vmid)?;
+            vm.config.remove("lock");
+            vm.config.remove("vmstate");
+            state.volumes.retain(|(name, _), _| name != volid);
+            return Err(Refusal::failed(error.to_string()));
+        }
+        // The end of its process is no loss of power.
+        let machine = self.state().vm_on_mut(node, vmid)?.machine.take();
+        running.stop().await;
+        drop(machine);
+        Ok(())
+    }
+
     /// Lets a suspended guest go on: what a start does where there is one. False where there is none.
     pub(super) async fn go_on(&self, worker: &Worker, node: &str, vmid: u32) -> Result<bool, Refusal> {
-        let time = {
+        let (time, volid) = {
             let mut state = self.state();
             let vm = state.vm_on(node, vmid)?;
             if !is_suspended(vm) {
                 return Ok(false);
             }
-            let memory = vm.memory();
+            let (memory, volid) = (vm.memory(), vm.get("vmstate").unwrap_or_default().to_owned());
             let time = memory_time(memory, state.timings.full_clone_rate);
-            state.vary(time)
+            (state.vary(time), volid)
         };
         worker.log("Resuming suspended VM");
-        worker.work(time).await?;
+        if let Some(hardware) = self.0.hardware.clone() {
+            self.boot_real(&hardware, vmid, Some(volid.clone())).await?;
+            hardware.free_disk(&volid);
+        } else {
+            worker.work(time).await?;
+        }
         {
             let mut state = self.state();
             let vm = state.vm_on_mut(node, vmid)?;
             vm.config.remove("lock");
-            let volid = vm.config.remove("vmstate").unwrap_or_default();
-            vm.machine = vm.frozen.take();
-            if let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) {
-                guest.thaw();
+            vm.config.remove("vmstate");
+            if let Some(frozen) = vm.frozen.take() {
+                if let Some(guest) = frozen.simulated() {
+                    guest.thaw();
+                }
+                vm.machine = Some(frozen);
+                self.announce(Event::Power { vmid, on: true });
             }
             state.volumes.retain(|(name, _), _| *name != volid);
         }
         worker.log("Resumed VM, removing state");
-        self.announce(Event::Power { vmid, on: true });
         Ok(true)
     }
 }
@@ -138,9 +167,22 @@ fn memory_time(memory: u64, rate: u64) -> Duration {
     Duration::from_millis(memory / USED * 1000 / rate.max(1))
 }
 
-/// Where the state goes: to the storage that the VM names, else to that of its first disk.
-fn state_storage(vm: &Vm) -> Option<String> {
-    let disk =
-        || vm.drives().into_iter().map(|(_, volid, _)| volid).find(|volid| !volid.contains("cloudinit"));
-    vm.get("vmstatestorage").map(ToOwned::to_owned).or_else(|| Some(disk()?.split(':').next()?.to_owned()))
+/// Where the state goes: to the storage that the VM names, else to one of its disks', one that hosts share before others and one
+/// of files before others alike; else to `local`. Discs in drives are no disks.
+fn state_storage(state: &State, vm: &Vm) -> String {
+    if let Some(named) = vm.get("vmstatestorage") {
+        return named.to_owned();
+    }
+    let disks = vm.drives().into_iter().filter(|(_, _, text)| !text.contains("media=cdrom"));
+    let used: BTreeSet<String> =
+        disks.filter_map(|(_, volid, _)| Some(volid.split(':').next()?.to_owned())).collect();
+    let known = used.iter().filter_map(|id| state.storages.get(id));
+    // Of equals the first; of storages with files the last, as it comes of how they are looked through.
+    let of = |shared: bool| {
+        known.clone().filter(|one| one.shared == shared).fold(None, |found, one| match found {
+            Some(_) if !one.kind.is_file_based() => found,
+            _ => Some(one.id.clone()),
+        })
+    };
+    of(true).or_else(|| of(false)).unwrap_or_else(|| "local".to_owned())
 }

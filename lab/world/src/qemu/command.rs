@@ -105,22 +105,24 @@ fn drive(
         return Ok(());
     }
     let cloud_init = volume.contains("cloudinit");
+    let is_cd = cloud_init || text.split(',').any(|part| part == "media=cdrom");
     let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
-    let (file, how) = if cloud_init {
-        (seed.to_path_buf(), "format=raw,media=cdrom,readonly=on")
+    let (file, how) = if is_cd {
+        let file = if cloud_init { seed.to_path_buf() } else { disk(volume)? };
+        (file, "format=raw,media=cdrom,readonly=on")
     } else {
         (disk(volume)?, "format=qcow2,cache=unsafe,discard=unmap,detect-zeroes=unmap")
     };
     add(&["-drive", &format!("file={},if=none,id=drive-{key},{how}", file.display())]);
     match stem {
         "scsi" => {
-            let kind = if cloud_init { "scsi-cd" } else { "scsi-hd" };
+            let kind = if is_cd { "scsi-cd" } else { "scsi-hd" };
             add(&["-device", &format!("virtio-scsi-pci,id=virtioscsi{number}")]);
             add(&["-device", &format!("{kind},bus=virtioscsi{number}.0,drive=drive-{key},id={key}")]);
         }
         "virtio" => add(&["-device", &format!("virtio-blk-pci,drive=drive-{key},id={key}")]),
         "ide" => {
-            let kind = if cloud_init { "ide-cd" } else { "ide-hd" };
+            let kind = if is_cd { "ide-cd" } else { "ide-hd" };
             let (bus, unit) = (number / 2, number % 2);
             add(&["-device", &format!("{kind},bus=ide.{bus},unit={unit},drive=drive-{key},id={key}")]);
         }
@@ -137,6 +139,7 @@ mod tests {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let disk = |volid: &str| match volid {
             "shared:9101/vm-9101-disk-0.qcow2" => Ok(PathBuf::from("/d/disk")),
+            "local:iso/own.iso" => Ok(PathBuf::from("/d/own.iso")),
             other => Err(HardwareError::NoVolume(other.to_owned())),
         };
         let (directory, seed) = (Path::new("/d/9101"), Path::new("/d/9101/seed.iso"));
@@ -175,6 +178,13 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert!(!text.contains("serial=eA"), "{text}");
+    }
+
+    #[test]
+    fn an_uploaded_image_is_a_disc() {
+        let text = line(&[("ide2", "local:iso/own.iso,media=cdrom,size=1M")]).unwrap();
+        assert!(text.contains("file=/d/own.iso,if=none,id=drive-ide2,format=raw,media=cdrom"), "{text}");
+        assert!(text.contains("ide-cd,bus=ide.1,unit=0"), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Hardware {
     }
 
     /// Where a volume that we make is: its name without its storage and without what it hangs on.
-    fn path_of(&self, volid: &str) -> PathBuf {
+    pub(super) fn path_of(&self, volid: &str) -> PathBuf {
         let name = volid.rsplit(['/', ':']).next().unwrap_or(volid);
         self.0.directory.join("images").join(name)
     }
@@ -40,6 +40,17 @@ impl Hardware {
             tool::run("qemu-img", &["convert", "-q", "-O", "qcow2", &source, &target]).await?;
         }
         Ok(())
+    }
+
+    /// Puts the file behind an uploaded image there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn provide(&self, volid: &str, bytes: &[u8]) -> Result<(), HardwareError> {
+        let path = self.path_of(volid);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        made.and_then(|()| std::fs::write(&path, bytes))
+            .map_err(tool::file(format!("write {}", path.display())))
     }
 
     /// Grows a volume, through its QEMU where its VM runs.

@@ -5,6 +5,7 @@
 //!                         │        network bridge and taps, only in a network namespace that has nothing else
 //!                         │        seed    the cloud-init drive
 //!                         └──start──> Running ── process, QMP, guest agent
+//!                                        └ saved  memory in a volume, from which a new process goes on
 //! ```
 //!
 //! Time is the machine's: none of this works under a paused clock. A process ends with its [`Running`]'s last clone, with the
@@ -16,6 +17,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+use bytes::Bytes;
 
 pub use self::{
     agent::AgentError,
@@ -30,6 +33,7 @@ mod command;
 mod disks;
 mod network;
 mod process;
+mod saved;
 mod seed;
 mod tool;
 
@@ -106,6 +110,10 @@ pub struct Blueprint {
     pub config: BTreeMap<String, String>,
     /// What its cloud-init drive says.
     pub seed: Seed,
+    /// The uploaded images in its drives, by volume id.
+    pub images: BTreeMap<String, Bytes>,
+    /// The volume with its memory, where its guest is to go on.
+    pub memory: Option<String>,
 }
 
 /// A handle on the hardware of all hosts. Cheap to clone.
@@ -165,12 +173,24 @@ impl Hardware {
         let directory = self.directory_of(vmid);
         std::fs::create_dir_all(&directory).map_err(tool::file(format!("make {}", directory.display())))?;
         let seed = directory.join("cloud-init.iso");
-        seed::write(&blueprint.seed, &seed).await?;
+        // A guest that goes on finds its drive as it was.
+        if blueprint.memory.is_none() {
+            seed::write(&blueprint.seed, &seed).await?;
+        }
+        for (volid, bytes) in &blueprint.images {
+            self.provide(volid, bytes)?;
+        }
         let disk = |volid: &str| self.disk(volid);
-        let arguments =
+        let mut arguments =
             command::arguments(vmid, &blueprint.config, &directory, &seed, self.0.accelerator, disk)?;
+        if let Some(volid) = &blueprint.memory {
+            arguments.extend(["-incoming".to_owned(), format!("exec:cat '{}'", self.disk(volid)?.display())]);
+        }
         let taps = network::plug(vmid, &blueprint.config).await?;
         let running = process::start(vmid, &directory, arguments, taps).await?;
+        if blueprint.memory.is_some() {
+            running.go_on().await?;
+        }
         self.running().insert(vmid, running.clone());
         Ok(running)
     }

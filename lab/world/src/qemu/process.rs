@@ -86,7 +86,7 @@ pub async fn start(
     tokio::spawn(supervise(child, kill, ended, taps));
     let failed = |said: String| HardwareError::Process { vmid, said };
     let up = async {
-        while running.monitor(&json!({ "execute": "query-status" })).await.is_err() {
+        while running.command("query-status", &Value::Null).await.is_err() {
             sleep(Duration::from_millis(50)).await;
         }
     };
@@ -136,7 +136,7 @@ impl Running {
 
     /// Ends the process and waits for that: by its monitor first, then by force.
     pub async fn stop(&self) {
-        let _ = self.monitor(&json!({ "execute": "quit" })).await;
+        let _ = self.command("quit", &Value::Null).await;
         if timeout(QUIT, self.ended()).await.is_err() {
             self.kill();
             self.ended().await;
@@ -148,7 +148,7 @@ impl Running {
     /// # Errors
     /// The monitor does not answer.
     pub async fn press_power(&self) -> Result<(), HardwareError> {
-        self.monitor(&json!({ "execute": "system_powerdown" })).await.map(drop)
+        self.command("system_powerdown", &Value::Null).await.map(drop)
     }
 
     /// Presses the reset button.
@@ -156,12 +156,12 @@ impl Running {
     /// # Errors
     /// The monitor does not answer.
     pub async fn press_reset(&self) -> Result<(), HardwareError> {
-        self.monitor(&json!({ "execute": "system_reset" })).await.map(drop)
+        self.command("system_reset", &Value::Null).await.map(drop)
     }
 
     pub(super) async fn grow(&self, drive: &str, bytes: u64) -> Result<(), HardwareError> {
         let arguments = json!({ "device": format!("drive-{drive}"), "size": bytes });
-        self.monitor(&json!({ "execute": "block_resize", "arguments": arguments })).await.map(drop)
+        self.command("block_resize", &arguments).await.map(drop)
     }
 
     /// Sends a command to the guest agent; see [`AgentError`] for its errors. Calls wait for each other.
@@ -188,8 +188,20 @@ impl Running {
         agent::tell(&self.0.directory.join("qga"), patience, &json!({ "execute": "guest-shutdown" })).await
     }
 
+    /// Sends a command to the monitor; without arguments where they are `null`.
+    pub(super) async fn command(&self, name: &str, arguments: &Value) -> Result<Value, HardwareError> {
+        match arguments {
+            Value::Null => self.monitor(&json!({ "execute": name })).await,
+            _ => self.monitor(&json!({ "execute": name, "arguments": arguments })).await,
+        }
+    }
+
+    pub(super) fn failed(&self, said: String) -> HardwareError {
+        HardwareError::Process { vmid: self.0.vmid, said }
+    }
+
     async fn monitor(&self, command: &Value) -> Result<Value, HardwareError> {
-        let failed = |said: String| HardwareError::Process { vmid: self.0.vmid, said };
+        let failed = |said: String| self.failed(said);
         match timeout(MONITOR, ask(&self.0.directory.join("qmp"), command)).await {
             Ok(Some(answer)) if answer.get("error").is_none() => Ok(answer),
             Ok(Some(answer)) => Err(failed(format!("refused: {}", answer["error"]["desc"]))),

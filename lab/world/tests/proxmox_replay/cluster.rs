@@ -180,6 +180,7 @@ pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
         ],
         access: access(),
         vms: all,
+        pci: Vec::new(),
         timings,
         schema: Some(schema),
     };

@@ -1,0 +1,171 @@
+//! Machines that are no VMs: a management controller switches each, and its kubelet starts with it under the machine's own name.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    Kube,
+    spec::NodeSpec,
+    state::{State, Work},
+};
+
+/// A machine at the start: off.
+#[derive(Clone, Debug)]
+pub struct MetalSpec {
+    /// What its kubelet registers.
+    pub node: NodeSpec,
+    /// From the moment it is switched on until its kubelet starts.
+    pub boot: Duration,
+    /// From a request to shut down until it is off; `None`: its operating system does not listen.
+    pub shutdown: Option<Duration>,
+    /// Its kubelet starts.
+    pub joins: bool,
+    /// The uuid that its controller says, where it says one.
+    pub uuid: Option<String>,
+    /// Its controller answers.
+    pub answers: bool,
+}
+
+impl MetalSpec {
+    /// A worker of this size that boots for two minutes.
+    pub fn worker(name: &str, cpus: u32, memory_gib: u64) -> Self {
+        let node = NodeSpec::worker(name, cpus, memory_gib);
+        let uuid = Some(node.system_uuid.clone());
+        let (boot, shutdown) = (Duration::from_mins(2), Some(Duration::from_secs(20)));
+        Self { node, boot, shutdown, joins: true, uuid, answers: true }
+    }
+}
+
+/// Something that was asked of a machine's controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reset {
+    /// When.
+    pub time: Timestamp,
+    /// The machine.
+    pub machine: String,
+    /// `ResetType`.
+    pub what: String,
+    /// Pods of workloads that were on its Node then.
+    pub pods: usize,
+}
+
+/// A machine now.
+#[derive(Debug)]
+pub(super) struct Metal {
+    spec: MetalSpec,
+    on: bool,
+    going_down: bool,
+}
+
+impl Kube {
+    /// Adds a machine, which is off.
+    pub fn add_metal(&self, spec: MetalSpec) {
+        self.state().metal.insert(spec.node.name.clone(), Metal { spec, on: false, going_down: false });
+    }
+
+    /// Changes how a machine behaves from now on.
+    pub fn change_metal(&self, name: &str, change: impl FnOnce(&mut MetalSpec)) {
+        if let Some(metal) = self.state().metal.get_mut(name) {
+            change(&mut metal.spec);
+        }
+    }
+
+    /// Whether a machine is on; `None` where there is none, or its controller does not answer.
+    pub fn metal_is_on(&self, name: &str) -> Option<bool> {
+        self.state().metal.get(name).map(|metal| metal.on)
+    }
+
+    /// Whether there is such a machine.
+    pub(crate) fn has_metal(&self, name: &str) -> bool {
+        self.state().metal.contains_key(name)
+    }
+
+    /// Whether its controller answers, and the uuid that it says.
+    pub(crate) fn metal_says(&self, name: &str) -> Option<Option<String>> {
+        self.state().metal.get(name).filter(|metal| metal.spec.answers).map(|metal| metal.spec.uuid.clone())
+    }
+
+    /// What was asked of all controllers.
+    pub fn resets(&self) -> Vec<Reset> {
+        self.state().resets.clone()
+    }
+
+    /// Somebody presses its button, or its controller was asked to.
+    pub fn reset_metal(&self, name: &str, what: &str) {
+        let mut state = self.state();
+        match what {
+            "On" => state.switch_on(name),
+            "ForceOff" => state.cut_power(name),
+            _ => state.shut_down(name),
+        }
+    }
+
+    /// The same, asked of its controller.
+    pub(crate) fn ask_metal(&self, name: &str, what: &str) {
+        {
+            let mut state = self.state();
+            let pods = state.workload_pods_on(name);
+            let (time, machine) = (state.now(), name.to_owned());
+            state.resets.push(Reset { time, machine, what: what.to_owned(), pods });
+        }
+        self.reset_metal(name, what);
+    }
+}
+
+impl State {
+    fn workload_pods_on(&self, node: &str) -> usize {
+        let of_daemons = |key: &super::object::Key| {
+            let pod = self.store.get(&super::kinds::POD, &key.0, &key.1);
+            pod.is_some_and(|pod| pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet")
+        };
+        self.pods.on(node).iter().filter(|key| !of_daemons(key)).count()
+    }
+
+    fn switch_on(&mut self, name: &str) {
+        let Some(metal) = self.metal.get_mut(name).filter(|metal| !metal.on) else { return };
+        (metal.on, metal.going_down) = (true, false);
+        let boot = metal.spec.boot;
+        self.wake(Work::Power(name.into()), boot);
+    }
+
+    fn shut_down(&mut self, name: &str) {
+        let Some(metal) = self.metal.get_mut(name).filter(|metal| metal.on) else { return };
+        let Some(takes) = metal.spec.shutdown.filter(|_| !metal.going_down) else { return };
+        metal.going_down = true;
+        self.forget(&Work::Power(name.into()));
+        self.wake(Work::Power(name.into()), takes);
+    }
+
+    fn cut_power(&mut self, name: &str) {
+        let Some(metal) = self.metal.get_mut(name) else { return };
+        (metal.on, metal.going_down) = (false, false);
+        if let Some(kubelet) = self.kubelets.get_mut(name) {
+            kubelet.alive = false;
+        }
+        for work in [Work::Power, Work::Register, Work::Beat, Work::NodeReady] {
+            self.forget(&work(name.into()));
+        }
+    }
+
+    /// It has booted, or has shut down.
+    pub(super) fn follow_power(&mut self, name: &str) {
+        let Some(metal) = self.metal.get(name) else { return };
+        if metal.going_down {
+            return self.cut_power(name);
+        }
+        if !metal.on || !metal.spec.joins {
+            return;
+        }
+        let node = metal.spec.node.clone();
+        if !self.kubelets.contains_key(name) {
+            self.add_kubelet(node, 110);
+        }
+        let boot_id = self.new_uid();
+        if let Some(kubelet) = self.kubelets.get_mut(name) {
+            (kubelet.alive, kubelet.boot_id) = (true, boot_id);
+        }
+        let delay = self.spec.timings.kubelet_restart;
+        self.wake(Work::Register(name.into()), delay);
+    }
+}

@@ -1,0 +1,80 @@
+//! Where machines that are kept suspended put their memory: is there such a storage, and room on it?
+
+use std::collections::BTreeSet;
+
+use super::lines::Line;
+use super::pve::Pve;
+use super::template::{binary, disks};
+use crate::config::{CloneKind, Pool};
+use crate::machines::Usable;
+use crate::proxmox::{StorageConfig, VmConfig};
+
+/// The option of a VM that names the storage.
+const NAMED: &str = "vmstatestorage";
+/// Where it goes if the VM has no disk.
+const FALLBACK: &str = "local";
+
+/// The storages that the pool's machines may put their memory on; none if they are not kept suspended.
+pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String> {
+    if pool.warm.count == 0 || pool.warm.state.state_bytes(pool.memory) == 0 {
+        return BTreeSet::new();
+    }
+    if let Some(named) = pool.vm_options.get(NAMED) {
+        return [named.clone()].into();
+    }
+    let extra: BTreeSet<&str> = pool.extra_disks.iter().map(|disk| disk.storage.as_str()).collect();
+    let with = |clones: BTreeSet<&str>| taken(pve, &clones.union(&extra).copied().collect());
+    if pool.clone == CloneKind::Full && !pool.storages.is_empty() {
+        return pool.storages.iter().map(|storage| with([storage.as_str()].into())).collect();
+    }
+    let of_template = disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0));
+    [with(of_template.collect())].into()
+}
+
+/// The one that Proxmox VE takes of those that a VM's disks are on (`find_vmstate_storage` of qemu-server's `QemuConfig`): one that
+/// hosts share before others, and of those alike one of files before others.
+fn taken(pve: &Pve, used: &BTreeSet<&str>) -> String {
+    let known = || used.iter().filter_map(|name| pve.storages.get(*name));
+    let of = |shared: bool| {
+        known().filter(|one| one.shared == shared).fold(
+            None,
+            |found: Option<&StorageConfig>, one| match found {
+                Some(_) if !one.is_file_based() => found,
+                _ => Some(one),
+            },
+        )
+    };
+    let found = of(true).or_else(|| of(false)).map(|one| one.name.as_str());
+    found.or_else(|| used.first().copied()).unwrap_or(FALLBACK).to_owned()
+}
+
+/// What would make suspending fail. `what` of the lines is filled in later.
+pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let mut wrong = Vec::new();
+    let one = pool.warm.state.state_bytes(pool.memory);
+    for storage in storages(pve, pool, vm) {
+        let of = format!("storage `{storage}`, where the memory of suspended machines goes,");
+        let Some(known) = pve.storages.get(&storage).filter(|one| one.holds_disks()) else {
+            let message = format!("{of} is not there for the token, or takes no disks of VMs");
+            let help = format!("name another as `{NAMED}` in `vm_options`");
+            wrong.push(Line::wrong("", message).key("warm").help(help));
+            continue;
+        };
+        let all = one.saturating_mul(i64::from(pool.warm.count));
+        for host in pve.allowed(pool).filter(|host| usable.reach.contains(*host)) {
+            let seen = pve.seen.storages.iter().find(|seen| seen.host == *host && seen.name == storage);
+            if let Some(free) = seen.map(|seen| seen.size.total - seen.size.used).filter(|free| *free < all) {
+                let (free, all, one) = (binary(free), binary(all), binary(one));
+                let message =
+                    format!("{of} has {free} left on {host}, and {} of them take {all}", pool.warm.count);
+                let help = format!("each takes {one}: twice its memory and 500 MiB");
+                wrong.push(Line::doubtful("", message).key("warm").help(help));
+                // Every host has the same room on one that they share.
+                if known.shared {
+                    break;
+                }
+            }
+        }
+    }
+    wrong
+}

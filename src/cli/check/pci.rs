@@ -1,0 +1,77 @@
+//! Are the PCI devices there that a pool gives its machines, and can machines be started with them?
+
+use super::lines::{Answer, Line};
+use super::pve::Pve;
+use super::template::Fit;
+use crate::cli::exit::{FINDINGS, SUCCESS};
+use crate::config::{Pci, Pool};
+use crate::planning;
+
+pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer) {
+    for one in &pool.pci {
+        let what = format!("PCI mapping {}", one.mapping);
+        let mut wrong = Vec::new();
+        let there = hosts(pve, pool, one);
+        if there.is_empty() {
+            let message = "none of the pool's hosts has a device of it, or the token may not see it";
+            let help = format!(
+                "make it under Datacenter, Resource Mappings, and give the token Mapping.Use on /mapping/pci/{}",
+                one.mapping
+            );
+            wrong.push(Line::wrong(what.clone(), message).help(help));
+        }
+        for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
+            let help = "map the device anew: what the mapping says of it is not what the host has any more";
+            wrong.push(
+                Line::doubtful(what.clone(), format!("no machine can have it on {host}: {problem}"))
+                    .help(help),
+            );
+        }
+        wrong.extend(bus(pool, one, templates).map(|line| Line { what: what.clone(), ..line }));
+        let parts = there.iter().map(|host| format!("{} {} of {}", host.name, host.machines, host.devices));
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        let good = Line::good(what, format!("{parts} free for machines")).of(&pool.name);
+        let wrong: Vec<Line> = wrong.into_iter().map(|line| line.key("pci").of(&pool.name)).collect();
+        if wrong.is_empty() {
+            answer.say(good, SUCCESS);
+        }
+        for line in wrong {
+            answer.say(line, FINDINGS);
+        }
+    }
+}
+
+/// What a host has of a mapping.
+struct Here<'p> {
+    name: &'p str,
+    /// Machines of the pool that its free devices are enough for.
+    machines: u32,
+    devices: usize,
+    problem: Option<&'p String>,
+}
+
+fn hosts<'p>(pve: &'p Pve, pool: &'p Pool, one: &Pci) -> Vec<Here<'p>> {
+    let allowed = pve.hosts.iter().filter(|host| pool.hosts.is_empty() || pool.hosts.contains(&host.name));
+    let alone = Pool { pci: vec![one.clone()], ..pool.clone() };
+    allowed
+        .filter_map(|host| {
+            Some(Here {
+                name: &host.name,
+                machines: planning::devices_left(&alone, host),
+                devices: host.pci.mappings.get(&one.mapping)?.len(),
+                problem: host.pci.broken.get(&one.mapping),
+            })
+        })
+        .collect()
+}
+
+/// Only machines of the type `q35` have a PCI Express bus: `q35 machine model is not enabled` is what a start fails with else.
+fn bus(pool: &Pool, one: &Pci, templates: &[Fit]) -> Option<Line> {
+    let express = |machine: &str| machine.contains("q35");
+    let own = pool.vm_options.get("machine").map(|machine| express(machine));
+    let inherited = || templates.iter().all(|fit| fit.vm.get("machine").is_some_and(express));
+    (one.pcie == Some(true) && !own.unwrap_or_else(inherited)).then(|| {
+        let help = "set `vm_options = { machine = \"q35\" }`, or leave `pcie` out";
+        Line::wrong("", "`pcie` needs machines of the type q35, and they are of another").help(help)
+    })
+}

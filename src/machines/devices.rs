@@ -1,0 +1,153 @@
+//! Which PCI devices hosts have for the pools, and which VMs hold some: asked of Proxmox VE beside its list. Nothing is asked where no
+//! pool has a `[[pool.pci]]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::model::machine::Host;
+use crate::model::pci::{Held, HostPci};
+use crate::proxmox::{Client, Error, Guest, Kind, PciMapping, Seen};
+
+/// Mappings are looked at again after this time, and checked against the hardware.
+const MAPPINGS: Duration = Duration::from_mins(1);
+/// All VMs' devices are: a VM that is stopped and started with others between two looks is not noticed before.
+const GUESTS: Duration = Duration::from_mins(5);
+
+/// What a host's devices are, by the hosts' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices(BTreeMap<String, HostPci>);
+
+impl Devices {
+    /// Adds them to the hosts.
+    pub fn give(&self, hosts: &mut [Host]) {
+        for host in hosts {
+            host.pci = self.0.get(&host.name).cloned().unwrap_or_default();
+        }
+    }
+}
+
+/// What is known of devices from looks before; each look asks for what may have changed. One that is broken off is gone on with by
+/// the next.
+#[derive(Debug, Default)]
+pub struct DeviceSurvey {
+    mappings: Vec<PciMapping>,
+    /// Host and mapping → what is wrong.
+    broken: BTreeMap<(String, String), String>,
+    /// VMID → its host, and what it holds there.
+    guests: BTreeMap<u32, (String, Vec<Held>)>,
+    mappings_due: Option<Instant>,
+    guests_due: Option<Instant>,
+}
+
+impl DeviceSurvey {
+    /// Looks again.
+    ///
+    /// # Errors
+    /// The mappings could not be read.
+    pub async fn look(&mut self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<Devices, Error> {
+        let wanted: BTreeSet<&str> =
+            config.pools.iter().flat_map(|pool| &pool.pci).map(|one| one.mapping.as_str()).collect();
+        if wanted.is_empty() {
+            *self = Self::default();
+            return Ok(Devices::default());
+        }
+        let now = Instant::now();
+        if self.mappings_due.is_none_or(|due| now >= due) || !self.knows(&wanted) {
+            self.look_at_mappings(proxmox, &wanted, seen).await?;
+            self.mappings_due = Some(now + MAPPINGS);
+        }
+        if self.guests_due.is_none_or(|due| now >= due) {
+            self.guests.clear();
+            self.guests_due = Some(now + GUESTS);
+        }
+        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
+        self.look_at_guests(proxmox, counts_stopped, seen).await;
+        Ok(self.found(seen))
+    }
+
+    fn knows(&self, wanted: &BTreeSet<&str>) -> bool {
+        wanted.iter().all(|id| self.mappings.iter().any(|one| one.id == *id))
+    }
+
+    async fn look_at_mappings(
+        &mut self,
+        proxmox: &Client,
+        wanted: &BTreeSet<&str>,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let mappings = proxmox.pci_mappings(None).await?;
+        let of_pools = mappings.iter().filter(|one| wanted.contains(one.id.as_str()));
+        let hosts: BTreeSet<&String> =
+            of_pools.flat_map(|one| one.devices.iter().map(|(host, _)| host)).collect();
+        let mut broken = BTreeMap::new();
+        for host in hosts {
+            if !seen.hosts.get(host).is_some_and(|host| host.online) {
+                continue;
+            }
+            match proxmox.pci_mappings(Some(host)).await {
+                Ok(checked) => broken.extend(checked.into_iter().filter_map(|one| {
+                    let on_host = one.devices.iter().any(|(of, _)| of == host);
+                    Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
+                })),
+                // A host that does not say what is wrong is found out when a machine is started there.
+                Err(error) => tracing::debug!(%host, %error, "its PCI mappings cannot be checked"),
+            }
+        }
+        (self.mappings, self.broken) = (mappings, broken);
+        Ok(())
+    }
+
+    /// Reads the configurations of VMs that hold devices, or would if somebody started them, and were not read before.
+    async fn look_at_guests(&mut self, proxmox: &Client, counts_stopped: bool, seen: &Seen) {
+        let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
+        let counts = |guest: &&Guest| {
+            let vm = !guest.template && !guest.container && online(guest);
+            // Of one that has just been made or started nobody says that it runs.
+            vm && (!guest.stopped || counts_stopped)
+        };
+        let there: BTreeMap<u32, &Guest> =
+            seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
+        self.guests.retain(|vmid, (host, _)| there.get(vmid).is_some_and(|guest| guest.host == *host));
+        for (vmid, guest) in there {
+            if self.guests.contains_key(&vmid) {
+                continue;
+            }
+            let held = match proxmox.devices_of(&guest.host, vmid).await {
+                Ok(held) => held,
+                // What the token must not see, nobody can count.
+                Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => Vec::new(),
+                Err(error) => {
+                    tracing::debug!(vmid, %error, "what devices it holds cannot be read");
+                    continue;
+                }
+            };
+            self.guests.insert(vmid, (guest.host.clone(), held));
+        }
+    }
+
+    fn found(&self, seen: &Seen) -> Devices {
+        let mut hosts: BTreeMap<String, HostPci> =
+            seen.hosts.keys().map(|host| (host.clone(), HostPci::default())).collect();
+        for mapping in &self.mappings {
+            for (host, path) in &mapping.devices {
+                if let Some(host) = hosts.get_mut(host) {
+                    host.mappings.entry(mapping.id.clone()).or_default().insert(path.clone());
+                }
+            }
+        }
+        for ((host, mapping), problem) in &self.broken {
+            if let Some(host) = hosts.get_mut(host) {
+                host.broken.insert(mapping.clone(), problem.clone());
+            }
+        }
+        for (host, held) in self.guests.values() {
+            if let Some(host) = hosts.get_mut(host) {
+                host.held.extend(held.iter().cloned());
+            }
+        }
+        Devices(hosts)
+    }
+}

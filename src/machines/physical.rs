@@ -1,0 +1,272 @@
+//! Machines that are there already: switched on over Redfish, joined by themselves, drained as others are, and switched off.
+//!
+//! * Before a machine is switched on, its record says so (`Starting` in its timeline). It was off then, and no Node had its name. One
+//!   that runs without such a record is somebody else's, and is left alone.
+//! * Only one that the record says we switched on is switched off, and only while nothing is left on its Node that has to go.
+//! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes, and would be Ready for a
+//!   moment when the machine is switched on again, with what it ran before; the kubelet makes another at its next start.
+//! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the first three fields turned
+//!   round (SMBIOS has them little-endian), or, where it says none, that of the Node which came first after we switched it on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::create::{not_paused, within};
+use super::node::until;
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist, words};
+use super::{Context, destroy, retire};
+use crate::config::PhysicalMachine;
+use crate::model::Record;
+use crate::model::machine::Phase;
+use crate::model::node::Node;
+use crate::redfish::{Client, Kind, PowerState, Reset};
+
+/// Between two looks at a machine's power.
+const LOOK: Duration = Duration::from_secs(5);
+/// A controller that was asked to switch on and shows nothing of it is asked again after this time.
+const AGAIN: Duration = Duration::from_secs(45);
+
+/// Whether the record says that we switched the machine on.
+fn is_ours(record: &Record) -> bool {
+    record.entered.contains_key(&Phase::Starting)
+}
+
+/// The Node that the machine became; `None` while there is none, or before we switched it on.
+pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
+    ctx.watches.node(&record.name).filter(|node| is_its(record, node))
+}
+
+fn is_its(record: &Record, node: &Node) -> bool {
+    is_ours(record) && record.smbios_uuid.as_deref().is_none_or(|uuid| is_same(uuid, &node.system_uuid))
+}
+
+/// Whether two uuids are the same, or one is the other with its first three fields turned round.
+fn is_same(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other) || turned(one).is_some_and(|one| one.eq_ignore_ascii_case(other))
+}
+
+/// A uuid with the bytes of its first three fields in the other order.
+fn turned(uuid: &str) -> Option<String> {
+    let turn = |part: &str| -> Option<String> {
+        let pairs: Option<Vec<&str>> =
+            (0..part.len() / 2).rev().map(|at| part.get(at * 2..at * 2 + 2)).collect();
+        Some(pairs?.concat())
+    };
+    let parts: Vec<&str> = uuid.split('-').collect();
+    let [a, b, c, d, e] = parts.as_slice() else { return None };
+    Some(format!("{}-{}-{}-{d}-{e}", turn(a)?, turn(b)?, turn(c)?))
+}
+
+/// Switches the machine on and waits for its Node.
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let (own, client) = controller(ctx, machine.record())?;
+    if !is_ours(machine.record()) {
+        not_paused(ctx, machine).await;
+        claim(ctx, machine, &own, &client).await?;
+    }
+    machine.enter(ctx, Phase::Starting, "it is being switched on");
+    within(ctx.config.limits.start, "switching it on", switch_on(&client)).await?;
+    machine.enter(ctx, Phase::Booting, "it boots and joins by itself; its Node is awaited");
+    let limit = ctx.config.scale_up.max_node_provision_time;
+    let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
+    let record = machine.record().clone();
+    let registered = until(ctx, || find(ctx, &record));
+    // A moment before the limit of all steps, which could not say what is there instead.
+    let left = limit.saturating_sub(age).saturating_sub(Duration::from_secs(1));
+    let Ok(node) = tokio::time::timeout(left, registered).await else {
+        let what = format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
+        return Err(Trouble::Failed { what, blame: Blame::Host });
+    };
+    if node.system_uuid.is_empty() {
+        let what =
+            format!("its Node `{}` says no systemUUID, by which it could be told from another", node.name);
+        return Err(Trouble::Failed { what, blame: Blame::Host });
+    }
+    // As the Node has it: so everybody who looks for the machine's Node finds it.
+    machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
+}
+
+/// Makes sure that the machine is nobody's, and writes down that it is switched on now.
+async fn claim(
+    ctx: &Context,
+    machine: &mut Tracked,
+    own: &PhysicalMachine,
+    client: &Client,
+) -> Result<(), Trouble> {
+    let taken = |what: String| Err(Trouble::Taken { what });
+    let (limits, name) = (&ctx.config.limits, machine.record().name.clone());
+    if own.closed {
+        return taken(format!("`{name}` is closed"));
+    }
+    machine.say(ctx, "its power is read");
+    let seen = insist!(limits.start, machine.seed(), Ok(client.look().await?)).await?;
+    if seen.power != PowerState::Off {
+        return taken(format!("`{name}` was not switched on by us, and its power is {:?}", seen.power));
+    }
+    let node = insist!(limits.start, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
+    if node.is_some() {
+        return taken(format!("there is a Node `{name}` that is no machine of ours: delete it first"));
+    }
+    machine.enter(ctx, Phase::Starting, "it is being switched on");
+    machine.stored.record.smbios_uuid = seen.uuid;
+    machine.save(ctx).await
+}
+
+/// Until the controller says that it runs, or is about to.
+async fn switch_on(client: &Client) -> Result<(), Trouble> {
+    let mut asked: Option<Instant> = None;
+    loop {
+        let answer = if asked.is_none_or(|asked| asked.elapsed() >= AGAIN) {
+            let answer = client.reset(Reset::On).await;
+            asked = Some(Instant::now());
+            // What was not asked is there.
+            answer.map(|asked| !asked)
+        } else {
+            client.power().await.map(|power| matches!(power, PowerState::On | PowerState::PoweringOn))
+        };
+        match answer {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => {
+                let trouble = Trouble::Redfish(error);
+                if !trouble.passes() {
+                    return Err(trouble);
+                }
+                tracing::debug!(error = %trouble, "a machine's controller is asked again");
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What there is in place of the machine's Node.
+async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
+    if let Some(node) = ctx.watches.node(&record.name) {
+        let uuid = record.smbios_uuid.as_deref().unwrap_or("unknown");
+        return format!(
+            "there is a Node `{}`, but its systemUUID ({}) is not the machine's ({uuid})",
+            record.name, node.system_uuid
+        );
+    }
+    match client.power().await {
+        Ok(PowerState::On) => {
+            "it is on, and its kubelet has not registered: its console shows what it does".to_owned()
+        }
+        Ok(power) => format!("its power is {power:?}"),
+        Err(error) => format!("its power cannot be read: {error}"),
+    }
+}
+
+/// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not touched.
+pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    if is_ours(machine.record()) {
+        let (_, client) = controller(ctx, machine.record())?;
+        emptied(ctx, machine).await?;
+        machine.enter(ctx, Phase::Stopping, "it is being shut down");
+        // The point of no return: whoever goes on after a crash must not open the node again.
+        machine.save(ctx).await?;
+        switch_off(ctx, machine, &client).await?;
+        machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
+        forget_node(ctx, machine).await?;
+    }
+    machine.drop_record(ctx).await
+}
+
+/// Makes sure that nothing is left on the Node, whatever happened since it was drained, or failed.
+async fn emptied(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let Some(node) = find(ctx, machine.record()) else { return Ok(()) };
+    retire::close(ctx, machine, &node).await?;
+    match retire::empty(ctx, machine, &node).await? {
+        None => Ok(()),
+        Some(why) => {
+            Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody })
+        }
+    }
+}
+
+/// The operating system is asked first, and has its time from when it was asked first; then the plug is pulled.
+async fn switch_off(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<(), Trouble> {
+    let (limits, seed, now) = (&ctx.config.limits, machine.seed(), ctx.clock.now());
+    let since = machine.record().entered.get(&Phase::Stopping).copied().unwrap_or(now);
+    let left = limits.shutdown.saturating_sub(now.duration_since(since).unsigned_abs());
+    let asked = insist!(limits.destroy, seed, {
+        match client.reset(Reset::GracefulShutdown).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == Kind::Refused => {
+                tracing::warn!(machine = %machine.record().name, %error, "the machine cannot be shut down in order");
+                Ok(false)
+            }
+            Err(error) => Err(Trouble::Redfish(error)),
+        }
+    });
+    if asked.await? && is_off_within(client, left).await {
+        return Ok(());
+    }
+    machine.say(ctx, "it did not shut down in time: its power is cut");
+    tracing::warn!(machine = %machine.record().name, "the machine did not shut down in time: its power is cut");
+    insist!(limits.destroy, seed, Ok(client.reset(Reset::ForceOff).await?)).await?;
+    if is_off_within(client, limits.start).await {
+        return Ok(());
+    }
+    Err(Trouble::Limit { what: "switching it off".to_owned(), limit: limits.start, blame: Blame::Host })
+}
+
+/// Whether it was seen to be off. A controller that does not answer proves nothing.
+async fn is_off_within(client: &Client, limit: Duration) -> bool {
+    let off = async {
+        while !matches!(client.power().await, Ok(PowerState::Off)) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(limit, off).await.is_ok()
+}
+
+/// Deletes its Node, and no namesake; also one that no watch has shown yet.
+async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let (limit, record) = (ctx.config.limits.destroy, machine.record());
+    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+    if let Some(node) = found.filter(|node| is_its(record, node)) {
+        destroy::delete_node(ctx, machine, &node.name, &node.uid).await?;
+    }
+    Ok(())
+}
+
+/// The machine as it is configured, and its controller.
+fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client), Trouble> {
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
+    let Some(own) = pool.and_then(|pool| pool.physical(&record.name)).cloned() else {
+        let what = format!(
+            "machine `{}` is not in the configuration of pool `{}` any more: how to reach it is not known",
+            record.name, record.pool
+        );
+        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+    };
+    match (ctx.controllers)(&own.redfish) {
+        Ok(client) => Ok((own, client.fenced(&ctx.fence))),
+        Err(what) => Err(Trouble::Failed { what, blame: Blame::Host }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_known_in_both_orders_of_its_bytes() {
+        let uuid = "4c4c4544-0052-3510-8052-b4c04f4d3332";
+        assert_eq!(turned(uuid).as_deref(), Some("44454c4c-5200-1035-8052-b4c04f4d3332"));
+        for (other, same) in [
+            (uuid, true),
+            ("4C4C4544-0052-3510-8052-B4C04F4D3332", true),
+            ("44454c4c-5200-1035-8052-b4c04f4d3332", true),
+            ("44454c4c-5200-1035-8052-b4c04f4d3333", false),
+            ("", false),
+        ] {
+            assert_eq!(is_same(uuid, other), same, "{other}");
+        }
+        assert!(!is_same("no uuid", "another"));
+    }
+}

@@ -1,0 +1,189 @@
+//! A `ProxmoxTemplate`: what it is made of, which is a `[[template]]`, and what it says of its clones, which is their pool's.
+
+use serde_json::Value as Json;
+use toml::Value;
+
+use super::super::draft::Table;
+use super::super::source::{Tree, text_at};
+
+/// VMIDs that stand in for those of a template: so many for each.
+const VMIDS: usize = 20;
+
+/// The template itself, for the pools of a region; `None` where the image has no URL. `number`: how many were written before.
+pub(super) fn made(name: &str, region: Option<&str>, tree: &mut Tree, number: usize) -> Option<Table> {
+    let url = tree.text(&["sourceImage", "url"])?;
+    let mut table = Table::new("[[template]]");
+    table.set("name", name, format!("ProxmoxTemplate {name}: metadata.name"));
+    if let Some(region) = region {
+        table.set("region", region, "as its pools");
+    }
+    tree.was(&["region"]);
+    table.set("image", url, tree.place(&["sourceImage", "url"]));
+    let (sum, kind) = (tree.text(&["sourceImage", "checksum"]), tree.text(&["sourceImage", "checksumType"]));
+    match sum {
+        Some(sum) => {
+            let kind = kind.map_or_else(|| "sha256".to_owned(), |kind| kind.to_lowercase());
+            let stand_in = format!("sha256:{}", "0".repeat(64));
+            table.must(
+                "checksum",
+                format!("{kind}:{sum}"),
+                stand_in,
+                tree.place(&["sourceImage", "checksum"]),
+            );
+        }
+        None => table.fill(
+            "checksum",
+            format!("sha256:{}", "0".repeat(64)),
+            "the image's, as its publisher lists it: nothing is made of an image that has another",
+        ),
+    }
+    // The name of the file that the image becomes.
+    tree.was(&["sourceImage", "imageName"]);
+    let storages = tree.texts(&["storageIDs"]);
+    let place = tree.place(&["storageIDs"]);
+    match storages.first() {
+        Some(first) => table.set(
+            "storage",
+            first.as_str(),
+            format!("{place}: of its disk; `image_storage` is where the image itself goes, with the content `import`"),
+        ),
+        None => table.fill("storage", "local-lvm", "where its disk is"),
+    }
+    let first = 9000 + number * VMIDS;
+    table.fill(
+        "vmids",
+        format!("{first}-{}", first + VMIDS - 1),
+        "VMIDs for its versions, two for each host",
+    );
+    let network = tree.peek(&["network", "0"]);
+    match network.as_ref().and_then(|device| text_at(device, &["bridge"])) {
+        Some(bridge) => table.set("bridge", bridge, tree.place(&["network", "bridge"])),
+        None => table.fill("bridge", "vmbr0", "the bridge of its network device"),
+    }
+    if let Some(pool) = tree.text(&["resourcePool"]) {
+        table.set("resource_pool", pool, tree.place(&["resourcePool"]));
+    }
+    let mut options = toml::Table::new();
+    let machine = tree.text(&["machine"]).unwrap_or_else(|| "q35".to_owned());
+    options.insert("machine".to_owned(), Value::String(machine));
+    table.set(
+        "vm_options",
+        Value::Table(options),
+        format!("{}: q35 is its default", tree.place(&["machine"])),
+    );
+    if tree.text(&["bios"]).is_some_and(|bios| bios != "seabios") {
+        table.note(format!(
+            "{}: a template with UEFI is made by hand, with its disk for the variables",
+            tree.place(&["bios"])
+        ));
+    }
+    for (key, why) in [
+        ("description", "it says of which version it is"),
+        ("tags", "a template is known by its name"),
+        ("tpm", "made by hand"),
+        ("agent", "always on"),
+        ("vga", "a serial console is the display: `serial`, and `vga` in `vm_options`"),
+        ("onBoot", "a template does not start"),
+    ] {
+        if tree.was(&[key]) {
+            table.note(format!("{}: {why}", tree.place(&[key])));
+        }
+    }
+    Some(table)
+}
+
+/// What it says of its clones: added to the pool's table, and the tables below that.
+pub(super) fn of_clones(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
+    for key in [
+        "sourceImage",
+        "storageIDs",
+        "description",
+        "region",
+        "tags",
+        "resourcePool",
+        "machine",
+        "bios",
+        "tpm",
+        "agent",
+        "vga",
+        "onBoot",
+    ] {
+        if tree.was(&[key]) {
+            table.note(format!("{}: the template's", tree.place(&[key])));
+        }
+    }
+    let mut options = Table::of_pool("[pool.vm_options]", ours);
+    if let Some(kind) = tree.text(&["cpu", "type"]) {
+        let flags = tree.text(&["cpu", "flags"]).map_or_else(String::new, |flags| format!(",flags={flags}"));
+        options.set("cpu", format!("{kind}{flags}"), tree.place(&["cpu"]));
+    }
+    let place = tree.place(&["pciDevices"]);
+    let devices = tree.list(&["pciDevices"]);
+    network(table, tree);
+    let devices = devices.iter().filter_map(|device| device_of_host(ours, device, &place));
+    std::iter::once(options).chain(devices).collect()
+}
+
+fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
+    let mut pci = Table::of_pool("[[pool.pci]]", ours);
+    pci.set("mapping", text_at(device, &["mapping"])?, place);
+    if let Some(mdev) = text_at(device, &["mdev"]) {
+        pci.set(
+            "mdev",
+            mdev,
+            format!("{place}; `per_device` says for how many machines one device is enough"),
+        );
+    }
+    for (theirs, key) in [("pcie", "pcie"), ("xvga", "x_vga")] {
+        if let Some(on) = device.get(theirs).and_then(Json::as_bool) {
+            pci.set(key, on, format!("{place}.{theirs}"));
+        }
+    }
+    pci.missing(
+        "resource",
+        "\"nvidia.com/gpu\"",
+        "what the device plugin announces, so that pods which ask for it get a machine; there PCI devices are no capacity",
+    );
+    Some(pci)
+}
+
+fn network(table: &mut Table, tree: &mut Tree) {
+    let place = tree.place(&["network"]);
+    let devices = tree.list(&["network"]);
+    for (number, device) in devices.iter().enumerate() {
+        if number > 0 {
+            table.note(format!(
+                "{place}: a further device is a table `[[pool.network]]`, with its bridge, VLAN and addresses"
+            ));
+            continue;
+        }
+        for key in ["bridge", "model"] {
+            if let Some(value) = text_at(device, &[key]) {
+                table.set(key, value, format!("{place}.{key}"));
+            }
+        }
+        for key in ["mtu", "vlan"] {
+            if let Some(value) = device.get(key).and_then(Json::as_i64) {
+                table.set(key, value, format!("{place}.{key}"));
+            }
+        }
+        if let Some(on) = device.get("firewall").and_then(Json::as_bool) {
+            table.set("firewall", on, format!("{place}.firewall"));
+        }
+        let text = |key| text_at(device, &[key]);
+        let Some((network, prefix)) = text("address4").and_then(|address| address.split_once('/')) else {
+            continue;
+        };
+        let example = format!("\"{network}-…\"");
+        table.missing(
+            "addresses",
+            &example,
+            format!("{place}.address4 is the network; here a range in it that nothing else uses"),
+        );
+        table
+            .note(format!("{place}: with such a range, prefix = {prefix}, and `gateway` and `dns` as there"));
+    }
+    if !devices.iter().any(|device| device.get("address4").is_some()) {
+        table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
+    }
+}

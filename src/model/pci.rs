@@ -1,0 +1,83 @@
+//! PCI devices of hosts as resource mappings name them: what there is, and who holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// The PCI devices of one host that machines may be given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostPci {
+    /// The devices of each resource mapping on this host, by their addresses, e.g. `0000:01:00`; of a device with several
+    /// functions that go together `0000:01:00.0;0000:01:00.1`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub mappings: BTreeMap<String, BTreeSet<String>>,
+    /// The mappings that no VM can be started with here, and why: one wrong entry spoils all of a host's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub broken: BTreeMap<String, String>,
+    /// What VMs hold, ours and others', one for each device.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
+}
+
+/// A device that a VM holds. Which one of a mapping's it is, Proxmox VE tells nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Held {
+    /// The VM.
+    pub vmid: u32,
+    /// The mapping that it is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<String>,
+    /// Its address, where the VM was given it without a mapping.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+impl HostPci {
+    /// Whether nothing is known of any device.
+    pub fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+}
+
+/// Whether two addresses have a function in common. Without a function an address means all of its device's, and without a
+/// domain the first.
+pub fn overlap(one: &str, other: &str) -> bool {
+    one.split(';').any(|a| other.split(';').any(|b| same_function(a, b)))
+}
+
+fn same_function(one: &str, other: &str) -> bool {
+    let parts = |text: &str| {
+        let text = if text.matches(':').count() < 2 { format!("0000:{text}") } else { text.to_owned() };
+        let (device, function) = match text.split_once('.') {
+            Some((device, function)) => (device.to_owned(), Some(function.to_owned())),
+            None => (text, None),
+        };
+        (device.to_lowercase(), function)
+    };
+    let (one, other) = (parts(one), parts(other));
+    one.0 == other.0 && (one.1.is_none() || other.1.is_none() || one.1 == other.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_overlap_where_they_share_a_function() {
+        for (one, other, expected) in [
+            ("0000:01:00", "0000:01:00", true),
+            ("0000:01:00.0", "0000:01:00.0", true),
+            ("0000:01:00.0", "0000:01:00.1", false),
+            ("0000:01:00", "0000:01:00.1", true),
+            ("01:00.1", "0000:01:00", true),
+            ("0000:01:00.0;0000:01:00.1", "01:00.1", true),
+            ("0000:01:00", "0001:01:00", false),
+            ("0000:0A:00", "0000:0a:00.0", true),
+        ] {
+            assert_eq!(overlap(one, other), expected, "{one} {other}");
+            assert_eq!(overlap(other, one), expected, "{other} {one}");
+        }
+    }
+}

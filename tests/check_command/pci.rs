@@ -1,0 +1,81 @@
+//! What `check` says of the PCI devices that a pool gives its machines.
+
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
+
+use crate::bench::{Bench, POOL};
+use crate::{first_bad, words};
+
+/// Two GPUs on pve1, one of which somebody's VM holds, and one on pve2.
+fn with_gpus() -> ClusterSpec {
+    let mut spec = ClusterSpec::demo();
+    let devices = [("pve1", "0000:01:00"), ("pve1", "0000:41:00"), ("pve2", "0000:01:00")];
+    let devices = devices.map(|(host, path)| (host.to_owned(), path.to_owned()));
+    spec.pci.push(("gpu".to_owned(), devices.to_vec()));
+    let mut other = VmSpec::machine(700, "pve1", "games");
+    other.pool = Some("k8s-workers".to_owned());
+    other.running = true;
+    other.config.insert("hostpci0".to_owned(), "mapping=gpu".to_owned());
+    spec.vms.push(other);
+    spec
+}
+
+/// The token may do with devices what it needs to.
+fn permit(spec: &mut ClusterSpec) {
+    spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
+    spec.access.roles.insert("Gpu".to_owned(), vec!["Mapping.Use".to_owned()]);
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        spec.access.grants.push(Grant {
+            path: "/mapping/pci/gpu".to_owned(),
+            who: who.to_owned(),
+            role: "Gpu".to_owned(),
+            propagate: false,
+        });
+    }
+}
+
+async fn bench(spec: ClusterSpec, more: &str) -> Bench {
+    let bench = Bench::new(spec, KubeSpec::demo()).await;
+    bench.configure(&format!("{POOL}[[pool.pci]]\nmapping = \"gpu\"\n{more}"));
+    bench
+}
+
+#[tokio::test]
+async fn free_devices_are_counted_on_each_host() {
+    let mut spec = with_gpus();
+    permit(&mut spec);
+    let bench = bench(spec, "").await;
+    let (status, about) = bench.about("PCI mapping gpu").await;
+    assert_eq!(words(&about[0]), "pve1 1 of 2, pve2 1 of 1 free for machines | ");
+    assert_eq!(status, 0, "{}", first_bad(&about));
+    let (_, room) = bench.about("room").await;
+    assert_eq!(words(&room[0]), "pve1 1, pve2 1, pve3 0 more machines | ");
+}
+
+#[tokio::test]
+async fn what_keeps_machines_from_their_devices_is_said() {
+    let bench = bench(with_gpus(), "").await;
+    let (status, about) = bench.about("PCI mapping gpu").await;
+    assert_eq!(status, 1);
+    let said = about.iter().map(words).collect::<Vec<_>>().join("\n");
+    for part in ["the token may not see it", "Mapping.Use on /mapping/pci/gpu"] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    let (_, template) = bench.about("template k8s-worker (").await;
+    let said = template.iter().map(words).collect::<Vec<_>>().join("\n");
+    for part in ["lacks VM.Config.HWType on /pool/k8s-workers", "lacks Mapping.Use on /mapping/pci/gpu"] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_on_an_express_bus_needs_the_machine_for_it() {
+    let mut spec = with_gpus();
+    permit(&mut spec);
+    let bench = bench(spec, "pcie = true\n").await;
+    let (status, about) = bench.about("PCI mapping gpu").await;
+    assert_eq!(status, 1);
+    assert!(first_bad(&about).contains("set `vm_options = { machine = \"q35\" }`"), "{about:?}");
+    bench.change("bridge = \"vmbr0\"", "bridge = \"vmbr0\"\nvm_options = { machine = \"q35\" }");
+    assert_eq!(bench.about("PCI mapping gpu").await.0, 0);
+}

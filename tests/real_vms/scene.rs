@@ -1,0 +1,198 @@
+//! The daemon as a process between a real control plane and the machines of a [`Stage`].
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rig::{Admin, ControlPlane, Options, Programs};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::stage::{GATEWAY, Stage};
+
+/// The only slot of the pool.
+pub const VMID: u32 = 9111;
+/// Its address.
+pub const ADDRESS: &str = "10.77.0.21";
+/// How long a Node may say nothing. Less than by default, so that the test need not wait as long.
+const GRACE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Far more than what follows from a change takes.
+pub const SOON: Duration = Duration::from_mins(2);
+
+/// One pod that fits no node but a new one.
+pub const WORKLOAD: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web, namespace: default }
+spec:
+  replicas: 1
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers:
+        - name: web
+          image: registry.k8s.io/pause:3.10.2
+          resources: { requests: { cpu: 500m, memory: 64Mi } }
+";
+
+/// Everything, up.
+pub struct Scene {
+    pub stage: Stage,
+    pub admin: Admin,
+    _plane: ControlPlane,
+    daemon: Child,
+    log: PathBuf,
+}
+
+impl Scene {
+    /// `pool` is what the pool has besides its size, template and slot: the end of the configuration.
+    pub async fn new(image: &Path, pool: &str) -> Self {
+        let stage = Stage::new(image).await;
+        let programs = Programs::get().await.unwrap().unwrap();
+        let folder = stage.folder.path().join("plane");
+        std::fs::create_dir(&folder).unwrap();
+        let options = Options { address: GATEWAY.parse().unwrap(), node_monitor_grace: GRACE, calls: None };
+        let plane = ControlPlane::start(programs, &folder, &options).await.unwrap();
+        let admin = plane.admin().unwrap();
+        admin.apply(include_str!("../../packaging/rbac.yaml")).await.unwrap();
+        admin.apply(include_str!("../../packaging/rbac-serving.yaml")).await.unwrap();
+        let kubeconfig = admin.kubeconfig_for("pve-autoscaler", "pve-autoscaler").await.unwrap();
+        let log = stage.folder.path().join("daemon.log");
+        secret(&stage, "kubeconfig", &kubeconfig);
+        let daemon = daemon(&stage, pool, &log);
+        Self { stage, admin, _plane: plane, daemon, log }
+    }
+
+    /// Gives the daemon another configuration.
+    pub fn reload(&self, pool: &str) {
+        secret(&self.stage, "config.toml", &configuration(&self.stage, pool));
+        let pid = self.daemon.id().unwrap().to_string();
+        let sent = std::process::Command::new("kill").args(["-HUP", &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until something is so, and returns it.
+    pub async fn until<T>(&self, what: &str, limit: Duration, look: impl AsyncFn() -> Option<T>) -> T {
+        let started = Instant::now();
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            assert!(
+                started.elapsed() < limit,
+                "waited {limit:?} until {what}; the daemon said:\n{}\nthe machine's console:\n{}",
+                self.said(),
+                self.stage.hardware.console(VMID)
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The Nodes of the pool: the control plane may have one of its own.
+    pub async fn nodes(&self) -> Vec<Value> {
+        let mut nodes = self.list("/api/v1/nodes").await;
+        nodes.retain(|node| node["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("real-")));
+        nodes
+    }
+
+    pub async fn list(&self, path: &str) -> Vec<Value> {
+        self.admin.list(path).await.unwrap()
+    }
+
+    /// The pool's Node, where its readiness is this.
+    pub async fn node(&self, ready: bool) -> Option<Value> {
+        let nodes = self.nodes().await;
+        let is = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array();
+            conditions
+                .into_iter()
+                .flatten()
+                .any(|one| one["type"] == "Ready" && (one["status"] == "True") == ready)
+        };
+        nodes.into_iter().find(is)
+    }
+
+    pub async fn pod_runs(&self) -> Option<()> {
+        let pods = self.list("/api/v1/namespaces/default/pods").await;
+        pods.iter().any(|pod| pod["status"]["phase"] == "Running").then_some(())
+    }
+}
+
+fn at(stage: &Stage, name: &str) -> String {
+    stage.folder.path().join(name).display().to_string()
+}
+
+fn secret(stage: &Stage, name: &str, text: &str) {
+    use std::io::Write as _;
+    let path = at(stage, name);
+    let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+fn configuration(stage: &Stage, pool: &str) -> String {
+    format!(
+        r#"cluster = "real"
+
+[proxmox]
+endpoints = ["{url}"]
+token_id = "{token}"
+token_file = "{token_file}"
+ca_file = "{ca}"
+resource_pool = "k8s-workers"
+
+[kubernetes]
+kubeconfig_file = "{kubeconfig}"
+approve_serving_certificates = true
+
+[metrics]
+enabled = false
+
+[bootstrap]
+method = "kubeadm"
+probe_port = 22
+
+[scale_down]
+unneeded_time = "3s"
+delay_after_add = "1s"
+
+[[pool]]
+name = "real"
+max = 1
+cores = 2
+memory = "2GiB"
+vmids = "{VMID}"
+addresses = "{ADDRESS}"
+prefix = 24
+gateway = "{GATEWAY}"
+bridge = "vmbr0"
+{pool}"#,
+        url = stage.url,
+        token = ClusterSpec::DEMO_TOKEN,
+        token_file = at(stage, "pve-token"),
+        ca = at(stage, "pve-ca.pem"),
+        kubeconfig = at(stage, "kubeconfig"),
+    )
+}
+
+fn daemon(stage: &Stage, pool: &str, log: &Path) -> Child {
+    secret(stage, "pve-token", ClusterSpec::DEMO_SECRET);
+    secret(stage, "pve-ca.pem", &stage.tls.ca_pem);
+    secret(stage, "config.toml", &configuration(stage, pool));
+    let (config, socket) = (at(stage, "config.toml"), at(stage, "control.sock"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+    command.args(["run", "--config", &config, "--socket", &socket]);
+    command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM").stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(File::create(log).unwrap()).kill_on_drop(true).spawn().unwrap()
+}

@@ -1,0 +1,62 @@
+//! How soon a pod runs, from nothing and from each state in which machines are kept: figures of docs/performance.md.
+//!
+//! `WARM_TIMES=3 cargo test --test real_vms -- --nocapture real_machines times::` takes each of them three times. Not part of
+//! what tests take otherwise.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::place;
+use crate::scene::{SOON, Scene, VMID, WORKLOAD};
+use crate::stage::BOOT;
+
+/// How often each figure is taken; without it none is.
+const TIMES: &str = "WARM_TIMES";
+/// What the daemon has to itself after it has brought a machine to where it waits.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What there was before, what the pool says, and how its log says that a machine waits.
+const ROWS: [(&str, &str, Option<&str>); 5] = [
+    ("nothing; full clone", "clone = \"full\"\n", None),
+    ("nothing; linked clone", "", None),
+    ("kept stopped", "warm = { count = 1, state = \"stopped\" }\n", Some("kept stopped")),
+    ("kept suspended", "warm = { count = 1, state = \"suspended\" }\n", Some("kept suspended")),
+    ("kept booted", "warm = { count = 1, state = \"booted\" }\n", Some("kept booted")),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "in a namespace of its own only"]
+async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
+    let Some(image) = place::image() else { return };
+    let times: Option<u32> = std::env::var(TIMES).ok().and_then(|text| text.parse().ok());
+    let Some(times) = times else {
+        eprintln!("skipped: {TIMES} says how often figures are to be taken");
+        return;
+    };
+    for (before, pool, waits) in ROWS {
+        for _ in 0..times {
+            let scene = Scene::new(&image, &format!("template = \"k8s-worker\"\n{pool}")).await;
+            if let Some(words) = waits {
+                let kept = async || scene.said().contains(words).then_some(());
+                scene.until("a machine waits", BOOT, kept).await;
+            }
+            tokio::time::sleep(QUIET).await;
+            let started = Instant::now();
+            scene.admin.apply(WORKLOAD).await.unwrap();
+            let asked = started.elapsed();
+            scene.until("it runs", BOOT, async || scene.stage.pve.vm(VMID)?.running.then_some(())).await;
+            let runs = started.elapsed();
+            scene.until("it is ready", BOOT, async || scene.node(true).await).await;
+            let ready = started.elapsed();
+            scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
+            let all = started.elapsed();
+            eprintln!(
+                "{before}: the VM runs after {runs:.1?}, the Node is ready after {ready:.1?}, the pod runs after {all:.1?} \
+                 (of which kubectl took {asked:.1?})"
+            );
+            // Its process would outlive the scene, and take its part of the processors.
+            scene.stage.hardware.kill(VMID);
+        }
+    }
+}

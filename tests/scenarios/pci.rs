@@ -1,0 +1,139 @@
+//! PCI devices by resource mappings: machines get them as far as hosts have free ones, and pods get the machines.
+
+use std::time::Duration;
+
+use serde_json::json;
+use world::kubernetes::samples;
+use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
+
+use crate::stage::{ONE_POOL, Stage, name};
+
+const SOON: Duration = Duration::from_mins(4);
+
+/// The pool with a GPU for each of its machines.
+fn with_gpus() -> String {
+    format!(
+        "{ONE_POOL}placement = \"pack\"\n[[pool.pci]]\nmapping = \"gpu\"\nresource = \"nvidia.com/gpu\"\n"
+    )
+}
+
+/// One GPU on pve1, two on pve2 of which somebody else's VM has one; the token may use them, and see that VM.
+fn stage() -> Stage {
+    let stage = unseeing();
+    stage.pve.change_access(|access| {
+        access.roles.insert("Look".to_owned(), vec!["VM.Audit".to_owned()]);
+        permit(access, "/vms/700", "Look");
+    });
+    stage
+}
+
+/// The same where it may not see the VM.
+fn unseeing() -> Stage {
+    let stage = Stage::new(&with_gpus());
+    stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
+    let mut other = VmSpec::machine(700, "pve2", "games");
+    other.config.insert("hostpci0".to_owned(), "0000:41:00.0,pcie=1".to_owned());
+    assert!(stage.pve.create_by_hand(other));
+    stage.pve.start_by_hand(700);
+    stage.pve.change_access(|access| {
+        let worker = access.roles.get_mut("KasWorker").unwrap();
+        worker.push("VM.Config.HWType".to_owned());
+        access.roles.insert("Gpu".to_owned(), vec!["Mapping.Use".to_owned()]);
+        permit(access, "/mapping/pci/gpu", "Gpu");
+    });
+    stage
+}
+
+fn permit(access: &mut AccessSpec, path: &str, role: &str) {
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = (path.to_owned(), who.to_owned(), role.to_owned());
+        access.grants.push(Grant { path, who, role, propagate: false });
+    }
+}
+
+fn deploy(stage: &Stage, replicas: u32) {
+    let mut train = samples::deployment("train", replicas, "500m", "1Gi");
+    for amounts in ["requests", "limits"] {
+        train["spec"]["template"]["spec"]["containers"][0]["resources"][amounts]["nvidia.com/gpu"] =
+            json!("1");
+    }
+    stage.kube.apply(&train).unwrap();
+}
+
+/// What the device plugin does, minutes after the node was ready.
+fn announce(stage: &Stage) {
+    for node in stage.ready_nodes("workers") {
+        let gpu = json!({ "nvidia.com/gpu": "1" });
+        let status = json!({ "status": { "allocatable": gpu, "capacity": gpu } });
+        assert!(stage.kube.patch_by_hand("Node", "", &node, &status));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
+    let mut stage = stage();
+    stage.start();
+    deploy(&stage, 3);
+    stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
+    // Their plugins are slow: nobody makes others instead.
+    let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
+    stage.throughout("two machines are there", Duration::from_mins(3), two).await;
+    announce(&stage);
+    stage.until("two pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let mut held = stage.pve.held_pci();
+    held.sort();
+    let held: Vec<(&str, &str)> = held.iter().map(|(host, path, _)| (host.as_str(), path.as_str())).collect();
+    assert_eq!(held, [("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00.0")]);
+    let why = |stage: &Stage| {
+        let pods = stage.status().pods;
+        pods.into_iter().map(|pod| pod.why).collect::<Vec<_>>().join("; ")
+    };
+    stage
+        .until("the third pod's reason names the hosts", SOON, |stage| {
+            let why = why(stage);
+            why.contains("pve1 has 0 of 1 devices of `gpu` left") && why.contains("pve2 has 0 of 1 devices")
+        })
+        .await;
+    assert!(why(&stage).contains("pve3 has no device of the mapping `gpu`"), "{}", why(&stage));
+    // The other VM lets go of its device.
+    stage.pve.stop_by_hand(700);
+    stage.until("there is a third machine", SOON, |stage| stage.ready_nodes("workers").len() == 3).await;
+    announce(&stage);
+    stage.until("three pods run", SOON, |stage| stage.running_pods() == 3).await;
+    assert_eq!(stage.pve.config_of(9102, "hostpci0").as_deref(), Some("mapping=gpu"));
+    let failed =
+        stage.pve.task_exits().into_iter().filter(|(_, exit)| exit.as_ref().is_some_and(|exit| exit != "OK"));
+    assert_eq!(failed.count(), 0, "no start lacked a device");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_has_changed_costs_no_clone() {
+    let mut stage = stage();
+    stage.pve.change_pci_hardware("pve1", "0000:01:00");
+    stage.start();
+    deploy(&stage, 1);
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let records = stage.kube.list("ConfigMap");
+    let record = records.iter().find(|map| name(map).starts_with("machine-")).unwrap();
+    assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_somebody_has_unseen_costs_one_machine() {
+    let mut stage = unseeing();
+    // The only device of pve1 is with a VM that the token may not see.
+    stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));
+    stage.pve.stop_by_hand(700);
+    stage.pve.migrate_by_hand(700, "pve1");
+    stage.pve.start_by_hand(700);
+    assert_eq!(stage.pve.held_pci(), [("pve1".to_owned(), "0000:01:00".to_owned(), 700)]);
+    stage.start();
+    deploy(&stage, 1);
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let exits = stage.pve.task_exits();
+    let failed: Vec<&String> =
+        exits.iter().filter_map(|(_, exit)| exit.as_ref()).filter(|exit| *exit != "OK").collect();
+    assert_eq!(failed, ["could not find a free device for 'hostpci0'"]);
+    stage.until("the failed one is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert!(stage.pve.vm(700).is_some_and(|vm| vm.running), "the other VM is as it was");
+}

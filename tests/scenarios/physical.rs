@@ -1,0 +1,307 @@
+//! Machines that are there already: switched on for pods, drained and switched off after them, and left alone where somebody else
+//! has them.
+
+use std::time::Duration;
+
+use serde_json::json;
+use stage::without_pools;
+use world::kubernetes::metal::MetalSpec;
+use world::kubernetes::samples;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::stage::Stage;
+
+/// A machine boots for two minutes.
+const SOON: Duration = Duration::from_mins(6);
+const LATER: Duration = Duration::from_mins(40);
+
+/// A pool of these machines, each with a controller of its own.
+fn pool(machines: &[&str], more: &str) -> String {
+    let one = |name: &&str| {
+        format!(
+            "[[pool.machine]]\nname = \"{name}\"\n[pool.machine.redfish]\nendpoint = \"https://{name}\"\n\
+             user = \"power\"\npassword_file = \"/unused\"\nca = \"system\"\n"
+        )
+    };
+    let all: String = machines.iter().map(one).collect();
+    let max = machines.len();
+    format!(
+        "{}[scale_down]\nunneeded_time = \"5m\"\ndelay_after_add = \"1m\"\n\
+         [[pool]]\nname = \"metal\"\nmax = {max}\ncores = 8\nmemory = \"32GiB\"\nlabels = {{ kind = \"metal\" }}\n{more}{all}",
+        without_pools()
+    )
+}
+
+/// A cluster with these machines, all off.
+fn stage(machines: &[&str], more: &str) -> Stage {
+    let stage = Stage::of(&pool(machines, more), ClusterSpec::demo(), KubeSpec::demo());
+    for name in machines {
+        stage.kube.add_metal(MetalSpec::worker(name, 8, 32));
+    }
+    stage
+}
+
+fn on(stage: &Stage, name: &str) -> bool {
+    stage.kube.metal_is_on(name).unwrap()
+}
+
+/// What was asked of controllers, in short.
+fn asked(stage: &Stage) -> Vec<String> {
+    stage.kube.resets().iter().map(|reset| format!("{} {}", reset.machine, reset.what)).collect()
+}
+
+/// Nothing was ever switched off with pods on it.
+fn only_empty_ones_went(stage: &Stage) {
+    let lost: Vec<_> =
+        stage.kube.resets().into_iter().filter(|reset| reset.what != "On" && reset.pods > 0).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 2, "2", "2Gi");
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(stage.ready_nodes("metal"), ["metal-1"]);
+    let node = stage.kube.get("Node", "", "metal-1").unwrap();
+    assert_eq!(node["metadata"]["labels"]["kind"], "metal");
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage
+        .until("nothing of it is left", SOON, |stage| {
+            stage.kube.get("Node", "", "metal-1").is_none() && stage.status().machines.is_empty()
+        })
+        .await;
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+    only_empty_ones_went(&stage);
+    // It comes again, as the same Node.
+    stage.kube.scale("default", "web", 1);
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.ready_nodes("metal"), ["metal-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_evicted_within_their_budget_before_a_machine_goes_off() {
+    let mut stage = stage(&["metal-1", "metal-2"], "");
+    stage.start();
+    stage.deploy("web", 2, "5", "2Gi");
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.kube.apply(&samples::budget("web", 1)).unwrap();
+    // Both fit one of them now.
+    stage.kube.apply(&samples::deployment("web", 2, "3", "2Gi")).unwrap();
+    stage.until("one machine is off", LATER, |stage| stage.ready_nodes("metal").len() == 1).await;
+    stage.until("both run again", SOON, |stage| stage.running_pods() == 2).await;
+    only_empty_ones_went(&stage);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_else_switched_on_is_left_alone_and_said_so() {
+    let mut stage = stage(&["metal-1", "metal-2"], "");
+    stage.kube.change_metal("metal-1", |metal| metal.joins = false);
+    stage.kube.reset_metal("metal-1", "On");
+    stage.start();
+    stage.deploy("web", 2, "5", "2Gi");
+    stage.until("the other one serves", SOON, |stage| stage.running_pods() == 1).await;
+    let said = "metal-1 was switched on by somebody else, and is left alone";
+    assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
+    assert!(stage.status().pods.iter().any(|pod| pod.why.contains(said)), "{:?}", stage.status().pods);
+    stage.throughout("it is not touched", LATER, |stage| on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-2 On"]);
+    // Once its owner has switched it off it is taken.
+    stage.kube.change_metal("metal-1", |metal| metal.joins = true);
+    stage.kube.reset_metal("metal-1", "ForceOff");
+    stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_node_is_there_without_a_record_is_not_switched_on() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.reset_metal("metal-1", "On");
+    stage
+        .until("somebody's node is ready", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some())
+        .await;
+    stage.kube.reset_metal("metal-1", "ForceOff");
+    stage.start();
+    stage.deploy_with("web", 1, "1", "1Gi", &json!({ "nodeSelector": { "kind": "metal" } }));
+    stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
+    assert!(stage.status().pods[0].why.contains("has a Node that is no machine of ours"));
+    stage.kube.remove("Node", "", "metal-1");
+    stage.until("it is taken", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_come_up_is_switched_off_and_left_alone_while_another_serves() {
+    let mut stage = stage(&["metal-1", "metal-2"], "");
+    for name in ["metal-1", "metal-2"] {
+        stage.kube.change_metal(name, |metal| metal.joins = false);
+    }
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    let first = |stage: &Stage| stage.kube.resets().first().map(|reset| reset.machine.clone());
+    stage.until("one is switched on", SOON, |stage| first(stage).is_some()).await;
+    let broken = first(&stage).unwrap();
+    let other = if broken == "metal-1" { "metal-2" } else { "metal-1" };
+    stage.kube.change_metal(other, |metal| metal.joins = true);
+    stage.until("the other serves", LATER, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.ready_nodes("metal"), [other]);
+    assert!(!on(&stage, &broken));
+    let said = "no Node of it within 15 min: it is on, and its kubelet has not registered";
+    assert!(
+        stage.status().decisions.iter().any(|one| one.what.contains(said)),
+        "{:?}",
+        stage.status().decisions
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_listen_is_cut_off_once_it_is_drained() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| metal.shutdown = None);
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown", "metal-1 ForceOff"]);
+    only_empty_ones_went(&stage);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_falls_silent_leaves_the_node_closed_until_it_answers() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = false);
+    stage.kube.scale("default", "web", 0);
+    stage
+        .until("it is stuck", LATER, |stage| {
+            stage.status().machines.iter().any(|machine| machine.phase == "Stopping")
+        })
+        .await;
+    let node = stage.kube.get("Node", "", "metal-1").unwrap();
+    assert_eq!(node["spec"]["unschedulable"], true);
+    stage.throughout("it stays as it is", SOON, |stage| on(stage, "metal-1")).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = true);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    stage.until("its Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_a_uuid_or_with_one_that_is_turned_round_will_do() {
+    for uuid in
+        [None, Some("00000000-0000-0000-0000-000000000000"), Some("44454c4c-5200-1035-8052-b4c04f4d3332")]
+    {
+        let mut stage = stage(&["metal-1"], "");
+        stage.kube.change_metal("metal-1", |metal| {
+            metal.node.system_uuid = "4c4c4544-0052-3510-8052-b4c04f4d3332".to_owned();
+            metal.uuid = uuid.map(ToOwned::to_owned);
+        });
+        stage.start();
+        stage.deploy("web", 1, "1", "1Gi");
+        stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        stage.kube.scale("default", "web", 0);
+        stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_machine_is_not_taken_for_its_own() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| {
+        metal.uuid = Some("11111111-2222-4333-8444-555555555555".to_owned());
+    });
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    let said = "its systemUUID (";
+    stage
+        .until("it is said", LATER, |stage| {
+            stage.status().decisions.iter().any(|one| one.what.contains(said))
+        })
+        .await;
+    assert!(stage.ready_nodes("metal").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_at_any_call_switches_each_machine_once_and_none_off_with_pods() {
+    // Until the first pod runs, and from then until the machine is off.
+    for part in 0..24 {
+        let mut stage = stage(&["metal-1"], "");
+        stage.start_until(20 + part * 12);
+        stage.deploy("web", 1, "1", "1Gi");
+        let end = stage.now().checked_add(jiff::SignedDuration::from_mins(9)).unwrap();
+        stage.until("it is cut, or served", LATER, move |stage| stage.is_cut() || stage.now() > end).await;
+        if stage.is_cut() {
+            stage.kill();
+            stage.start();
+        }
+        stage.until("its pod runs", LATER, |stage| stage.running_pods() == 1).await;
+        stage.kube.scale("default", "web", 0);
+        stage.until("it is cut, or off", LATER, |stage| stage.is_cut() || !on(stage, "metal-1")).await;
+        if stage.is_cut() {
+            stage.kill();
+            stage.start();
+        }
+        stage
+            .until("nothing is left", LATER, |stage| {
+                !on(stage, "metal-1")
+                    && stage.kube.get("Node", "", "metal-1").is_none()
+                    && stage.status().machines.is_empty()
+            })
+            .await;
+        let ons = asked(&stage).iter().filter(|one| one.ends_with(" On")).count();
+        assert_eq!(ons, 1, "part {part}: {:?}", asked(&stage));
+        only_empty_ones_went(&stage);
+        stage.kill();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_leader_goes_on_with_a_machine_that_boots() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.start_on("pve2");
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it is on", SOON, |stage| on(stage, "metal-1")).await;
+    let first = stage.leaders().first().map(|&name| name.to_owned()).unwrap();
+    stage.kill_on(&first);
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+    let node = stage.kube.get("Node", "", "metal-1").unwrap();
+    assert_eq!(node["metadata"]["labels"]["kind"], "metal", "the other one has finished it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_switches_off_goes_as_an_unready_node_and_is_not_switched_on_at_once() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.reset_metal("metal-1", "ForceOff");
+    stage.throughout("it stays off", Duration::from_mins(10), |stage| !on(stage, "metal-1")).await;
+    stage.until("its Node has gone", LATER, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+    stage.until("it is switched on for the pod", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_closed_is_not_switched_on() {
+    let closed =
+        pool(&["metal-1"], "").replace("name = \"metal-1\"\n[", "name = \"metal-1\"\nclosed = true\n[");
+    let mut stage = Stage::of(&closed, ClusterSpec::demo(), KubeSpec::demo());
+    stage.kube.add_metal(MetalSpec::worker("metal-1", 8, 32));
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
+    assert!(stage.status().pods[0].why.contains("metal-1 is closed"), "{:?}", stage.status().pods);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minimum_is_kept_without_any_pod_and_without_proxmox() {
+    let mut stage = stage(&["metal-1"], "min = 1\n");
+    stage.pve.set_away(true);
+    stage.start();
+    stage.until("it serves", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
+}
