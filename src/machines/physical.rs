@@ -97,14 +97,11 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
     let registered = until(ctx, || find(ctx, &record));
     // A moment before the limit of all steps, which could not say what is there instead.
     let left = limit.saturating_sub(age).saturating_sub(Duration::from_secs(1));
-    match tokio::time::timeout(left, registered).await {
-        Ok(node) => Ok(node),
-        Err(_) => {
-            let what =
-                format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
-            Err(Trouble::Failed { what, blame: Blame::Host })
-        }
+    if let Ok(node) = tokio::time::timeout(left, registered).await {
+        return Ok(node);
     }
+    let what = format!("no Node of it within {}: {}", words(limit), instead(ctx, &record, &client).await);
+    Err(Trouble::Failed { what, blame: Blame::Host })
 }
 
 /// Makes sure that the machine is nobody's, and writes down that it is switched on now.

@@ -236,7 +236,7 @@ fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
 }
 
 async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
-    let trouble = match creation::run(ctx, &mut machine, fresh).await {
+    let trouble = match Box::pin(creation::run(ctx, &mut machine, fresh)).await {
         Ok(made) => {
             let ending = match made {
                 creation::Made::Ready => Ending::Ready,
