@@ -17,8 +17,6 @@ use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig}
 
 /// Between two looks at a clone that somebody makes.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
-/// How long a clone call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
-const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
 /// What a machine has become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +180,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 }
                 // The call may still be on its way: only after a while is it certain that nothing comes of it. Should it
                 // come all the same, the VMID is taken by then, and the marker says by whom.
-                Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < ON_ITS_WAY) => {
+                Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < jobs::ON_ITS_WAY) => {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }

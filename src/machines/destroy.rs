@@ -163,6 +163,15 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
 async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
+    let doubt = record.clone_in_doubt && record.smbios_uuid.is_none();
+    // It claims its VMID a while after it was asked for: before that is certain, a free VMID proves nothing.
+    let mut at_work = doubt && !jobs::still_on_its_way(ctx, record).is_zero();
+    if doubt && !at_work {
+        at_work = insist!(limit, machine.seed(), jobs::is_cloning(ctx, record).await).await?;
+    }
+    if at_work {
+        return Ok(Some(Found::BeingCloned));
+    }
     let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
     if !taken {
         return Ok(Some(Found::Gone));
@@ -173,9 +182,8 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
         return Ok(None);
     }
     may_look(ctx, machine).await?;
-    if record.clone_in_doubt && record.smbios_uuid.is_none() {
-        let at_work = insist!(limit, machine.seed(), jobs::is_cloning(ctx, record).await).await?;
-        return if at_work { Ok(Some(Found::BeingCloned)) } else { Err(in_doubt(ctx, machine)) };
+    if doubt {
+        return Err(in_doubt(ctx, machine));
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
     Ok(Some(Found::Gone))

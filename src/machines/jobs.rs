@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::trouble::{Blame, Trouble};
 use crate::model::Record;
+use crate::model::machine::Intent;
 use crate::proxmox::{Exit, Kind, TaskFilter, TaskStatus, Upid};
 
 /// What a task does, and what it takes on a common host: the first guess of when to look.
@@ -25,6 +26,9 @@ pub(super) const SUSPEND: Job = Job { name: "the suspension", guess: Duration::f
 pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
 pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
 pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
+
+/// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
+pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
 /// Waits for a task's end, for `limit` at most.
 pub(super) async fn finish(ctx: &Context, job: Job, upid: &Upid, limit: Duration) -> Result<Exit, Trouble> {
@@ -90,6 +94,16 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, T
         }
     }
     Ok(false)
+}
+
+/// How long to wait before nothing can come any more of what was asked for a machine that was given up before it was configured:
+/// who was killed, or had no answer, may have asked right before.
+pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
+    let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
+    if record.smbios_uuid.is_some() {
+        return Duration::ZERO;
+    }
+    ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
 }
 
 /// Waits for a task that must end well.

@@ -14,7 +14,6 @@ use super::trouble::{Blame, Trouble, insist};
 use crate::bootstrap::{MachineFacts, iso};
 use crate::config::{CloudInit, Pool, Seed};
 use crate::model::Record;
-use crate::model::machine::Intent;
 use crate::proxmox::{Kind, VmConfig};
 
 /// The drive that it is in.
@@ -24,8 +23,6 @@ const LABEL: &str = "cidata";
 const UPLOAD: Job = Job { name: "the upload of the seed", guess: Duration::from_millis(200) };
 /// Among what a machine was made of: `drive`, or `seed STORAGE DIGEST`.
 const MADE_OF: &str = "cloud_init";
-/// How long an upload without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
-const ON_ITS_WAY: Duration = Duration::from_secs(45);
 
 fn file(record: &Record) -> String {
     format!("pve-autoscaler-{}.iso", record.id)
@@ -177,7 +174,7 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
     let Some(storage) = made.and_then(|made| made.split(' ').next()).map(ToOwned::to_owned) else {
         return Ok(());
     };
-    let left = still_on_its_way(ctx, machine.record());
+    let left = jobs::still_on_its_way(ctx, machine.record());
     if !left.is_zero() {
         machine.say(ctx, "an upload of its seed may still be on its way");
         tokio::time::sleep(left).await;
@@ -207,16 +204,6 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         }
     })
     .await
-}
-
-/// How long to wait before nothing can come any more of an upload for a machine that was given up before it was configured: who was
-/// killed, or had no answer, may have asked for one right before.
-fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
-    let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
-    if record.smbios_uuid.is_some() {
-        return Duration::ZERO;
-    }
-    ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())
 }
 
 #[cfg(test)]

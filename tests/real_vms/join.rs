@@ -166,9 +166,12 @@ async fn a_killed_machine_is_not_ready_until_it_runs_again(scene: &Scene) {
     let before = scene.node(true).await.unwrap()["metadata"]["uid"].clone();
     scene.stage.hardware.kill(VMID);
     scene.until("its VM is off", SOON, async || (!scene.stage.pve.vm(VMID)?.running).then_some(())).await;
-    let lost = scene.until("its Node is not ready", SOON, async || scene.node(false).await).await;
-    let taints = lost["spec"]["taints"].to_string();
-    assert!(taints.contains("node.kubernetes.io/unreachable"), "{taints}");
+    // The taint is written after the condition.
+    let unreachable = async || {
+        let lost = scene.node(false).await?;
+        lost["spec"]["taints"].to_string().contains("node.kubernetes.io/unreachable").then_some(())
+    };
+    scene.until("its Node is not ready and unreachable", SOON, unreachable).await;
     scene.stage.pve.start_by_hand(VMID);
     let back = scene.until("its Node is ready again", BOOT, async || scene.node(true).await).await;
     assert_eq!(back["metadata"]["uid"], before, "it is the same Node");

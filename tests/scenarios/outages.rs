@@ -108,3 +108,21 @@ async fn a_join_that_cannot_be_looked_at_for_a_while_goes_on() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_begins_after_its_machine_was_given_up_is_removed_with_it() {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
+    let fault = |method: &str, path: &str, effect| {
+        let (method, path, times) = (method.to_owned(), path.to_owned(), 1);
+        stage.pve.inject(Fault { method, path, times, effect });
+    };
+    fault("POST", "/nodes/*/qemu/9000/clone", Effect::WorkThenLose);
+    let (reason, body) = ("unable to read tail (got 0 bytes)".to_owned(), "{\"data\":null}".to_owned());
+    fault("GET", "/nodes/*/qemu/9100/config", Effect::Answer { status: 500, reason, body });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", Duration::from_mins(30), |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
+    stage.until("nothing is left over", Duration::from_mins(30), gone).await;
+}

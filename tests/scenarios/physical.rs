@@ -49,7 +49,7 @@ fn on(stage: &Stage, name: &str) -> bool {
 /// The controller says the machine's uuid in the other order of its bytes.
 fn turn_round(stage: &Stage) {
     stage.kube.change_metal("metal-1", |metal| {
-        metal.node.system_uuid = "4c4c4544-0052-3510-8052-b4c04f4d3332".to_owned();
+        "4c4c4544-0052-3510-8052-b4c04f4d3332".clone_into(&mut metal.node.system_uuid);
         metal.uuid = Some("44454c4c-5200-1035-8052-b4c04f4d3332".to_owned());
     });
 }

@@ -118,7 +118,8 @@ async fn a_region_out_of_reach_keeps_its_nodes_and_the_other_goes_on() {
     stage.kube.set_kubelet_silent(&node, false);
     east.set_away(false);
     stage.until("the pod has its node", SOON * 2, |stage| stage.running_pods() == 2).await;
-    assert!(!stage.status().problems.contains_key("region east"));
+    let seen = |stage: &Stage| !stage.status().problems.contains_key("region east");
+    stage.until("it is seen again", SOON, seen).await;
 }
 
 #[tokio::test(start_paused = true)]
