@@ -67,8 +67,10 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
     assert_eq!(settings("RuntimeDirectory"), [folder.strip_prefix("/run").unwrap().to_str().unwrap()]);
     let loaded = settings("LoadCredential");
     let example = text("config.example.toml");
+    // Those of further clusters an operator adds to the unit: they have names of the operator's own.
     let named: Vec<&str> = example
         .lines()
+        .filter(|line| !line.starts_with("#also| "))
         .filter_map(|line| line.split_once("_credential = \""))
         .map(|(_, value)| value.trim_end_matches('"'))
         .collect();
