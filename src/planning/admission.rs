@@ -76,11 +76,13 @@ impl<'a> Round<'a> {
     pub(super) fn new(view: &View<'a>, growth: &Growth) -> Self {
         let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
         let mut joining: BTreeMap<String, u32> = BTreeMap::new();
-        let machines = view.snapshot.proxmox.machines.iter().flatten();
-        let coming: BTreeSet<&str> = machines
-            .filter(|machine| machine.phase < Phase::Ready)
-            .map(|machine| machine.name.as_str())
-            .collect();
+        let names = |is: fn(Phase) -> bool| -> BTreeSet<&str> {
+            let machines = view.snapshot.proxmox.machines.iter().flatten();
+            machines.filter(|machine| is(machine.phase)).map(|machine| machine.name.as_str()).collect()
+        };
+        let coming = names(|phase| phase < Phase::Ready);
+        // A machine that is given up may be a Node once more before its VM is gone, without our taint.
+        let leaving = names(|phase| phase > Phase::Ready);
         let out_of_sight: BTreeMap<String, String> = (view.snapshot.memory.pools.iter())
             .filter_map(|(pool, memory)| Some((pool.clone(), memory.out_of_sight.clone()?)))
             .collect();
@@ -96,7 +98,7 @@ impl<'a> Round<'a> {
                     .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
                 // What cannot go on there holds up nobody elsewhere.
                 drains += usize::from(busy && !out_of_sight.contains_key(pool));
-            } else {
+            } else if !leaving.contains(node.name.as_str()) {
                 *sizes.entry(pool.to_owned()).or_default() += 1;
                 *joining.entry(pool.to_owned()).or_default() +=
                     u32::from(coming.contains(node.name.as_str()));

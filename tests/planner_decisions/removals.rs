@@ -58,6 +58,18 @@ fn a_node_that_has_never_been_ready_counts_towards_no_minimum() {
 }
 
 #[test]
+fn a_node_whose_machine_is_given_up_counts_towards_no_minimum() {
+    for (phase, gone) in [("Failed", 0), ("Stopping", 0), ("Ready", 1)] {
+        let plan = Cluster::new()
+            .idle("w0", "w")
+            .idle("w1", "w")
+            .with(&inventory(&machine("w1", phase, true)))
+            .plan(&pools(1, 9, ""));
+        assert_eq!(removed(&plan).len(), gone, "{phase}: {:?}", removed(&plan));
+    }
+}
+
+#[test]
 fn nodes_beyond_a_pools_surplus_keep_their_timers_while_none_is_due() {
     let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").idle("w2", "w");
     let plan = cluster.plan(&pools(2, 9, "[scale_down]\nunneeded_time = \"2h\"\n"));
