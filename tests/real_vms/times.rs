@@ -31,7 +31,7 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
     let Some(image) = place::image() else { return };
     let times: Option<u32> = std::env::var(TIMES).ok().and_then(|text| text.parse().ok());
     let Some(times) = times else {
-        eprintln!("skipped: {TIMES} says how often figures are to be taken");
+        eprintln!("on demand alone: {TIMES} says how often figures are to be taken");
         return;
     };
     for (before, pool, waits) in ROWS {
