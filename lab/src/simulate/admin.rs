@@ -94,7 +94,8 @@ impl Admin {
                 pve.set_config_by_hand(vmid, "lock", Some("backup"));
                 self.held.push((until, Held::Lock(vmid)));
             }
-            8 if !locked => {
+            // What was not looked at since it was cloned is nobody's without its notes, and is left alone as it has to be.
+            8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
             }

@@ -183,6 +183,11 @@ impl Checker {
         serde_json::from_str(map["data"]["record"].as_str()?).ok()
     }
 
+    /// Whether the record of a slot says what its VM is recognised by when its notes are gone.
+    pub fn is_known_by_uuid(&self, vmid: u32) -> bool {
+        self.record(vmid).is_some_and(|record| record["smbiosUuid"].is_string())
+    }
+
     /// A call of one of the daemons, at the moment at which it arrives.
     pub fn sees(&self, who: &str, call: Call<'_>) {
         self.must_lead(who, &call);
