@@ -27,7 +27,7 @@ pub(super) struct Woken {
     pub state: WarmState,
     cores: u32,
     memory: i64,
-    /// Its host holds room for it already, because it runs or because stopped guests count as well.
+    /// Its host holds room for it already, because it runs. With `count_stopped` only others' guests count while they do not.
     pub has_room: bool,
 }
 
@@ -57,8 +57,7 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, 
                 state,
                 cores: machine.cores,
                 memory: machine.memory,
-                has_room: state.runs()
-                    || config.cluster(&pool.prefix).is_some_and(|cluster| cluster.count_stopped),
+                has_room: state.runs(),
             });
         }
     }

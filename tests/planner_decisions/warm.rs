@@ -99,6 +99,12 @@ fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
         let config = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", "");
         let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&config);
         assert_eq!(told(&plan).0.len(), woken, "{used}");
+        // Of guests that do not run `count_stopped` counts others' only.
+        let proxmox = "[proxmox]\nendpoints = [\"https://10.0.0.1:8006\"]\ntoken_id = \"a@pve!b\"\n\
+                       token_file = \"/unused\"\nca = \"system\"\nresource_pool = \"p\"\ncount_stopped = true\n";
+        let strict = of_pool("warm = { count = 1 }\nmemory_reserve = \"0GiB\"", proxmox);
+        let plan = Cluster::new().with(&full).pod("p", "3", "").plan(&strict);
+        assert_eq!(told(&plan).0.len(), woken, "{used}");
         // One that runs has its room.
         let full = full.replace("warm: stopped", "warm: booted");
         let mut config = config;
