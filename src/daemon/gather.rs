@@ -22,13 +22,20 @@ use crate::model::workload::Backoff;
 type Looks = BTreeMap<String, Look>;
 
 /// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
-/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
+/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight. One that
+/// has started after the look is not in what the host says of itself: as long as it is on the way its room is kept by its record.
 fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let offline = |look: &Look| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
-    let lost = looks.get(config.prefix(view.record.region.as_deref())).map_or(several, offline);
+    let look = looks.get(config.prefix(view.record.region.as_deref()));
+    let lost = look.map_or(several, offline);
     if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
         machine.phase = Phase::Failed;
+    }
+    let runs = |look: &Look| look.seen.guests.get(&machine.vmid).is_some_and(|guest| guest.running);
+    let boots = matches!(machine.phase, Phase::Booting | Phase::Joining | Phase::Registered);
+    if boots && look.is_some_and(|look| !runs(look)) && !view.record.is_physical() {
+        machine.phase = Phase::Starting;
     }
     machine
 }

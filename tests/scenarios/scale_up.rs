@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use world::guest::GuestFaults;
-use world::proxmox::spec::{ClusterSpec, VmSpec};
+use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 
 use world::kubernetes::spec::KubeSpec;
 
@@ -31,6 +31,24 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
         .await;
     // Of the machine that is there.
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_just_started_takes_its_memory_before_the_lists_show_it() {
+    let mut spec = ClusterSpec::demo();
+    // 4 GiB are the host's, 2 GiB another VM's, 2 GiB are kept: there is room for one machine of 4 GiB.
+    spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
+    let pool = Some("k8s-workers".to_owned());
+    spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
+    let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
+    let mut stage = Stage::of(&text, spec, KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let boots = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Booting");
+    stage.until("the first boots", SOON, boots).await;
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert_eq!(stage.running_pods(), 1);
 }
 
 #[tokio::test(start_paused = true)]
