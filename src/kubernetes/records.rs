@@ -16,6 +16,8 @@ use crate::model::Record;
 const KEY: &str = "record";
 /// The label with the pool's name.
 const POOL: &str = "pve-autoscaler/pool";
+/// The label with the machine's id: the slot's next machine has a record of the same name.
+const MACHINE: &str = "pve-autoscaler/machine";
 /// How many records one page of a list holds.
 const PAGE: u32 = 200;
 
@@ -196,6 +198,11 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
+/// The command with which an administrator drops the record of this machine, and of no other that has its slot by then.
+pub fn command_to_drop(namespace: &str, record: &Record) -> String {
+    format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
+}
+
 fn versioned(record: Record, meta: ObjectMeta) -> Versioned<Record> {
     Versioned {
         record,
@@ -232,6 +239,7 @@ fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Err
             labels: Some(BTreeMap::from([
                 (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
                 (POOL.to_owned(), record.pool.clone()),
+                (MACHINE.to_owned(), record.id.to_string()),
             ])),
             resource_version: stored.map(|(version, _)| version.to_owned()),
             uid: stored.map(|(_, uid)| uid.to_owned()),
