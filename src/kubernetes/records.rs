@@ -239,7 +239,7 @@ fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Err
             labels: Some(BTreeMap::from([
                 (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
                 (POOL.to_owned(), record.pool.clone()),
-                (MACHINE.to_owned(), record.id.to_string()),
+                (MACHINE.to_owned(), record.id.clone()),
             ])),
             resource_version: stored.map(|(version, _)| version.to_owned()),
             uid: stored.map(|(_, uid)| uid.to_owned()),
