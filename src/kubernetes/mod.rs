@@ -44,7 +44,7 @@ pub use evictions::Eviction;
 pub use lease::{Claim, Lease};
 pub use manifest::AccountToken;
 pub use memory::MemoryVersion;
-pub use records::{RecordError, Records, UnreadableRecord, Versioned, name as record_name};
+pub use records::{RecordError, Records, UnreadableRecord, Versioned, command_to_drop};
 pub use rights::Right;
 pub use serving::{ServingRequest, ServingRequests};
 pub use tokens::BootstrapToken;

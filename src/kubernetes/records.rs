@@ -19,6 +19,8 @@ const KEY: &str = "record";
 const POOL: &str = "pve-autoscaler/pool";
 /// The label with the host of a machine that waits for CPUs of its own there.
 const PINS_ON: &str = "pve-autoscaler/pins-on";
+/// The label with the machine's id: the slot's next machine has a record of the same name.
+const MACHINE: &str = "pve-autoscaler/machine";
 /// How many records one page of a list holds.
 const PAGE: u32 = 200;
 
@@ -211,6 +213,11 @@ pub fn name(record: &Record) -> String {
     format!("machine-{}-{}", record.pool, record.slot.vmid)
 }
 
+/// The command with which an administrator drops the record of this machine, and of no other that has its slot by then.
+pub fn command_to_drop(namespace: &str, record: &Record) -> String {
+    format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
+}
+
 fn awaits_cpus(record: &Record) -> bool {
     record.pinned == Some(Pinned::Awaited) && record.intent == Intent::Create
 }
@@ -248,6 +255,7 @@ fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Err
     let mut labels = BTreeMap::from([
         (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
         (POOL.to_owned(), record.pool.clone()),
+        (MACHINE.to_owned(), record.id.clone()),
     ]);
     if awaits_cpus(record) {
         labels.insert(PINS_ON.to_owned(), record.host.clone());

@@ -215,10 +215,9 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
             record.host
         ),
         command: format!(
-            "on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1; or, where it is somebody else's VM: kubectl -n {} delete configmap {}",
+            "on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1; or, where it is somebody else's VM: {}",
             record.host,
-            ctx.kubernetes.namespace(),
-            crate::kubernetes::record_name(record),
+            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
     }
 }

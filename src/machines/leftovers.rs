@@ -120,9 +120,8 @@ fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool)
     if blind {
         // It cannot be seen from here that they are gone: somebody has to say so.
         steps.push(format!(
-            "then, because the token may not see them: kubectl -n {} delete configmap {}",
-            ctx.kubernetes.namespace(),
-            crate::kubernetes::record_name(record)
+            "then, because the token may not see them: {}",
+            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record)
         ));
     }
     let what = format!(

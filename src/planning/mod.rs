@@ -18,6 +18,7 @@ mod draft;
 mod drain;
 mod filling;
 mod fresh;
+mod going;
 mod headroom;
 mod health;
 mod homeless;
@@ -72,6 +73,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let scheduled = config.scheduled_at(snapshot.time);
     let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = sorted(snapshot);
+    going::expect_taints(&mut sorted);
     late::expect_devices(&mut sorted, config);
     let due = replacement::mark(&mut sorted, &snapshot.pods, config);
     let offers = sizes::offers(config, snapshot);

@@ -248,24 +248,32 @@ fn spare(snapshot: &Snapshot, pods: &[Arc<Pod>], due: &[(usize, Due)]) -> BTreeS
 struct Turns<'a> {
     allowed: Allowed<'a>,
     unhealthy: BTreeSet<String>,
-    /// Nodes of each pool that leave.
+    /// Nodes of each pool that leave, those whose turn it is included.
     leaving: BTreeMap<String, usize>,
+    /// Nodes of each pool that are on their way out already.
+    on_their_way: BTreeMap<String, usize>,
     /// Machines of each pool, those on their way and those that leave included.
     machines: BTreeMap<String, usize>,
     /// Ready nodes of each pool that stay.
     serving: BTreeMap<String, usize>,
+    /// Machines of each pool that are being made.
+    coming: BTreeMap<String, usize>,
     /// Pools that have a node in the place of another already, or have one made.
     spare: BTreeSet<String>,
 }
 
 impl<'a> Turns<'a> {
     fn new(snapshot: &Snapshot, config: &'a Config) -> Self {
+        let on_their_way: BTreeMap<String, usize> =
+            leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect();
         let mut turns = Self {
             allowed: Allowed::new(snapshot, config),
             unhealthy: health::unhealthy(snapshot, config),
-            leaving: leaving(snapshot).into_iter().map(|(pool, count)| (pool.to_owned(), count)).collect(),
+            leaving: on_their_way.clone(),
+            on_their_way,
             machines: BTreeMap::new(),
             serving: BTreeMap::new(),
+            coming: BTreeMap::new(),
             spare: BTreeSet::new(),
         };
         for node in &snapshot.nodes {
@@ -282,6 +290,8 @@ impl<'a> Turns<'a> {
                 continue;
             }
             *turns.machines.entry(machine.pool.clone()).or_default() += 1;
+            *turns.coming.entry(machine.pool.clone()).or_default() +=
+                usize::from(machine.phase < Phase::Ready);
         }
         turns
     }
@@ -305,14 +315,14 @@ impl<'a> Turns<'a> {
         let held = decided
             .or_else(|| self.pool_rests(snapshot, config, pool))
             .or_else(|| drain.awaited.as_ref().map(|pod| format!("waits for {pod} to end")))
-            .or_else(|| self.no_room(pool, drain))
+            .or_else(|| self.no_room(pool, ready(node), drain))
             .or_else(|| self.others_first(config, pool))
             .or_else(|| self.allowed.refuses(due.reason, &pool.name));
         if held.is_none() {
             self.allowed.take(&pool.name);
             *self.leaving.entry(pool.name.clone()).or_default() += 1;
             if let Some(serving) = self.serving.get_mut(&pool.name) {
-                *serving = serving.saturating_sub(1);
+                *serving = serving.saturating_sub(usize::from(ready(node)));
             }
         }
         held
@@ -335,12 +345,15 @@ impl<'a> Turns<'a> {
     }
 
     /// A pool at its maximum has no room for a node in its place, if it needs one.
-    fn no_room(&self, pool: &Pool, drain: &Drain) -> Option<String> {
+    fn no_room(&self, pool: &Pool, serves: bool, drain: &Drain) -> Option<String> {
         let count = |of: &BTreeMap<String, usize>| of.get(&pool.name).copied().unwrap_or(0);
         let can_do_without = drain.moves.is_empty() && count(&self.serving) > pool.min as usize;
         let full = count(&self.machines) >= pool.max as usize;
-        // One that leaves makes room for the next.
-        let in_its_place = count(&self.leaving) > 0 || self.spare.contains(&pool.name);
+        // What was made in its place stands in for one only: two that waited for each other would both stay.
+        let left = (count(&self.serving) + count(&self.coming)).saturating_sub(usize::from(serves));
+        let stands_in = self.spare.contains(&pool.name) && left >= pool.min as usize;
+        // One that leaves makes room for the next, once it is on its way.
+        let in_its_place = stands_in || count(&self.on_their_way) > 0;
         (full && !can_do_without && !in_its_place)
             .then(|| format!("`max` of {} leaves no room for a node in its place", pool.max))
     }

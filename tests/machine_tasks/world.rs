@@ -50,6 +50,12 @@ impl Store {
         self.0.lock().unwrap().keys().cloned().collect()
     }
 
+    /// The values of a label.
+    pub fn labels(&self, key: &str) -> Vec<String> {
+        let maps = self.0.lock().unwrap();
+        maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
+    }
+
     fn answer(&self, asked: &Asked) -> Reply {
         if asked.query.contains("watch=true") {
             return Reply::Silence;

@@ -4,7 +4,7 @@ use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::NodeOutcome;
 
-use crate::cluster::{Cluster, LEAVING, node_verdict, removed};
+use crate::cluster::{Cluster, LEAVING, inventory, machine, node_verdict, removed};
 
 /// Pool `w` and others under these rules. It is noon.
 fn under(rules: &str) -> Config {
@@ -67,6 +67,11 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
     let rules = "[[disruption]]\nmax_nodes = 1\n";
     let busy = idle().node("w9", "w", LEAVING, "True");
     assert_eq!(removed(&busy.plan(&under(rules))), Vec::<&str>::new());
+    // The same before the API server shows the taint.
+    for (phase, goes) in [("Ready", 1), ("Draining", 0), ("Stopping", 0), ("Deleting", 0)] {
+        let plan = idle().idle("w9", "w").with(&inventory(&machine("w9", phase, true))).plan(&under(rules));
+        assert_eq!(removed(&plan).len(), goes, "{phase}");
+    }
     let lost = Cluster::new().node("w0", "w", "", "False").idle("w1", "w");
     let none = "[[disruption]]\nmax_nodes = 0\n";
     assert_eq!(removed(&lost.plan(&under(none))), ["w0"]);

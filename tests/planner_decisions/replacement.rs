@@ -242,3 +242,20 @@ fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     let several = plan(&silent(&["w0", "w1", "w2"], 8), &repairing("30m"));
     assert_eq!(made(&several), 1, "one by one");
 }
+
+#[test]
+fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
+    let mut config = of_pool("", &format!("{ON}max_parallel = 2\n"));
+    (config.pools[0].min, config.pools[0].max) = (1, 2);
+    let machines = machine("w0", OLD) + &machine("w1", OLD);
+    let both = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w");
+    let plan = both.plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, vec!["w0"]), "{:?}", plan.nodes);
+    assert!(said(&plan, "w1").contains("`max` of 2 leaves no room for a node in its place"));
+
+    // With one in the place of one of them.
+    (config.pools[0].min, config.pools[0].max) = (2, 3);
+    let machines = machines + &machine("w2", "");
+    let three = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w").idle("w2", "w");
+    assert_eq!(removed(&three.plan(&config)), ["w0"]);
+}

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use world::proxmox::spec::VmSpec;
 
-use super::checker::Checker;
+use super::checker::{Checker, name};
 use super::log::Log;
 use super::world::World;
 
@@ -258,8 +258,8 @@ impl Admin {
                     }
                 }
                 ["pvesm", "free", volume] => self.world.pve.free_by_hand(volume),
-                ["kubectl", "-n", namespace, "delete", "configmap", name, ..] => {
-                    self.world.kube.remove("ConfigMap", namespace, name);
+                ["kubectl", "-n", namespace, "delete", "configmap", "-l", label] => {
+                    self.drop_records(namespace, label.trim_end_matches('`'));
                 }
                 ["kubeadm", "token", "delete", id, ..] => {
                     let name = format!("bootstrap-token-{}", id.trim_end_matches('`'));
@@ -268,6 +268,16 @@ impl Admin {
                 _ => self
                     .checker
                     .violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
+            }
+        }
+    }
+
+    fn drop_records(&self, namespace: &str, label: &str) {
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        for map in self.world.kube.list("ConfigMap") {
+            let meta = &map["metadata"];
+            if meta["namespace"] == namespace && meta["labels"][key] == value {
+                self.world.kube.remove("ConfigMap", namespace, name(&map));
             }
         }
     }

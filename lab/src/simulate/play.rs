@@ -208,7 +208,12 @@ impl Play {
                 let shown = self.troupe.status().map(|status| {
                     let machines =
                         status.machines.iter().map(|one| format!("{} {}: {}", one.name, one.phase, one.why));
-                    format!("{:?}; {:?}", machines.collect::<Vec<_>>(), status.problems)
+                    let nodes =
+                        status.nodes.iter().map(|one| format!("{} {}: {}", one.name, one.verdict, one.why));
+                    let pods =
+                        status.pods.iter().map(|one| format!("{} {}: {}", one.pod, one.verdict, one.why));
+                    let all: Vec<String> = machines.chain(nodes).chain(pods).collect();
+                    format!("{all:?}; {:?}", status.problems)
                 });
                 self.checker.violated(&format!(
                     "it has not settled: {}; the daemon shows {}",

@@ -1,0 +1,33 @@
+//! Nodes whose machine is on its way out, and whose taint cannot be seen yet: the API server shows late what was decided before.
+//!
+//! Each rule that looks at nodes that leave would have to ask about their machines, too; in their place the taint is added to the
+//! planner's copy of the snapshot. Without it a round that follows soon after another would count the node as one that stays.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::model::Snapshot;
+use crate::model::machine::Phase;
+use crate::model::node::{Taint, TaintEffect};
+use crate::model::snapshot::BEING_DELETED_TAINT;
+
+/// Taints the nodes of machines that leave.
+pub(super) fn expect_taints(snapshot: &mut Snapshot) {
+    let machines = snapshot.proxmox.machines.iter().flatten();
+    let leave = machines.filter(|machine| {
+        machine.warm.is_none() && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
+    });
+    let names: BTreeSet<String> =
+        leave.map(|machine| machine.node.as_ref().unwrap_or(&machine.name).clone()).collect();
+    for node in &mut snapshot.nodes {
+        let seen = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+        if names.contains(&node.name) && !seen {
+            Arc::make_mut(node).taints.push(Taint {
+                key: BEING_DELETED_TAINT.to_owned(),
+                value: String::new(),
+                effect: TaintEffect::NoSchedule,
+                time_added: None,
+            });
+        }
+    }
+}
