@@ -24,6 +24,7 @@ pub mod machines;
 pub mod migration;
 pub mod model;
 pub mod observability;
+pub mod pinning;
 pub mod planning;
 pub mod proxmox;
 pub mod redfish;

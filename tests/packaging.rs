@@ -49,6 +49,40 @@ fn the_unit_is_as_closed_as_promised() {
 }
 
 #[test]
+fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
+    let unit = "systemd/pve-autoscaler-pinning@.service";
+    let Some(output) = ask("systemd-analyze", &["security", "--offline=yes", "--threshold=15", unit]) else {
+        return;
+    };
+    assert!(output.status.success(), "{}", said(&output));
+    // What makes the package enables each unit with a line that begins so.
+    let socket = text("systemd/pve-autoscaler-pinning.socket");
+    assert!(socket.lines().all(|line| !line.starts_with("[Install]")) && socket.contains("\n [Install]\n"));
+    assert!(socket.contains(&format!("ListenStream={}\n", pve_autoscaler::pinning::SOCKET)));
+    let group = text("packaging/sysusers.conf");
+    for text in [&socket, &text("systemd/pve-autoscaler.service"), &group] {
+        assert!(text.contains("pve-autoscaler-pinning"));
+    }
+    assert_eq!(settings("SupplementaryGroups"), ["pve-autoscaler-pinning"]);
+}
+
+#[test]
+fn every_line_of_the_helpers_units_is_understood() {
+    let folder = tempfile::TempDir::new().unwrap();
+    for name in ["pve-autoscaler-pinning.socket", "pve-autoscaler-pinning@.service"] {
+        let unit = text(&format!("systemd/{name}"));
+        let unit = unit.replace("/usr/bin/pve-autoscaler", "/bin/true").replace("Documentation=", "# ");
+        fs::write(folder.path().join(name), unit).unwrap();
+    }
+    let socket = folder.path().join("pve-autoscaler-pinning.socket");
+    let service = folder.path().join("pve-autoscaler-pinning@.service");
+    for unit in [socket, service] {
+        let Some(output) = ask("systemd-analyze", &["verify", unit.to_str().unwrap()]) else { return };
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+    }
+}
+
+#[test]
 fn every_line_of_the_unit_is_understood() {
     // A copy that runs something that is there, and has no manual.
     let folder = tempfile::TempDir::new().unwrap();
@@ -83,7 +117,7 @@ fn the_unit_knows_the_programs_exit_statuses_socket_and_credentials() {
 
 #[test]
 fn scripts_are_understood_by_their_shells() {
-    let own = ["postinst", "postrm", "build", "repository", "attempts", "trial"];
+    let own = ["postinst", "prerm", "postrm", "build", "repository", "attempts", "trial"];
     let places = ["places/common", "places/container", "places/machine"];
     let all = own.iter().chain(&places).map(|name| format!("packaging/deb/{name}"));
     for name in all.chain(["packaging/proxmox-setup.sh".to_owned(), "tests/playbooks/daemon".to_owned()]) {

@@ -71,6 +71,7 @@ pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
         clock: Arc::new(TokioClock::starting_at(base)),
         config: config.subscribe(),
         probes: true,
+        helpers: stage::Helpers::default(),
         seed: 1,
         instance: "pve1".to_owned(),
         entropy: None,

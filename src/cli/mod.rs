@@ -12,6 +12,7 @@ mod live;
 mod migrate;
 mod nodes;
 mod pause;
+mod pinning_helper;
 mod plan;
 mod plan_text;
 mod run;
@@ -68,6 +69,9 @@ enum Command {
     Snapshot(snapshot::Arguments),
     /// Show which nodes could take a pod, or why a node stays
     Explain(explain::Arguments),
+    /// Give a machine its CPUs, as root, for the daemon that is connected to standard input
+    #[command(hide = true)]
+    PinningHelper(pinning_helper::Arguments),
 }
 
 /// How to print.
@@ -100,6 +104,7 @@ impl Arguments {
             Command::Plan(arguments) => plan::run(&arguments),
             Command::Snapshot(arguments) => snapshot::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
+            Command::PinningHelper(arguments) => pinning_helper::run(&arguments),
         };
         match result {
             Ok(status) => ExitCode::from(status),

@@ -14,6 +14,8 @@ pub struct Limits {
     pub clone: Duration,
     /// Setting the clone's configuration and disk size.
     pub configure: Duration,
+    /// Until the helper on its host has given the VM its CPUs.
+    pub pinning: Duration,
     /// The task that starts the VM.
     pub start: Duration,
     /// From the start until the guest agent answers.
@@ -50,6 +52,7 @@ pub struct Limits {
 pub(super) struct Written {
     clone: Option<Spanned<String>>,
     configure: Option<Spanned<String>>,
+    pinning: Option<Spanned<String>>,
     start: Option<Spanned<String>>,
     agent: Option<Spanned<String>>,
     system_running: Option<Spanned<String>>,
@@ -70,6 +73,7 @@ pub(super) struct Written {
 pub(super) const KEYS: &[&str] = &[
     "clone",
     "configure",
+    "pinning",
     "start",
     "agent",
     "system_running",
@@ -94,6 +98,7 @@ impl Written {
         Limits {
             clone: limit("clone", &self.clone, 600),
             configure: limit("configure", &self.configure, 120),
+            pinning: limit("pinning", &self.pinning, 60),
             start: limit("start", &self.start, 120),
             agent: limit("agent", &self.agent, 300),
             system_running: limit("system_running", &self.system_running, 300),

@@ -120,6 +120,7 @@ impl Daemon {
             pods: named(machine),
             warm,
             asked: None,
+            pinned: None,
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");

@@ -19,6 +19,7 @@ mod leader;
 mod measure;
 mod mend;
 mod physical;
+mod pins;
 mod power;
 mod regions;
 mod remember;
@@ -47,6 +48,7 @@ use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Told};
 use crate::model::Record;
 use crate::observability::{Board, Rounds};
+use crate::pinning::Door;
 use crate::proxmox::Client;
 
 use customary::Customary;
@@ -82,6 +84,8 @@ pub struct Deps {
     pub probe: Arc<dyn Probe>,
     /// Reaches the management controllers of hosts.
     pub controllers: Controllers,
+    /// Asks the helper of this host for CPUs of machines' own.
+    pub helper: Arc<dyn Door>,
     /// Seed of names, ids and jitter.
     pub seed: u64,
     /// The name of this instance, e.g. the host's.
@@ -109,7 +113,11 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     let lease = Lease::new(deps.kubernetes.clone(), &deps.instance, &format!("{:016x}", deps.seed));
     let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
     let part = tokio::spawn(part);
-    standby::serve(&deps, &cancel, &tasks, seen).await;
+    tokio::select! {
+        biased;
+        () = standby::serve(&deps, &cancel, &tasks, seen) => {}
+        () = pins::serve(&deps) => {}
+    }
     candidate.cancel();
     tasks.close();
     tasks.wait().await;

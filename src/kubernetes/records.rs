@@ -11,11 +11,14 @@ use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
 use crate::model::Record;
+use crate::model::machine::{Intent, Pinned};
 
 /// The key of a record's ConfigMap that holds it.
 const KEY: &str = "record";
 /// The label with the pool's name.
 const POOL: &str = "pve-autoscaler/pool";
+/// The label with the host of a machine that waits for CPUs of its own there.
+const PINS_ON: &str = "pve-autoscaler/pins-on";
 /// The label with the machine's id: the slot's next machine has a record of the same name.
 const MACHINE: &str = "pve-autoscaler/machine";
 /// How many records one page of a list holds.
@@ -102,6 +105,18 @@ impl Cluster {
                 None => return Ok(records),
             }
         }
+    }
+
+    /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be asked for often.
+    ///
+    /// # Errors
+    /// The list could not be had. Records that cannot be read are left out: nobody waits for those.
+    pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
+        let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
+        let page = ListParams::default().labels(&selector).limit(PAGE);
+        let list = self.call("list the machines that wait for CPUs", self.config_maps().list(&page)).await?;
+        let records = list.items.into_iter().filter_map(|map| Some(read(map).ok()?.record));
+        Ok(records.filter(|record| record.host == host && awaits_cpus(record)).collect())
     }
 
     /// Writes a machine's record and so claims its slot. Doing it again for the same machine changes nothing.
@@ -203,6 +218,10 @@ pub fn command_to_drop(namespace: &str, record: &Record) -> String {
     format!("kubectl -n {namespace} delete configmap -l {MACHINE}={}", record.id)
 }
 
+fn awaits_cpus(record: &Record) -> bool {
+    record.pinned == Some(Pinned::Awaited) && record.intent == Intent::Create
+}
+
 fn versioned(record: Record, meta: ObjectMeta) -> Versioned<Record> {
     Versioned {
         record,
@@ -233,14 +252,18 @@ fn write(record: &Record, stored: Option<(&str, &str)>) -> Result<ConfigMap, Err
         action: "write a record down".to_owned(),
         source: Box::new(source),
     })?;
+    let mut labels = BTreeMap::from([
+        (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
+        (POOL.to_owned(), record.pool.clone()),
+        (MACHINE.to_owned(), record.id.clone()),
+    ]);
+    if awaits_cpus(record) {
+        labels.insert(PINS_ON.to_owned(), record.host.clone());
+    }
     Ok(ConfigMap {
         metadata: ObjectMeta {
             name: Some(name(record)),
-            labels: Some(BTreeMap::from([
-                (MANAGED_BY_LABEL.to_owned(), MANAGED_BY.to_owned()),
-                (POOL.to_owned(), record.pool.clone()),
-                (MACHINE.to_owned(), record.id.clone()),
-            ])),
+            labels: Some(labels),
             resource_version: stored.map(|(version, _)| version.to_owned()),
             uid: stored.map(|(_, uid)| uid.to_owned()),
             ..ObjectMeta::default()

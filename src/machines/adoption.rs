@@ -471,6 +471,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         clone_in_doubt: false,
         warm: None,
         asked: None,
+        pinned: None,
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
         pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.

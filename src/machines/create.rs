@@ -9,7 +9,7 @@ use super::jobs::{self, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, anew, destroy, join, node, physical, security, seed, shape, warm};
+use super::{Context, anew, destroy, join, node, physical, pinning, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
@@ -85,6 +85,7 @@ async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made
                 security::apply(ctx, machine, &pool),
             )
             .await?;
+            pinning::settle(ctx, machine, &pool).await?;
         }
         if let Some(state) = machine.record().warm {
             warm::settle(ctx, machine, &pool, state, fresh, suspended).await?;

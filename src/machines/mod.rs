@@ -1,7 +1,7 @@
 //! Machines: what is done to VMs and Nodes, one task for each, resumable at every step.
 //!
 //! ```text
-//!  create: record ─> clone ─> configure ─> start ─> guest boots, joins ─> Node read back ─> ready
+//!  create: record ─> clone ─> configure ─> (CPUs of its own) ─> start ─> guest boots, joins ─> Node read back ─> ready
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
@@ -32,6 +32,7 @@ mod node;
 pub mod ownership;
 mod pace;
 mod physical;
+mod pinning;
 mod probe;
 mod registry;
 mod retire;

@@ -77,6 +77,16 @@ impl WarmState {
     }
 }
 
+/// How far a machine is that is given CPUs of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pinned {
+    /// The helper on its host is to give it some.
+    Awaited,
+    /// It has them.
+    Done,
+}
+
 /// Which of its pool's storages a machine's clone is on, among what it was made of.
 pub const STORED_ON: &str = "stored_on";
 
@@ -281,6 +291,9 @@ pub struct Record {
     /// When a machine that was kept warm was asked to join: what it becomes is timed from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
+    /// How far it is with CPUs of its own; `None`: it is to have none, or has not come to it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Pinned>,
     /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
     /// an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

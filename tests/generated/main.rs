@@ -45,8 +45,22 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
 }
 
+/// The program's commands without those that nobody types.
+fn shown() -> clap::Command {
+    let all = Arguments::command();
+    let commands = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
+    let text = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+    clap::Command::new("pve-autoscaler")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(text(all.get_about()))
+        .after_help(text(all.get_after_help()))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(commands.collect::<Vec<_>>())
+}
+
 fn man_pages() -> BTreeMap<String, String> {
-    let mut files = pages::all(Arguments::command());
+    let mut files = pages::all(shown());
     let example = include_str!("../../config.example.toml");
     files.insert("pve-autoscaler.toml.5".to_owned(), configuration::page(example));
     files
@@ -66,7 +80,7 @@ fn completions_are_as_the_program_says() {
         (Shell::Fish, "pve-autoscaler.fish"),
     ] {
         let mut text = Vec::new();
-        clap_complete::generate(shell, &mut Arguments::command(), "pve-autoscaler", &mut text);
+        clap_complete::generate(shell, &mut shown(), "pve-autoscaler", &mut text);
         let text = String::from_utf8(text).unwrap();
         // The generator for bash takes the hyphen in the program's name for the start of a subcommand, in one of two places.
         files.insert(name.to_owned(), text.replace("pve__subcmd__autoscaler", "pve__autoscaler"));

@@ -40,6 +40,7 @@ fn record(id: &str) -> Record {
         clone_in_doubt: false,
         warm: None,
         asked: None,
+        pinned: None,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
         pods: vec![],
         made_of: std::collections::BTreeMap::default(),

@@ -185,6 +185,7 @@ impl World {
             clone_in_doubt: false,
             warm: None,
             asked: None,
+            pinned: None,
             entered: BTreeMap::new(),
             pods: Vec::new(),
             made_of: BTreeMap::new(),

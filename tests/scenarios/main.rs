@@ -26,6 +26,7 @@ mod out_of_sight;
 mod outages;
 mod pci;
 mod physical;
+mod pinning;
 mod places;
 mod record;
 mod regions;

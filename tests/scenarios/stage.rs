@@ -9,7 +9,7 @@ use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::observability::{Board, Order, Orders, Status};
 use serde_json::{Value, json};
-use stage::{Actor, Cast, Stall, Wire};
+use stage::{Actor, Cast, Helpers, Stall, Wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use world::clock::WorldClock;
@@ -53,6 +53,8 @@ pub struct Stage {
     pub stall: Stall,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
+    /// Helpers that give machines CPUs of their own: on no host unless they are enabled.
+    pub helpers: Helpers,
 }
 
 impl Stage {
@@ -85,6 +87,7 @@ impl Stage {
             calls: Arc::default(),
             stall: Stall::default(),
             probes: true,
+            helpers: Helpers::default(),
         }
     }
 
@@ -134,6 +137,7 @@ impl Stage {
             clock: Arc::new(self.clock),
             config: self.config.subscribe(),
             probes: self.probes,
+            helpers: self.helpers.clone(),
             seed: self.started,
             instance: host.to_owned(),
             entropy: None,

@@ -132,6 +132,7 @@ impl Troupe {
             clock: Arc::new(seat.clock.clone()),
             config: self.config.subscribe(),
             probes: self.runs.is_multiple_of(2),
+            helpers: stage::Helpers::default(),
             seed: self.random.u64(..),
             instance: seat.host.clone(),
             entropy: Some(entropy(self.random.u64(..))),

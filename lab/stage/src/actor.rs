@@ -20,6 +20,7 @@ use world::kubernetes::Kube;
 use world::proxmox::Pve;
 use world::redfish;
 
+use crate::helpers::{HelperDoor, Helpers};
 use crate::wire::Wire;
 
 /// How long a daemon that was asked to end may take.
@@ -40,6 +41,8 @@ pub struct Cast {
     pub config: watch::Receiver<Arc<Config>>,
     /// Whether the daemon sees guests come up on the network.
     pub probes: bool,
+    /// The helpers that give machines CPUs of their own.
+    pub helpers: Helpers,
     /// Seed of names, ids and jitter.
     pub seed: u64,
     /// The name of this instance.
@@ -83,8 +86,15 @@ impl Actor {
         for (name, pve) in &cast.regions {
             regions.insert(name.clone(), wire.proxmox(pve)?);
         }
+        let helper = HelperDoor {
+            helpers: cast.helpers,
+            host: cast.instance.clone(),
+            pve: cast.pve.clone(),
+            config: cast.config.clone(),
+        };
         let deps = Deps {
             controllers,
+            helper: Arc::new(helper),
             config: cast.config,
             proxmox: wire.proxmox(&cast.pve)?,
             regions,

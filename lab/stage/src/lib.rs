@@ -9,9 +9,11 @@
 //! Under paused tokio time hours pass in seconds. Nothing here draws from the machine's clock or randomness.
 
 mod actor;
+mod helpers;
 mod settings;
 mod wire;
 
 pub use actor::{Actor, Cast};
+pub use helpers::Helpers;
 pub use settings::{ONE_POOL, without_pools};
 pub use wire::{Arrival, Call, Observer, Side, Stall, Wire};

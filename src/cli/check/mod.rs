@@ -10,6 +10,7 @@ mod memory;
 mod network_boot;
 mod pci;
 mod physical;
+mod pinning;
 mod power;
 mod pve;
 mod security;
@@ -117,6 +118,7 @@ async fn look(config: &Config, answer: &mut Answer) {
     }
     let nodes = clusters::kubernetes(config, answer).await;
     clusters::token_host(config, answer).await;
+    pinning::check(config, answer).await;
     for pool in &config.pools {
         physical::check(pool, answer).await;
     }

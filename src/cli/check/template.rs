@@ -108,6 +108,14 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     }
     wrong.extend(seeds(pve, pool));
     wrong.extend(memory::unfit(pve, pool, usable, vm));
+    if pool.pinning.is_some() && vm.get("affinity").is_some() {
+        let help = format!("`qm set {} --delete affinity`", usable.vmid);
+        let line = Line::wrong(
+            "",
+            "it is pinned itself: its clones cannot be told from machines with CPUs of their own",
+        );
+        wrong.push(line.key("pinning").help(help));
+    }
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
         wrong.push(Line::wrong("", "it has no network device net0").help(help));

@@ -29,6 +29,7 @@ use crate::config::{self, Config, Mode, Needs};
 use crate::daemon::{self, Deps, Switch};
 use crate::machines::{NoProbe, Probe, TcpProbe};
 use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
+use crate::pinning::{self, SocketDoor};
 use crate::proxmox::Client;
 
 /// The rounds have one thread, and what serves beside them the other.
@@ -109,6 +110,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
         clock: clock.clone(),
         probe,
         controllers: Arc::new(|settings| live::controller(settings).map_err(|failure| failure.words())),
+        helper: Arc::new(SocketDoor::new(pinning::SOCKET)),
         seed: seed()?,
         instance,
         board: board.clone(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::{
     Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Pci,
-    PhysicalMachine, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci, slots,
+    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci,
+    slots,
 };
 use crate::config::bootstrap::Bootstrap;
 use crate::model::machine::Slot;
@@ -113,6 +114,8 @@ pub struct Pool {
     pub schedule: Vec<Schedule>,
     /// Machines that are made ahead of demand.
     pub warm: Warm,
+    /// CPUs and memory of its hosts that its machines have for themselves; `None`: they run anywhere.
+    pub pinning: Option<Pinning>,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
     /// How a machine's first boot is told what it is.

@@ -91,7 +91,11 @@ pub(in crate::config) fn free(
         let (option, at) = (key.get_ref().as_str(), key.span());
         if ROOTS.contains(&option) {
             let title = format!("{whose}: `{option}` is for root alone, not for a token");
-            checker.wrong(title, at, "Proxmox VE refuses it", "set it in the template: clones inherit it");
+            let help = match option {
+                "affinity" | "hugepages" => "use `[pool.pinning]`",
+                _ => "set it in the template: clones inherit it",
+            };
+            checker.wrong(title, at, "Proxmox VE refuses it", help);
         } else if let Some(ours) = setting(option) {
             let title = format!("{whose}: `{option}` is not free");
             checker.wrong(title, at, "set by other settings", ours);
@@ -203,7 +207,8 @@ mod tests {
     fn dangerous_options_and_wrong_disks_are_refused() {
         for (lines, expected) in [
             ("vm_options = { args = \"-S\" }", "`args` is for root alone"),
-            ("vm_options = { affinity = \"0-3\" }", "set it in the template: clones inherit it"),
+            ("vm_options = { affinity = \"0-3\" }", "use `[pool.pinning]`"),
+            ("vm_options = { hookscript = \"x\" }", "set it in the template: clones inherit it"),
             ("vm_options = { hugepages = 2 }", "`hugepages` is for root alone"),
             ("vm_options = { net1 = \"virtio\" }", "use `bridge`"),
             ("vm_options = { scsi1 = \"a:1\" }", "use `disk` and `extra_disks`"),

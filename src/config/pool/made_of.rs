@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Addressing, CloneKind, CloudInit, Device, Family, Pool, Security, Size};
+use super::{Addressing, CloneKind, CloudInit, Device, Family, Pinning, Pool, Security, Size};
 use crate::model::quantity;
 
 impl Size {
@@ -57,9 +57,19 @@ impl Pool {
             ("kubelet", self.kubelet.words()),
             ("provider_id", self.provider_id.clone().unwrap_or_default()),
             ("security", set(self.security.as_ref().map(security))),
+            ("pinning", set(self.pinning.as_ref().map(pinning))),
         ];
         all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// Its CPUs and memory in words. How many cores stay with hosts is nothing of a machine.
+fn pinning(pinning: &Pinning) -> String {
+    let numa = if pinning.numa { " numa" } else { "" };
+    format!(
+        "dedicated{numa}{}",
+        pinning.hugepages.map(|page| format!(" {}", page.name())).unwrap_or_default()
+    )
 }
 
 /// Its firewall in words.
@@ -175,6 +185,7 @@ mod tests {
             ("max_pods = 50\n", "max_pods"),
             ("kubelet_args = { v = 2 }\n", "kubelet_args"),
             ("[pool.kubelet]\nserverTLSBootstrap = true\n", "kubelet"),
+            ("[pool.pinning]\ncpus = \"dedicated\"\n", "pinning"),
         ] {
             assert_ne!(made_of(other).get(key), plain.get(key), "{other}");
         }

@@ -12,6 +12,7 @@ mod made_of;
 mod network_boot;
 mod pci;
 mod physical;
+mod pinning;
 mod placement;
 mod ranges;
 mod room;
@@ -45,6 +46,9 @@ pub use pci::Pci;
 #[cfg(test)]
 pub(super) use physical::KEYS as PHYSICAL_KEYS;
 pub use physical::PhysicalMachine;
+#[cfg(test)]
+pub(super) use pinning::KEYS as PINNING_KEYS;
+pub use pinning::{HugePages, Pinning};
 pub use placement::Placement;
 pub use room::Room;
 #[cfg(test)]
@@ -145,6 +149,7 @@ pub(super) struct Written {
     #[serde(default)]
     schedule: Vec<schedule::Written>,
     warm: Option<warm::Written>,
+    pinning: Option<Spanned<pinning::Written>>,
     security: Option<Spanned<security::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
@@ -292,12 +297,15 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
     let mut devices = reserved.devices.clone();
     let security = security::check(pool, &addressing, &mut devices, checker);
     let machines = physical::check(pool, checker);
+    let sizes = sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker);
+    let pinning = pinning::check(pool, &sizes, checker);
     let (taints, startup_taints) = labels::taints(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
         pool.cpu_overcommit.as_ref(),
         (0.1, 100.0),
-        headroom.cpu_overcommit,
+        // A CPU that is one machine's alone is there once.
+        if pinning.is_some() { headroom.cpu_overcommit.min(1.0) } else { headroom.cpu_overcommit },
     );
     let memory_reserve = pool.memory_reserve.as_ref().map_or(headroom.memory_reserve, |size| {
         checker.size(&format!("pool `{name}`: `memory_reserve`"), size)
@@ -318,7 +326,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         headroom: pool.headroom.as_ref().map(|room| room.check(name, checker)).unwrap_or_default(),
         cores: *pool.cores.get_ref(),
         memory,
-        sizes: sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker),
+        sizes,
         boot: pool.boots_from(),
         template,
         clone: pool.clone,
@@ -367,6 +375,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         max_node_age: pool.oldest(checker),
         schedule: schedule::check(pool, checker),
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
+        pinning,
         security,
         machines,
         region: at.region,

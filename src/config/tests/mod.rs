@@ -214,6 +214,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::SCHEDULE_KEYS,
         pool::DEVICE_KEYS,
         pool::SECURITY_KEYS,
+        pool::PINNING_KEYS,
         pool::PCI_KEYS,
         template::KEYS,
         pool::CLOUD_INIT_KEYS,

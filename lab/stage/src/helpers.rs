@@ -1,0 +1,115 @@
+//! Stand-ins for the helpers that give machines CPUs of their own, one on each host on which it is enabled: what the real one decides,
+//! written into the embedded Proxmox VE as root.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::{Error, ErrorKind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use pve_autoscaler::config::Config;
+use pve_autoscaler::pinning::choice::{Taken, choose, keeps};
+use pve_autoscaler::pinning::topology::Topology;
+use pve_autoscaler::pinning::{Answer, Door, DoorError, Request, SOCKET, VmFile, settings};
+use pve_autoscaler::proxmox::marker::Description;
+use tokio::sync::watch;
+use world::proxmox::Pve;
+
+/// The hosts on which the helper is enabled, with what their kernels say. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Helpers(Arc<Mutex<BTreeMap<String, Topology>>>);
+
+impl Helpers {
+    /// Enables it on a host.
+    pub fn enable(&self, host: &str, topology: Topology) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), topology);
+    }
+
+    fn on(&self, host: &str) -> Option<Topology> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
+    }
+}
+
+/// The way of the daemon on one host to its helper.
+pub(crate) struct HelperDoor {
+    pub helpers: Helpers,
+    pub host: String,
+    pub pve: Pve,
+    pub config: watch::Receiver<Arc<Config>>,
+}
+
+impl Door for HelperDoor {
+    fn ask(&self, request: Request) -> BoxFuture<'_, Result<Answer, DoorError>> {
+        let answer = match self.helpers.on(&self.host) {
+            Some(topology) => Ok(self.answer(&topology, &request)),
+            None => {
+                Err(DoorError::Unreachable { path: SOCKET.into(), source: Error::from(ErrorKind::NotFound) })
+            }
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+impl HelperDoor {
+    fn answer(&self, topology: &Topology, request: &Request) -> Answer {
+        let Request::Pin { vmid, machine } = request else { return Answer::Free { cpus: Vec::new() } };
+        self.pin(topology, *vmid, machine).unwrap_or_else(|reason| Answer::Refused { reason })
+    }
+
+    fn pin(&self, topology: &Topology, vmid: u32, machine: &str) -> Result<Answer, String> {
+        let vm = self.pve.vm(vmid).filter(|vm| vm.node == self.host).ok_or("it is not on this host")?;
+        let file = file(&vm.config);
+        let Description::Ours(owner) = file.owner() else { return Err("it is somebody else's".to_owned()) };
+        if owner.machine != machine || vm.running {
+            return Err("it is another machine, or runs".to_owned());
+        }
+        let config = self.config.borrow().clone();
+        let pool = config.pools.iter().find(|pool| pool.name == owner.pool);
+        let pinning = pool.and_then(|pool| pool.pinning.as_ref()).ok_or("its pool is not pinned")?;
+        let wish = settings::wish(pinning, &file).ok_or("its size is not known")?;
+        let taken = self.taken(vmid);
+        let chosen = match keeps(topology, &taken, &wish, &file.affinity()) {
+            Some(kept) => kept,
+            None => choose(topology, &taken, &wish).map_err(|error| error.to_string())?,
+        };
+        let arguments = settings::arguments(&settings::keys(pinning, &chosen), &file);
+        for pair in arguments.chunks(2) {
+            if let [key, value] = pair {
+                match key.trim_start_matches("--") {
+                    "delete" => value.split(',').for_each(|key| self.pve.set_config_by_hand(vmid, key, None)),
+                    key => self.pve.set_config_by_hand(vmid, key, Some(value)),
+                }
+            }
+        }
+        Ok(Answer::Pinned { affinity: chosen.cpus.to_string(), changed: !arguments.is_empty() })
+    }
+
+    fn taken(&self, but: u32) -> Taken {
+        let mut taken = Taken::default();
+        let others = self.pve.vmids().into_iter().filter(|vmid| *vmid != but);
+        for vm in others.filter_map(|vmid| self.pve.vm(vmid)).filter(|vm| vm.node == self.host) {
+            let file = file(&vm.config);
+            if file.is_template() {
+                continue;
+            }
+            taken.cpus.add(&file.affinity());
+            for (node, mib) in file.bound_memory() {
+                *taken.memory.entry(node).or_default() += mib;
+            }
+        }
+        taken
+    }
+}
+
+/// A VM's configuration as its host has it in a file.
+fn file(config: &BTreeMap<String, String>) -> VmFile {
+    let mut text = String::new();
+    for (key, value) in config {
+        let lines = if key == "description" { value.lines().collect() } else { vec![value.as_str()] };
+        let before = if key == "description" { "#".to_owned() } else { format!("{key}: ") };
+        for line in lines {
+            let _ = writeln!(text, "{before}{line}");
+        }
+    }
+    VmFile::read(&text)
+}

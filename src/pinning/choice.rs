@@ -1,0 +1,262 @@
+//! Which CPUs of its host a machine gets, and which memory. Pure.
+//!
+//! * Cores are given whole, with all their threads, and to one machine alone.
+//! * From as few NUMA nodes as it can be; of those that would do, the ones with the least that is free, so that larger machines
+//!   still find a node for themselves. Over several nodes the cores are dealt out evenly.
+//! * The lowest cores are the host's: they are never given away.
+//! * With NUMA each host node is one node of the guest, with memory in proportion to its vCPUs, in whole pages.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use super::cpus::Cpus;
+use super::topology::{HostNode, Topology};
+
+/// Proxmox VE knows `numa0` to `numa7`.
+pub const MOST_GUEST_NODES: usize = 8;
+/// Of a host with more nodes those with the most free CPUs are looked at: all sets of them are tried.
+const MOST_NODES: usize = 16;
+
+/// What a machine wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Its vCPUs.
+    pub vcpus: u32,
+    /// Its memory in MiB.
+    pub memory: u64,
+    /// Whether its memory is to be on the nodes of its CPUs.
+    pub numa: bool,
+    /// What its memory is made of, in MiB.
+    pub page: u64,
+    /// Cores that stay with the host.
+    pub reserve: u32,
+}
+
+/// What others have of the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// CPUs that other machines are pinned to.
+    pub cpus: Cpus,
+    /// Memory that other machines have bound, in MiB, by node.
+    pub memory: BTreeMap<u32, u64>,
+}
+
+/// What a machine gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its CPUs.
+    pub cpus: Cpus,
+    /// The guest's NUMA nodes in their order; empty without NUMA.
+    pub nodes: Vec<GuestNode>,
+}
+
+/// A NUMA node of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuestNode {
+    /// The host's node that it is on.
+    pub host: u32,
+    /// Its vCPUs.
+    pub vcpus: u32,
+    /// Its memory in MiB.
+    pub memory: u64,
+}
+
+/// Why it gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoRoom {
+    /// Too few CPUs are free.
+    #[error("no CPUs left for {wanted} vCPUs: {}", in_words(free, ""))]
+    Cpus {
+        /// vCPUs.
+        wanted: u32,
+        /// How many are free on each node.
+        free: Vec<(u32, usize)>,
+    },
+    /// Enough CPUs are free, and the memory beside them is not enough.
+    #[error("no memory left for {wanted} MiB beside CPUs that are free: {}", in_words(room, " MiB"))]
+    Memory {
+        /// MiB.
+        wanted: u64,
+        /// How many MiB are left on each node.
+        room: Vec<(u32, u64)>,
+    },
+    /// The memory is no whole number of pages.
+    #[error("its memory of {memory} MiB is no whole number of pages of {page} MiB")]
+    Pages {
+        /// MiB.
+        memory: u64,
+        /// MiB.
+        page: u64,
+    },
+}
+
+fn in_words<N: std::fmt::Display>(nodes: &[(u32, N)], unit: &str) -> String {
+    let words = nodes.iter().map(|(id, count)| format!("{count}{unit} on NUMA node {id}"));
+    format!("free are {}", words.collect::<Vec<_>>().join(", "))
+}
+
+/// Chooses for one machine. The same question has the same answer.
+///
+/// # Errors
+/// There is no room for it.
+pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice, NoRoom> {
+    if wish.page == 0 || !wish.memory.is_multiple_of(wish.page) {
+        return Err(NoRoom::Pages { memory: wish.memory, page: wish.page });
+    }
+    let open = open(topology, taken, wish.reserve);
+    let mut nodes: Vec<&Open<'_>> = open.iter().filter(|node| !node.cores.is_empty()).collect();
+    if nodes.len() > MOST_NODES {
+        nodes.sort_by_key(|node| (std::cmp::Reverse(node.threads()), node.id));
+        nodes.truncate(MOST_NODES);
+        nodes.sort_by_key(|node| node.id);
+    }
+    let most = if wish.numa { nodes.len().min(MOST_GUEST_NODES) } else { nodes.len() };
+    let wanted = wish.vcpus as usize;
+    for count in 1..=most {
+        let sets = (1_u32..1 << nodes.len()).filter(|set| set.count_ones() as usize == count);
+        let mut fitting = sets.filter_map(|set| {
+            let of: Vec<&Open<'_>> = nodes
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| set & (1 << at) != 0)
+                .map(|(_, node)| *node)
+                .collect();
+            let threads: usize = of.iter().map(|node| node.threads()).sum();
+            let ids: Vec<u32> = of.iter().map(|node| node.id).collect();
+            (threads >= wanted).then_some((threads, ids, of))
+        });
+        let mut ordered: Vec<_> = fitting.by_ref().collect();
+        ordered.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        for (_, _, of) in ordered {
+            if let Some(choice) = laid_out(&dealt(&of, wanted), wish) {
+                return Ok(choice);
+            }
+        }
+    }
+    let all: usize = nodes.iter().map(|node| node.threads()).sum();
+    if all < wanted || wanted == 0 {
+        let free = open.iter().map(|node| (node.id, node.threads())).collect();
+        return Err(NoRoom::Cpus { wanted: wish.vcpus, free });
+    }
+    let room = nodes.iter().map(|node| (node.id, node.memory)).collect();
+    Err(NoRoom::Memory { wanted: wish.memory, room })
+}
+
+/// What a machine has with these CPUs, if they are what it could have been given: whole cores that nobody else has, none of the
+/// reserve, and no more of them than it needs.
+pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
+    let open = open(topology, taken, wish.reserve);
+    let mut had: Vec<Open<'_>> = Vec::new();
+    for node in &open {
+        let cores: Vec<&Cpus> = node.cores.iter().copied().filter(|core| core.is_within(cpus)).collect();
+        if !cores.is_empty() {
+            had.push(Open { id: node.id, memory: node.memory, cores });
+        }
+    }
+    let cores: Vec<&Cpus> = had.iter().flat_map(|node| node.cores.iter().copied()).collect();
+    let threads: usize = cores.iter().map(|core| core.len()).sum();
+    let largest = cores.iter().map(|core| core.len()).max()?;
+    let wanted = wish.vcpus as usize;
+    let right = threads == cpus.len() && threads >= wanted && threads - largest < wanted;
+    (right && wish.page != 0 && wish.memory.is_multiple_of(wish.page)).then(|| laid_out(&had, wish)).flatten()
+}
+
+/// How many CPUs of the host are free, by node.
+pub fn free_cpus(topology: &Topology, taken: &Taken, reserve: u32) -> Vec<(u32, usize)> {
+    open(topology, taken, reserve).iter().map(|node| (node.id, node.threads())).collect()
+}
+
+/// What of a node can be given away.
+struct Open<'t> {
+    id: u32,
+    memory: u64,
+    cores: Vec<&'t Cpus>,
+}
+
+impl Open<'_> {
+    fn threads(&self) -> usize {
+        self.cores.iter().map(|core| core.len()).sum()
+    }
+}
+
+fn open<'t>(topology: &'t Topology, taken: &Taken, reserve: u32) -> Vec<Open<'t>> {
+    let mut all: Vec<&Cpus> = topology.nodes.iter().flat_map(|node| &node.cores).collect();
+    all.sort_by_key(|core| core.first());
+    let kept: Vec<&Cpus> = all.into_iter().take(reserve as usize).collect();
+    let open = |node: &'t HostNode| Open {
+        id: node.id,
+        memory: node.memory.saturating_sub(taken.memory.get(&node.id).copied().unwrap_or(0)),
+        cores: node.cores.iter().filter(|core| !kept.contains(core) && !core.meets(&taken.cpus)).collect(),
+    };
+    topology.nodes.iter().map(open).collect()
+}
+
+/// The lowest cores of these nodes, one of each node after the other, until there are enough threads.
+fn dealt<'t>(nodes: &[&Open<'t>], wanted: usize) -> Vec<Open<'t>> {
+    let mut hands: Vec<Open<'t>> =
+        nodes.iter().map(|node| Open { id: node.id, memory: node.memory, cores: Vec::new() }).collect();
+    let (mut threads, mut round) = (0, 0);
+    while threads < wanted {
+        let before = threads;
+        for (hand, node) in hands.iter_mut().zip(nodes) {
+            if let Some(core) = node.cores.get(round).filter(|_| threads < wanted) {
+                hand.cores.push(core);
+                threads += core.len();
+            }
+        }
+        if threads == before {
+            break;
+        }
+        round += 1;
+    }
+    hands
+}
+
+/// Splits vCPUs and memory over the nodes with these cores; `None` where a node would get nothing, or has too little memory.
+fn laid_out(nodes: &[Open<'_>], wish: &Wish) -> Option<Choice> {
+    let mut cpus = Cpus::default();
+    for core in nodes.iter().flat_map(|node| &node.cores) {
+        cpus.add(core);
+    }
+    if !wish.numa {
+        return Some(Choice { cpus, nodes: Vec::new() });
+    }
+    let mut vcpus: Vec<u32> = Vec::new();
+    for node in nodes {
+        vcpus.push(u32::try_from(node.threads()).ok()?);
+    }
+    // The last core may have a thread more than is needed.
+    let mut spare = vcpus.iter().sum::<u32>().checked_sub(wish.vcpus)?;
+    for own in vcpus.iter_mut().rev() {
+        let less = spare.min(own.saturating_sub(1));
+        *own -= less;
+        spare -= less;
+    }
+    if spare > 0 || vcpus.contains(&0) {
+        return None;
+    }
+    let memory = shares(wish.memory / wish.page, &vcpus);
+    let guest = nodes.iter().zip(&vcpus).zip(memory).map(|((node, vcpus), pages)| {
+        let memory = pages * wish.page;
+        (memory > 0 && memory <= node.memory).then_some(GuestNode { host: node.id, vcpus: *vcpus, memory })
+    });
+    Some(Choice { cpus, nodes: guest.collect::<Option<_>>()? })
+}
+
+/// Splits pages in proportion to vCPUs; what does not divide goes to the first nodes.
+fn shares(pages: u64, vcpus: &[u32]) -> Vec<u64> {
+    let all: u64 = vcpus.iter().map(|count| u64::from(*count)).sum();
+    let mut shares: Vec<u64> = vcpus.iter().map(|count| pages * u64::from(*count) / all.max(1)).collect();
+    let mut rest = pages - shares.iter().sum::<u64>();
+    for share in &mut shares {
+        let one = rest.min(1);
+        *share += one;
+        rest -= one;
+    }
+    shares
+}
+
+#[cfg(test)]
+#[path = "choice_tests.rs"]
+mod tests;

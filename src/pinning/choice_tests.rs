@@ -1,0 +1,198 @@
+//! The choice of CPUs and memory: what is expected of hosts as they are, and what must hold of any.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const GIB: u64 = 1024;
+
+/// A host with so many nodes of so many cores with so many threads: the second threads have the numbers after all first ones.
+fn host(nodes: u32, cores: u32, threads: u32, memory: u64) -> Topology {
+    let node = |id: u32| HostNode {
+        id,
+        memory,
+        cores: (0..cores)
+            .map(|core| (0..threads).map(|thread| thread * nodes * cores + id * cores + core).collect())
+            .collect(),
+    };
+    Topology { nodes: (0..nodes).map(node).collect() }
+}
+
+fn wish(vcpus: u32, memory: u64) -> Wish {
+    Wish { vcpus, memory, numa: true, page: 1, reserve: 1 }
+}
+
+fn taken(cpus: &str, memory: &[(u32, u64)]) -> Taken {
+    Taken { cpus: cpus.parse().unwrap(), memory: memory.iter().copied().collect() }
+}
+
+fn words(choice: &Choice) -> String {
+    let nodes = choice.nodes.iter().map(|node| format!("; {}: {} + {}", node.host, node.vcpus, node.memory));
+    format!("{}{}", choice.cpus, nodes.collect::<String>())
+}
+
+#[test]
+fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
+    let two = host(2, 4, 2, 16 * GIB);
+    for (topology, taken, wish, expected) in [
+        // Node 0 has three cores left, node 1 four: the smaller one does.
+        (&two, taken("", &[]), wish(4, 8 * GIB), "1-2,9-10; 0: 4 + 8192"),
+        (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
+        // The host's first core stays out wherever the rest is.
+        (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
+        // A core of which somebody has a thread is nobody's.
+        (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
+        // Three vCPUs need two cores, and get both.
+        (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
+        // Its memory is elsewhere: so it goes there, or over both.
+        (&two, taken("", &[(0, 12 * GIB)]), wish(4, 8 * GIB), "4-5,12-13; 1: 4 + 8192"),
+        (
+            &two,
+            taken("", &[(0, 10 * GIB), (1, 10 * GIB)]),
+            wish(4, 8 * GIB),
+            "1,4,9,12; 0: 2 + 4096; 1: 2 + 4096",
+        ),
+        // What does not divide goes to the first node.
+        (&host(2, 2, 1, GIB), taken("", &[]), wish(3, 1000), "1-3; 0: 1 + 334; 1: 2 + 666"),
+        // Without NUMA memory is nobody's matter.
+        (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
+        (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
+        (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),
+        // In pages of 1 GiB the halves of 3 GiB are not equal.
+        (
+            &two,
+            taken("", &[(0, 14 * GIB), (1, 14 * GIB)]),
+            Wish { page: GIB, ..wish(4, 3 * GIB) },
+            "1,4,9,12; 0: 2 + 2048; 1: 2 + 1024",
+        ),
+    ] {
+        let choice = choose(topology, &taken, &wish);
+        assert_eq!(choice.as_ref().map(words).as_deref(), Ok(expected), "{wish:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let two = host(2, 2, 2, 4 * GIB);
+    for (taken, wish, expected) in [
+        (
+            taken("1,5", &[]),
+            wish(6, GIB),
+            "no CPUs left for 6 vCPUs: free are 0 on NUMA node 0, 4 on NUMA node 1",
+        ),
+        (
+            taken("", &[(1, 4 * GIB)]),
+            wish(4, 6 * GIB),
+            "no memory left for 6144 MiB beside CPUs that are free: free are 4096 MiB on NUMA node 0, 0 MiB on NUMA node 1",
+        ),
+        (
+            taken("", &[]),
+            Wish { page: 2, ..wish(2, 1025) },
+            "its memory of 1025 MiB is no whole number of pages of 2 MiB",
+        ),
+    ] {
+        assert_eq!(choose(&two, &taken, &wish).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn what_is_right_is_kept_and_nothing_else() {
+    let two = host(2, 4, 2, 16 * GIB);
+    let nobody = Taken::default();
+    let keeps = |taken: &Taken, wish: &Wish, cpus: &str| {
+        keeps(&two, taken, wish, &cpus.parse().unwrap()).as_ref().map(words)
+    };
+    // Not what would be chosen now, and right all the same.
+    assert_eq!(keeps(&nobody, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
+    for (why, taken, wish, cpus) in [
+        ("nothing", nobody.clone(), wish(2, GIB), ""),
+        ("half a core", nobody.clone(), wish(2, GIB), "1-2"),
+        ("the reserve", nobody.clone(), wish(2, GIB), "0,8"),
+        ("somebody else's", taken("9", &[]), wish(2, GIB), "1,9"),
+        ("too few", nobody.clone(), wish(4, GIB), "1,9"),
+        ("too many", nobody.clone(), wish(2, GIB), "1-2,9-10"),
+        ("not there", nobody.clone(), wish(2, GIB), "1,9,99"),
+        ("no memory beside it", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
+    ] {
+        assert_eq!(keeps(&taken, &wish, cpus), None, "{why}");
+    }
+}
+
+/// Hosts whose cores have one or two threads, mixed, and of which somebody may have something.
+fn hosts() -> impl Strategy<Value = Topology> {
+    let node = (prop::collection::vec(1_u32..=2, 0..6), 1_u64..64);
+    prop::collection::vec(node, 1..5).prop_map(|nodes| {
+        let mut next = 0..;
+        let node = |(id, (cores, memory)): (usize, (Vec<u32>, u64))| HostNode {
+            id: u32::try_from(id).unwrap(),
+            memory: memory * GIB,
+            cores: cores.iter().map(|threads| next.by_ref().take(*threads as usize).collect()).collect(),
+        };
+        Topology { nodes: nodes.into_iter().enumerate().map(node).collect() }
+    })
+}
+
+fn wishes() -> impl Strategy<Value = Wish> {
+    (1_u32..9, 1_u64..40, any::<bool>(), prop::sample::select(vec![1, 2, GIB]), 0_u32..3)
+        .prop_map(|(vcpus, gib, numa, page, reserve)| Wish { vcpus, memory: gib * GIB, numa, page, reserve })
+}
+
+/// The fewest nodes on which there are enough free threads, memory aside.
+fn fewest(topology: &Topology, taken: &Taken, wish: &Wish) -> usize {
+    let mut free: Vec<usize> =
+        free_cpus(topology, taken, wish.reserve).into_iter().map(|(_, count)| count).collect();
+    free.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
+    let mut sum = 0;
+    free.iter()
+        .position(|count| {
+            sum += count;
+            sum >= wish.vcpus as usize
+        })
+        .map_or(usize::MAX, |at| at + 1)
+}
+
+proptest! {
+    #[test]
+    fn no_cpu_is_given_twice_and_every_promise_holds(
+        topology in hosts(),
+        wishes in prop::collection::vec(wishes(), 1..8),
+    ) {
+        let mut taken = Taken::default();
+        for wish in &wishes {
+            let choice = choose(&topology, &taken, wish);
+            prop_assert_eq!(&choice, &choose(&topology, &taken, wish));
+            let free: usize = free_cpus(&topology, &taken, wish.reserve).iter().map(|(_, count)| count).sum();
+            let Ok(choice) = choice else {
+                // Without NUMA nothing but CPUs can be missing.
+                prop_assert!(wish.numa || free < wish.vcpus as usize);
+                continue;
+            };
+            prop_assert!(!choice.cpus.meets(&taken.cpus), "given twice");
+            let cores = || topology.nodes.iter().flat_map(|node| &node.cores);
+            let mut lowest: Vec<_> = cores().collect();
+            lowest.sort_by_key(|core| core.first());
+            prop_assert!(lowest.iter().take(wish.reserve as usize).all(|core| !core.meets(&choice.cpus)), "the reserve");
+            prop_assert!(cores().all(|core| core.is_within(&choice.cpus) || !core.meets(&choice.cpus)), "part of a core");
+            prop_assert!(choice.cpus.len() >= wish.vcpus as usize, "too few");
+            let on = topology.nodes.iter().filter(|node| node.cores.iter().any(|core| core.meets(&choice.cpus))).count();
+            let least = fewest(&topology, &taken, wish);
+            prop_assert!(if wish.numa { on >= least } else { on == least }, "{} nodes, not {}", on, least);
+            prop_assert_eq!(keeps(&topology, &taken, wish, &choice.cpus), Some(choice.clone()));
+            if wish.numa {
+                prop_assert_eq!(choice.nodes.len(), on);
+                prop_assert_eq!(choice.nodes.iter().map(|node| node.vcpus).sum::<u32>(), wish.vcpus);
+                prop_assert_eq!(choice.nodes.iter().map(|node| node.memory).sum::<u64>(), wish.memory);
+                for node in &choice.nodes {
+                    prop_assert!(node.vcpus > 0 && node.memory > 0 && node.memory % wish.page == 0);
+                    let there = topology.nodes.iter().find(|there| there.id == node.host).unwrap();
+                    let used = taken.memory.entry(node.host).or_default();
+                    *used += node.memory;
+                    prop_assert!(*used <= there.memory, "more memory than there is");
+                }
+            } else {
+                prop_assert!(choice.nodes.is_empty());
+            }
+            taken.cpus.add(&choice.cpus);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How the daemon asks the helper of its host.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::request::{Answer, Request};
+
+/// The helper may wait for its lock and for `qm`, each with a limit of its own.
+const LIMIT: Duration = Duration::from_secs(55);
+/// The longest answer that is read, in bytes.
+const LARGEST: u64 = 64 << 10;
+
+/// The helper did not answer.
+#[derive(Debug, Error)]
+pub enum DoorError {
+    /// Nobody listens there, or it hung up.
+    #[error("the helper at `{}` does not answer", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It answered something else.
+    #[error("what answers at `{}` is no helper of this version", path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Something that asks the helper of this host.
+pub trait Door: Send + Sync {
+    /// Asks, and waits for the answer.
+    fn ask(&self, request: Request) -> BoxFuture<'_, Result<Answer, DoorError>>;
+}
+
+/// Asks at a socket.
+#[derive(Clone, Debug)]
+pub struct SocketDoor {
+    path: PathBuf,
+}
+
+impl SocketDoor {
+    /// Asks at this one.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Vec<u8>, std::io::Error> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        let mut stream = UnixStream::connect(&self.path).await?;
+        stream.write_all(&line).await?;
+        let mut answer = Vec::new();
+        stream.take(LARGEST).read_to_end(&mut answer).await?;
+        Ok(answer)
+    }
+}
+
+impl Door for SocketDoor {
+    fn ask(&self, request: Request) -> BoxFuture<'_, Result<Answer, DoorError>> {
+        Box::pin(async move {
+            let answered = tokio::time::timeout(LIMIT, self.exchange(&request)).await;
+            let unreachable = |source| DoorError::Unreachable { path: self.path.clone(), source };
+            let answer = answered.unwrap_or_else(|late| Err(late.into())).map_err(unreachable)?;
+            serde_json::from_slice(&answer)
+                .map_err(|source| DoorError::Malformed { path: self.path.clone(), source })
+        })
+    }
+}
