@@ -46,7 +46,7 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family,
+    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Grow,
     KubeletSettings, Pci, PhysicalMachine, Placement, Policy, Pool, Room, Schedule, Security, Seed, Size,
     TemplateRef, Warm,
 };

@@ -113,6 +113,10 @@ fn words(verdict: &PodVerdict) -> Option<(EventKind, &'static str, String)> {
             let pool = verdict.pool.as_deref().unwrap_or("?");
             Some((EventKind::Normal, "TriggeredScaleUp", format!("Pool {pool} gets a machine for this pod")))
         }
+        PodOutcome::GrownNode => {
+            let node = verdict.node.as_deref().unwrap_or("?");
+            Some((EventKind::Normal, "TriggeredScaleUp", format!("The machine of {node} grows for this pod")))
+        }
         PodOutcome::NoPoolFits => {
             Some((EventKind::Normal, "NotTriggerScaleUp", format!("No pool can take it: {}", reasons())))
         }

@@ -192,6 +192,7 @@ mod tests {
             pods: Vec::new(),
             warm: None,
             asked: None,
+            growing: None,
             made_of: std::collections::BTreeMap::new(),
         }
     }

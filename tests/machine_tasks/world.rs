@@ -181,6 +181,7 @@ impl World {
             asked: None,
             entered: BTreeMap::new(),
             pods: Vec::new(),
+            growing: None,
             made_of: BTreeMap::new(),
         }
     }
