@@ -22,7 +22,7 @@ use crate::model::node::Node;
 use crate::model::plan::{GrownMachine, GrownSize};
 use crate::model::quantity;
 use crate::model::resources::Resources;
-use crate::scheduling::NodeIndex;
+use crate::scheduling::{NodeIndex, Prepared};
 
 /// What scaling up finds out about machines that grow.
 #[derive(Default)]
@@ -95,10 +95,15 @@ impl<'a> Packer<'_, 'a> {
             let node = &snapshot.nodes[at];
             let Some(machine) = growing.get(node.name.as_str()) else { continue };
             let Some(before) = &machine.growing else { continue };
+            self.growths.nodes.insert(at);
+            // What takes as long as a new machine may is not waited for.
+            let age = snapshot.time.duration_since(before.since).unsigned_abs();
+            if age > self.view.config.scale_up.max_node_provision_time {
+                continue;
+            }
             let seen = if node.capacity.cpu_milli > 0 { &node.capacity } else { &node.allocatable };
             let missing = before.missing((machine.cores, machine.memory), seen);
             self.extend(at, missing, 1);
-            self.growths.nodes.insert(at);
             for class in classes.iter_mut().filter(|class| class.left() > 0) {
                 let before = class.done;
                 self.fill(class, at..at + 1);
@@ -147,8 +152,7 @@ impl<'a> Packer<'_, 'a> {
         let plain = self.view.world.is_plain(class.sample);
         let mut refused: BTreeSet<usize> = BTreeSet::new();
         loop {
-            let waiting = class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count();
-            if waiting == 0 {
+            if self.waiting_of(class) == 0 {
                 return;
             }
             let mut ranked: Vec<(i64, bool, usize, Shape)> = candidates
@@ -168,23 +172,46 @@ impl<'a> Packer<'_, 'a> {
                 }
                 verdict.is_ok()
             });
-            let Some((_, _, number, to)) = found else { return };
+            let Some((cost, _, number, to)) = found else { return };
             let one = &mut candidates[number];
-            let own = &self.view.config.pools[one.pool];
-            self.rooms.grow(own, &one.host, one.to, to);
-            one.to = to;
-            let before = class.done;
-            if plain {
-                let room = self.room_in(&candidates[number], &class.sample.requests);
-                let count = usize::try_from(room).unwrap_or(0).clamp(1, waiting);
-                self.put_copies(class, candidates[number].node, count);
-            } else {
-                self.put(class, &mut prepared, candidates[number].node);
+            self.give(class, &mut prepared, (one, to), plain);
+            // For none of the others has it become less meanwhile.
+            while plain && self.waiting_of(class) > 0 {
+                let next = self.size_for(one, &class.sample.requests).filter(|to| one.cost(*to) <= cost);
+                let Some(to) = next.filter(|_| self.view.world.check(&prepared, one.node).is_ok()) else {
+                    break;
+                };
+                self.give(class, &mut prepared, (one, to), plain);
             }
-            let placed = &class.pods[before..class.done];
-            candidates[number].pods.extend(placed);
-            self.growths.pods.extend(placed);
         }
+    }
+
+    /// Pods of a class that a machine may grow for.
+    fn waiting_of(&self, class: &Class<'a>) -> usize {
+        class.pods[class.done..].iter().take_while(|&&pod| self.pods[pod].listed).count()
+    }
+
+    /// Lets a machine grow, and places as many of the class as fit then; the others than plain ones one by one.
+    fn give(
+        &mut self,
+        class: &mut Class<'a>,
+        prepared: &mut Prepared,
+        (one, to): (&mut Candidate, Shape),
+        plain: bool,
+    ) {
+        let own = &self.view.config.pools[one.pool];
+        self.rooms.grow(own, &one.host, one.to, to);
+        one.to = to;
+        let before = class.done;
+        if plain {
+            let room = usize::try_from(self.room_in(one, &class.sample.requests)).unwrap_or(0);
+            self.put_copies(class, one.node, room.clamp(1, self.waiting_of(class)));
+        } else {
+            self.put(class, prepared, one.node);
+        }
+        let placed = &class.pods[before..class.done];
+        one.pods.extend(placed);
+        self.growths.pods.extend(placed);
     }
 
     /// The smallest size with which a machine's node has room for one more such pod, where there is one within all limits.

@@ -210,7 +210,7 @@ struct Ours {
 impl Ours {
     fn count(&mut self, machine: &Machine) {
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
-        if let Some(before) = &machine.growing {
+        if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
             // What it is being given is in nothing that the host reports yet.
             self.coming = self.coming.saturating_add(machine.memory - before.memory);
             self.coming_cores = self.coming_cores.saturating_add(machine.cores.saturating_sub(before.cores));

@@ -201,6 +201,10 @@ fn a_machine_that_grows_is_room_to_come_and_nobody_takes_it_back() {
     assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::GrownNode);
     // What fits now fits now.
     assert_eq!(pod_verdict(&cluster(&["1"]).plan(&growing("")), "d/p0"), PodOutcome::ExistingNode);
+    // One that takes too long is not waited for.
+    let late = under_way().replace("2026-01-01T12:00:00Z", "2026-01-01T11:00:00Z");
+    let late = used(Cluster::new(), "a", "3", "").with(&inventory(&late)).pod("p", "3", "");
+    assert_eq!(told(&late.plan(&growing(""))), (vec![], 1));
     // It does not grow again before that is over.
     assert_eq!(told(&cluster(&["3", "2"]).plan(&growing(""))), (vec![], 1));
     // Empty, and unneeded for long.
