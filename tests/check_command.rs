@@ -4,6 +4,8 @@
 
 #[path = "lab/bench.rs"]
 mod bench;
+#[path = "check_command/grow.rs"]
+mod grow;
 mod lab;
 #[path = "check_command/pci.rs"]
 mod pci;

@@ -7,6 +7,7 @@
 //! Kubernetes API, a control plane node is asked for them.
 
 mod facts;
+mod growth;
 pub(crate) mod iso;
 mod join;
 mod k3s;
@@ -18,6 +19,7 @@ mod ssh_error;
 mod ssh_keys;
 
 pub use facts::{FillError, MachineFacts};
+pub use growth::{can_grow, take_up};
 pub use join::{JoinFacts, configuration, starting_taint};
 pub use k3s::{K3sFacts, configuration as k3s_configuration};
 pub use outcome::{JoinEnd, read};

@@ -38,7 +38,7 @@ pub(super) fn count(number: usize, what: &str) -> String {
 fn growth(plan: &Plan, out: &mut String) {
     let waiting = plan.pods.len();
     let machines: usize = plan.scale_up.iter().map(|pool| pool.machines.len()).sum();
-    if waiting == 0 && machines == 0 {
+    if waiting == 0 && machines == 0 && plan.grow.is_empty() {
         let _ = writeln!(out, "no pod waits");
         return;
     }
@@ -61,12 +61,25 @@ fn growth(plan: &Plan, out: &mut String) {
             );
         }
     }
+    for grown in &plan.grow {
+        let _ = writeln!(
+            out,
+            "  {GROWS}~{GROWS:#} {}  grows from {}B to {}B  {}",
+            grown.machine,
+            grown.from.words(),
+            grown.to.words(),
+            pods(&grown.pods),
+        );
+    }
     let mut elsewhere: BTreeMap<String, usize> = BTreeMap::new();
     let mut stuck: Vec<&PodVerdict> = Vec::new();
     for pod in &plan.pods {
         match pod.verdict {
             PodOutcome::NewNode => {}
             PodOutcome::ExistingNode => *elsewhere.entry("fit existing nodes".to_owned()).or_default() += 1,
+            PodOutcome::GrownNode => {
+                *elsewhere.entry("fit machines that grow".to_owned()).or_default() += 1;
+            }
             PodOutcome::UpcomingNode => {
                 *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1;
             }

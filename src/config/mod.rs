@@ -46,9 +46,9 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use pool::privilege as option_privilege;
 pub use pool::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, HugePages,
-    KubeletSettings, Pci, PhysicalMachine, Pinning, Placement, Policy, Pool, Room, Schedule, Security, Seed,
-    Size, TemplateRef, Warm,
+    Addressing, Boot, CloneKind, CloudInit, Device, DeviceModel, DiskSize, ExtraDisk, Family, Grow,
+    HugePages, KubeletSettings, Pci, PhysicalMachine, Pinning, Placement, Policy, Pool, Room, Schedule,
+    Security, Seed, Size, TemplateRef, Warm,
 };
 pub use power::{Power, PowerSettings, Redfish};
 pub use proxmox::{Proxmox, ProxmoxTrust};

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use super::Daemon;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, Usable, View};
-use crate::model::machine::{Intent, Phase, STORED_ON, WarmState};
+use crate::model::machine::{Growing, Intent, Phase, STORED_ON, WarmState};
 use crate::model::place;
-use crate::model::plan::{NewMachine, Plan, Removal, RemovalReason, Unkept};
+use crate::model::plan::{GrownMachine, NewMachine, Plan, Removal, RemovalReason, Unkept};
 use crate::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::{Record, Slot, Snapshot};
 
@@ -23,7 +23,10 @@ const PODS_NAMED: usize = 5;
 impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
         let wishes = self.wishes(config, snapshot);
-        let idle = plan.scale_up.is_empty() && plan.scale_down.is_empty() && wishes.is_empty();
+        let idle = plan.scale_up.is_empty()
+            && plan.grow.is_empty()
+            && plan.scale_down.is_empty()
+            && wishes.is_empty();
         let begins = !(idle && plan.keep.is_empty() && plan.unkept.is_empty()) || super::power::begins(plan);
         if self.switch.paused().is_some()
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
@@ -44,6 +47,9 @@ impl Daemon {
                     None => self.make(config, &growth.pool, machine, None, now),
                 }
             }
+        }
+        for grown in &plan.grow {
+            self.grow(config, grown, now);
         }
         for growth in &plan.keep {
             let pool = config.pools.iter().find(|pool| pool.name == growth.pool);
@@ -121,6 +127,7 @@ impl Daemon {
             warm,
             asked: None,
             pinned: None,
+            growing: None,
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");
@@ -160,6 +167,40 @@ impl Daemon {
         "it is asked to join".clone_into(&mut shown.note);
         self.registry.put(shown);
         self.spawn(machines::wake(context, view.stored(), named(machine), self.reports.clone()));
+    }
+
+    /// Gives a running machine more.
+    fn grow(&mut self, config: &Arc<Config>, grown: &GrownMachine, now: Timestamp) {
+        let Some(view) = self.registry.of_node(&grown.node) else { return };
+        let Some(node) = machines::node_of(&self.watches, &view.record) else { return };
+        let same = (view.record.cores, view.record.memory) == (grown.from.cores, grown.from.memory_bytes);
+        if view.busy || view.phase != Phase::Ready || !same {
+            return;
+        }
+        let Some(context) = self.context(config, &view.record) else { return };
+        let pods = grown.pods.join(", ");
+        let (from, to) = (grown.from.words(), grown.to.words());
+        tracing::info!(machine = %grown.machine, pool = %grown.pool, from, to, pods, "a running machine grows");
+        self.board.decided(
+            now,
+            format!("~ {} grows from {from} to {to}: {}", grown.machine, made_for(&grown.pods)),
+        );
+        self.memory.grew(&grown.pool, now);
+        self.board.metrics().grows(&grown.pool);
+        let before = Growing {
+            cores: view.record.cores,
+            memory: view.record.memory,
+            node_cpu_milli: node.capacity.cpu_milli,
+            node_memory: node.capacity.memory,
+            since: now,
+        };
+        let size = Size { cores: grown.to.cores, memory: grown.to.memory_bytes };
+        // Shown before its task begins, so that the next round counts it.
+        let mut shown = view.clone();
+        shown.record.growing = Some(before.clone());
+        (shown.record.cores, shown.record.memory) = (size.cores, size.memory);
+        self.registry.put(shown);
+        self.spawn(machines::grow(context, view.stored(), before, size, self.reports.clone()));
     }
 
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.

@@ -19,9 +19,10 @@ use crate::model::workload::Backoff;
 use crate::observability::{Metrics, Seen, names, number};
 
 /// Every verdict of a pod: those that no pod has are shown as zero.
-const VERDICTS: [PodOutcome; 11] = [
+const VERDICTS: [PodOutcome; 12] = [
     PodOutcome::NewNode,
     PodOutcome::ExistingNode,
+    PodOutcome::GrownNode,
     PodOutcome::UpcomingNode,
     PodOutcome::NoPoolFits,
     PodOutcome::PoolAtMax,

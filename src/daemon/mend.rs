@@ -80,7 +80,13 @@ impl State {
                 self.stuck.insert(id, (now.saturating_add(pause).unwrap_or(Timestamp::MAX), pause));
             }
             Ending::Failed { .. } => {}
-            Ending::Ready | Ending::Warm | Ending::Removed | Ending::Discarded | Ending::GivenUp(_) => {
+            Ending::Ready
+            | Ending::Warm
+            | Ending::Grown
+            | Ending::NotGrown(_)
+            | Ending::Removed
+            | Ending::Discarded
+            | Ending::GivenUp(_) => {
                 self.stuck.remove(&id);
             }
         }
@@ -175,6 +181,10 @@ impl Daemon {
             // A Node that is missing for a moment may come back; `hold_against_nodes` decides.
             view.phase = Phase::Ready;
             self.registry.put(view);
+            let growing = stored.record.growing.is_some() && active;
+            if let Some(context) = growing.then(|| self.context(config, &stored.record)).flatten() {
+                self.spawn(machines::adopt(context, stored, self.reports.clone()));
+            }
             return;
         }
         let new = self.registry.get(&id).is_none();

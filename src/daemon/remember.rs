@@ -175,6 +175,11 @@ impl Remembered {
                     host.backoff = None;
                 }
             }
+            Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
+            Ending::NotGrown(reason) => {
+                let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
+                *place = Some(doubled(place.as_ref(), reason, config, now));
+            }
             // No node of the pool went.
             Ending::Removed if told.record.warm.is_some() => return,
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),

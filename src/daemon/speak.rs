@@ -44,6 +44,12 @@ impl Daemon {
         let about_pods: Vec<(Arc<Pod>, EventKind, &'static str, String)> = plan
             .pods
             .iter()
+            .filter(|verdict| {
+                // Of a machine that grows already it was said when that began.
+                let begins =
+                    || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
+                verdict.verdict != PodOutcome::GrownNode || begins()
+            })
             .filter_map(|verdict| {
                 let (kind, reason, note) = words(verdict)?;
                 Some(((*pods.get(&*verdict.pod)?).clone(), kind, reason, note))
@@ -112,6 +118,10 @@ fn words(verdict: &PodVerdict) -> Option<(EventKind, &'static str, String)> {
         PodOutcome::NewNode => {
             let pool = verdict.pool.as_deref().unwrap_or("?");
             Some((EventKind::Normal, "TriggeredScaleUp", format!("Pool {pool} gets a machine for this pod")))
+        }
+        PodOutcome::GrownNode => {
+            let node = verdict.node.as_deref().unwrap_or("?");
+            Some((EventKind::Normal, "TriggeredScaleUp", format!("The machine of {node} grows for this pod")))
         }
         PodOutcome::NoPoolFits => {
             Some((EventKind::Normal, "NotTriggerScaleUp", format!("No pool can take it: {}", reasons())))

@@ -475,6 +475,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
         pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.
+        growing: None,
         made_of: BTreeMap::new(),
     }
 }

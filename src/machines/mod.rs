@@ -4,6 +4,7 @@
 //!  create: record ─> clone ─> configure ─> (CPUs of its own) ─> start ─> guest boots, joins ─> Node read back ─> ready
 //!  retire: record ─> taint, cordon ─> evict ─> volumes gone ─> VM stopped ─> Node deleted ─> VM destroyed ─> no disk left ─> record dropped
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
+//!  grow:   record ─> the guest is asked ─> vCPUs and memory plugged ─> taken up in the guest ─> its Node says so ─> record
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
 //!  machines that are there already ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
@@ -25,6 +26,7 @@ mod destroy;
 mod devices;
 mod drain;
 mod facts;
+mod grow;
 mod jobs;
 mod join;
 mod leftovers;
@@ -52,6 +54,7 @@ mod warm;
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
+pub use grow::grow;
 pub(crate) use node::{is_bare, seen as node_of};
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};

@@ -84,6 +84,7 @@ impl View {
             node: self.node.clone(),
             pods: self.record.pods.clone(),
             warm: self.record.warm,
+            growing: self.record.growing.clone(),
             made_of: self.record.made_of.clone(),
         }
     }

@@ -193,6 +193,7 @@ mod tests {
             warm: None,
             asked: None,
             pinned: None,
+            growing: None,
             made_of: std::collections::BTreeMap::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{seed, warm};
+use super::{grow, seed, warm};
 use crate::config::{Addressing, CloudInit, Device, DeviceModel, Family, Pool};
 use crate::model::Record;
 use crate::proxmox::{TAG, VmConfig};
@@ -29,7 +29,16 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
             change.set.insert(key.to_owned(), value);
         }
     };
-    set("cores", record.cores.to_string());
+    let mut shape = BTreeMap::from([("cores", record.cores.to_string())]);
+    if let Some(grow) = &pool.grow {
+        shape.extend(grow.options());
+        if grow.grows_cores {
+            shape.insert(grow::VCPUS, record.cores.to_string());
+        }
+    }
+    for (key, value) in shape {
+        set(key, value);
+    }
     if current.get("sockets").is_some_and(|sockets| sockets != "1") {
         set("sockets", "1".to_owned());
     }

@@ -11,7 +11,7 @@ use super::node;
 use super::retire as retirement;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
-use super::{Context, warm};
+use super::{Context, grow, warm};
 use crate::kubernetes::{ErrorKind, RecordError, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -37,6 +37,10 @@ pub enum Ending {
     Removed,
     /// What a failed creation left was removed.
     Discarded,
+    /// It has become larger where it is.
+    Grown,
+    /// It has not, and serves on as it was: why.
+    NotGrown(String),
     /// The removal was given up, the node serves again.
     GivenUp(String),
     /// It could not be brought to its end; it is tried again later.
@@ -90,6 +94,7 @@ pub async fn adopt(ctx: Context, stored: Versioned<Record>, reports: Reports) {
         return stuck(&ctx, &mut machine, &trouble, &reports);
     }
     match machine.record().intent.clone() {
+        Intent::Create if machine.record().growing.is_some() => grow::go_on(&ctx, machine, &reports).await,
         Intent::Create => creating(&ctx, machine, &reports, false).await,
         Intent::Retire { .. } => retiring(&ctx, machine, &reports).await,
         Intent::Discard { reason, .. } => discarding(&ctx, machine, &reason, &reports).await,
@@ -225,7 +230,7 @@ async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble
     Ok(true)
 }
 
-fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
+pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {
     let view = ctx.registry.get(&stored.record.id);
     if !ctx.registry.claim(&stored.record.id) {
         return None;
@@ -317,7 +322,7 @@ async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
     }
 }
 
-fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
+pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Reports) {
     if matches!(trouble, Trouble::RecordLost(_)) {
         return lost(ctx, machine, trouble, reports);
     }
@@ -329,7 +334,7 @@ fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, reports: &Repo
 }
 
 /// The record is not ours to write any more: nothing else is done.
-fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
+pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
     let gone = match trouble {
         Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,
         _ => false,
@@ -343,7 +348,7 @@ fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) 
     }
 }
 
-fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
+pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
     // The receiver lives as long as the daemon: without it there is nobody to tell.
     let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::pci::HostPci;
+use super::resources::Resources;
 
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -157,9 +158,42 @@ pub struct Machine {
     /// How it is kept, or is to be kept, until it is asked to join; `None`: it is to be a node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmState>,
+    /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growing: Option<Growing>,
     /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
+}
+
+/// A running machine that is being given more: what it had before, and what its Node said then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Growing {
+    /// vCPUs before.
+    pub cores: u32,
+    /// Memory before, in bytes.
+    pub memory: i64,
+    /// CPUs that the Node had before, in thousandths.
+    pub node_cpu_milli: i64,
+    /// Memory that the Node had before, in bytes.
+    pub node_memory: i64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl Growing {
+    /// What a Node has with this capacity still to report once the machine has grown to so much: thousandths of CPUs, and bytes.
+    pub fn missing(&self, (cores, memory): (u32, i64), seen: &Resources) -> (i64, i64) {
+        let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
+        let memory = self.node_memory + guest_sees(memory - self.memory);
+        ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
+    }
+}
+
+/// What a guest makes of so many bytes of memory that are plugged: its kernel keeps a part for itself.
+pub fn guest_sees(bytes: i64) -> i64 {
+    bytes - bytes / 50
 }
 
 /// A storage as one host sees it, in bytes.
@@ -294,6 +328,9 @@ pub struct Record {
     /// How far it is with CPUs of its own; `None`: it is to have none, or has not come to it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,
+    /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growing: Option<Growing>,
     /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
     /// an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

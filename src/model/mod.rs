@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness, no kube or reqwest types.
 
 pub mod digest;
+pub mod dimms;
 pub mod machine;
 pub mod node;
 pub mod pause;

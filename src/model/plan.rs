@@ -20,6 +20,9 @@ pub struct Plan {
     pub time: Timestamp,
     /// Machines to make, by pool.
     pub scale_up: Vec<PoolGrowth>,
+    /// Running machines that are given more where they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grow: Vec<GrownMachine>,
     /// Every pending pod once.
     pub pods: Vec<PodVerdict>,
     /// Nodes to remove.
@@ -85,6 +88,45 @@ pub struct NewMachine {
     pub woken: Option<WarmState>,
 }
 
+/// A running machine that is given more vCPUs or memory where it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrownMachine {
+    /// The machine.
+    pub machine: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its Node.
+    pub node: String,
+    /// What it has.
+    pub from: GrownSize,
+    /// What it is to have.
+    pub to: GrownSize,
+    /// Why, in words.
+    pub reason: String,
+    /// Pods that fit it then, `namespace/name`.
+    pub pods: Vec<Arc<str>>,
+}
+
+/// vCPUs and memory of a machine that grows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GrownSize {
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory, e.g. `8Gi`.
+    pub memory: String,
+    /// The same in bytes.
+    #[serde(skip)]
+    pub memory_bytes: i64,
+}
+
+impl GrownSize {
+    /// In words, e.g. `4 cores and 8Gi`.
+    pub fn words(&self) -> String {
+        format!("{} cores and {}", self.cores, self.memory)
+    }
+}
+
 /// Whether there is none, or the number of a machine that is no VM.
 #[expect(
     clippy::ref_option,
@@ -113,6 +155,8 @@ pub enum PodOutcome {
     NewNode,
     /// It fits a node that is there.
     ExistingNode,
+    /// It fits a node that is there once its machine has grown.
+    GrownNode,
     /// It fits a machine that is on its way.
     UpcomingNode,
     /// No pool's node could take it.

@@ -59,6 +59,9 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool is left alone until then.
     pub backoff: Option<Backoff>,
+    /// None of its running machines is made larger until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grow_backoff: Option<Backoff>,
     /// What a ready node of the pool's own `cores` and `memory` offers.
     pub learnt_allocatable: Option<Resources>,
     /// What ready nodes of each size offer, by size.

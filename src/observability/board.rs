@@ -182,6 +182,8 @@ impl Board {
             Ending::SlotTaken(what) => format!("{name} was not made: {what}"),
             Ending::Removed => format!("{name} is gone"),
             Ending::Discarded => format!("{name}: what was left of it is gone"),
+            Ending::Grown => format!("{name} has grown"),
+            Ending::NotGrown(why) => why.clone(),
             Ending::GivenUp(why) => format!("{name} stays: {why}"),
             Ending::Stuck(why) => format!("{name} is stuck: {why}"),
         };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::View;
 use super::device_room::DeviceRoom;
 use super::disk_room::DiskRoom;
+use super::limits::Shape;
 use crate::config::Pool;
 use crate::model::machine::{Host, Machine, Phase, WarmState};
 use crate::model::quantity;
@@ -20,6 +21,7 @@ pub(super) struct HostRoom {
     /// What stays free of it, where the host says so itself.
     reserve: Option<i64>,
     threads: u32,
+    all_threads: u32,
     vcpus: u32,
     /// Why nothing new may be put there, if so.
     shut: Option<&'static str>,
@@ -45,7 +47,14 @@ impl HostRoom {
         if let Some(most) = pool.max_per_host.filter(|most| self.of_pool(pool) >= *most) {
             return Some(format!("has {most} of the pool's machines, and `max_per_host` allows no more"));
         }
-        self.devices.lacks(pool).or_else(|| self.lacks(pool))
+        self.too_small(pool).or_else(|| self.devices.lacks(pool)).or_else(|| self.lacks(pool))
+    }
+
+    /// QEMU is started for all vCPUs that a machine may have some time, and Proxmox VE starts none with more than its host has threads.
+    fn too_small(&self, pool: &Pool) -> Option<String> {
+        let most = pool.grow.as_ref().filter(|grow| grow.grows_cores)?.max_cores;
+        let words = || format!("has {} threads, and a machine may grow to {most} cores", self.all_threads);
+        (most > self.all_threads).then(words)
     }
 
     /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its devices count from the
@@ -92,6 +101,26 @@ impl HostRoom {
         self.used = self.used.saturating_add(pool.memory);
         self.promised = self.promised.saturating_add(pool.memory);
         self.vcpus = self.vcpus.saturating_add(pool.cores);
+    }
+
+    /// Whether machines that run there may be given more.
+    pub(super) fn may_grow(&self) -> bool {
+        self.shut.is_none() && self.backoff.is_none()
+    }
+
+    /// Whether there is room for so much more of a machine that runs.
+    pub(super) fn holds_more(&self, pool: &Pool, from: Shape, to: Shape) -> bool {
+        let vcpus = f64::from(self.threads) * pool.cpu_overcommit - f64::from(self.vcpus);
+        (to.memory == from.memory || to.memory - from.memory <= self.free(pool))
+            && (to.cores == from.cores || f64::from(to.cores - from.cores) <= vcpus)
+    }
+
+    /// Counts so much more of a machine that runs.
+    pub(super) fn give(&mut self, from: Shape, to: Shape) {
+        let more = to.memory - from.memory;
+        self.used = self.used.saturating_add(more);
+        self.promised = self.promised.saturating_add(more);
+        self.vcpus = self.vcpus.saturating_add(to.cores - from.cores);
     }
 
     /// How many machines of the pool are there.
@@ -143,6 +172,7 @@ pub(super) fn hosts(
             promised: host.memory_assigned.max(ours.running).saturating_add(ours.coming),
             reserve: own.and_then(|own| own.memory_reserve),
             threads: host.cores.saturating_sub(own.map_or(0, |own| own.cpu_reserve)),
+            all_threads: host.cores,
             vcpus: host.cores_assigned.max(ours.running_cores).saturating_add(ours.coming_cores),
             shut: match () {
                 () if let Some(why) = super::power::shut(snapshot, &host.name) => Some(why),
@@ -180,6 +210,14 @@ struct Ours {
 impl Ours {
     fn count(&mut self, machine: &Machine) {
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
+        if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
+            // What it is being given is in nothing that the host reports yet.
+            self.coming = self.coming.saturating_add(machine.memory - before.memory);
+            self.coming_cores = self.coming_cores.saturating_add(machine.cores.saturating_sub(before.cores));
+            self.running = self.running.saturating_add(before.memory);
+            self.running_cores = self.running_cores.saturating_add(before.cores);
+            return;
+        }
         match machine.phase {
             // It is not started before it is asked to join.
             Phase::Requested | Phase::Cloning | Phase::Configuring | Phase::Warm

@@ -43,6 +43,12 @@ impl Sum {
         self.memory = self.memory.saturating_add(shape.memory);
     }
 
+    /// One machine has become larger.
+    pub(super) fn grow(&mut self, from: Shape, to: Shape) {
+        self.cores += u64::from(to.cores.saturating_sub(from.cores));
+        self.memory = self.memory.saturating_add(to.memory - from.memory);
+    }
+
     /// No more of anything, and less of something.
     pub(super) fn is_less_than(self, other: Self) -> bool {
         self != other
@@ -111,6 +117,24 @@ pub(super) fn broken(pool: &Pool, settings: &ScaleUp, own: Sum, all: Sum) -> Opt
         quantity::binary(most),
         quantity::binary(all.memory)
     ))
+}
+
+/// Whether one machine of the pool may become so much larger; `own` is what the pool has, `all` the cluster.
+pub(super) fn allow_growth(
+    pool: &Pool,
+    settings: &ScaleUp,
+    (own, all): (Sum, Sum),
+    (from, to): (Shape, Shape),
+) -> bool {
+    let more = Shape { cores: to.cores - from.cores, memory: to.memory - from.memory };
+    let cores =
+        |sum: Sum, most: Option<u32>| more.cores == 0 || most.is_none_or(|most| !too_many(sum, more, most));
+    let memory =
+        |sum: Sum, most: Option<i64>| more.memory == 0 || most.is_none_or(|most| !too_much(sum, more, most));
+    cores(own, pool.max_cores)
+        && memory(own, pool.max_memory)
+        && cores(all, settings.max_cores_total)
+        && memory(all, settings.max_memory_total)
 }
 
 fn too_many(sum: Sum, shape: Shape, most: u32) -> bool {

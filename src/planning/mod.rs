@@ -1,7 +1,7 @@
 //! Snapshot → plan, with reasons. Pure: same input, same plan, byte for byte.
 //!
 //! ```text
-//! pending pods ─> existing nodes ─> machines on their way ─> new machines of the pools ─> hosts and slots   (scale_up)
+//! pending pods ─> existing nodes ─> machines on their way ─> machines that grow ─> new machines of the pools ─> hosts and slots   (scale_up)
 //! nodes of pools ─> utilization ─> drain rules ─> re-placement ─> timers, cool-downs, limits                (scale_down)
 //! ```
 
@@ -19,6 +19,7 @@ mod drain;
 mod filling;
 mod fresh;
 mod going;
+mod grow;
 mod headroom;
 mod health;
 mod homeless;
@@ -91,13 +92,14 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Real,
-    /// It looks for no nodes to replace.
+    /// It looks for no nodes to replace, and for no machines to make larger.
     Thought,
 }
 
 /// The same for a sorted snapshot without its pods.
 fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Pool], depth: Depth) -> Plan {
     let mut view = View::new(snapshot, pods, config, offers);
+    view.grows = depth == Depth::Real;
     let mut growth = scale_up::decide(&mut view);
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
@@ -109,6 +111,7 @@ fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Poo
     let mut plan = Plan {
         time: snapshot.time,
         scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
+        grow: growth.grown,
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
@@ -179,6 +182,8 @@ struct View<'a> {
     world: World,
     /// The snapshot's nodes come first in the world, in this order.
     existing: usize,
+    /// Running machines may be made larger by this decision.
+    grows: bool,
     /// Pods with a node that count, by their node's index.
     bound: Vec<Vec<&'a Arc<Pod>>>,
 }
@@ -206,6 +211,7 @@ impl<'a> View<'a> {
             groups: Groups::default(),
             world: World::without_pods(snapshot),
             existing: snapshot.nodes.len(),
+            grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
         };
         for set in &snapshot.daemon_sets {

@@ -91,6 +91,8 @@ pub(super) struct Rooms<'a> {
     waiting: BTreeMap<String, VecDeque<Woken>>,
     total: Sum,
     backoffs: BTreeMap<String, String>,
+    /// Pools of which no machine is made larger now.
+    grow_backoffs: BTreeSet<String>,
     settling: BTreeMap<String, String>,
     memory: &'a BTreeMap<String, PoolMemory>,
 }
@@ -120,6 +122,12 @@ impl<'a> Rooms<'a> {
                 .pools
                 .iter()
                 .filter_map(|(pool, memory)| Some((pool.clone(), holds(memory.backoff.as_ref())?)))
+                .collect(),
+            grow_backoffs: memory
+                .pools
+                .iter()
+                .filter(|(_, memory)| holds(memory.grow_backoff.as_ref()).is_some())
+                .map(|(pool, _)| pool.clone())
                 .collect(),
             settling: view
                 .config
@@ -277,6 +285,30 @@ impl<'a> Rooms<'a> {
         let host = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(&woken.host));
         if let Some(host) = host.filter(|_| !woken.has_room) {
             host.start(pool);
+        }
+    }
+
+    /// Whether machines of the pool on this host may grow at all now.
+    pub(super) fn may_grow(&self, pool: &Pool, host: &str) -> bool {
+        let held = self.grow_backoffs.contains(&pool.name) || self.settling.contains_key(&pool.name);
+        let out_of_sight = self.memory.get(&pool.name).is_some_and(|memory| memory.out_of_sight.is_some());
+        let host = self.hosts.as_ref().map(|hosts| hosts.get(host).is_some_and(HostRoom::may_grow));
+        !held && !out_of_sight && host.unwrap_or(true)
+    }
+
+    /// Whether a machine of the pool that runs there may become so much larger.
+    pub(super) fn holds_grown(&self, pool: &Pool, host: &str, from: Shape, to: Shape) -> bool {
+        let host = self.hosts.as_ref().map(|hosts| hosts.get(host));
+        host.is_none_or(|host| host.is_some_and(|host| host.holds_more(pool, from, to)))
+            && limits::allow_growth(pool, self.settings, (self.sum(&pool.name), self.total), (from, to))
+    }
+
+    /// Counts a machine of the pool that runs there as so much larger.
+    pub(super) fn grow(&mut self, pool: &Pool, host: &str, from: Shape, to: Shape) {
+        self.counts.entry(pool.name.clone()).or_default().grow(from, to);
+        self.total.grow(from, to);
+        if let Some(host) = self.hosts.as_mut().and_then(|hosts| hosts.get_mut(host)) {
+            host.give(from, to);
         }
     }
 

@@ -35,7 +35,8 @@ type Drainables<'a> = BTreeMap<NodeIndex, Drainable<'a>>;
 pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth) -> Shrinkage {
     let rules = Rules::new(view.snapshot, &view.config.scale_down);
     let mut budgets = Budgets::new(view.snapshot);
-    let (mut verdicts, drainable) = judge_all(view, &rules, &budgets);
+    let (mut verdicts, mut drainable) = judge_all(view, &rules, &budgets);
+    keep_growing(growth, &mut drainable, &mut verdicts);
     let mut round = Round::new(view, growth);
     let drains = (&mut round.drains, view.config.scale_down.max_parallel_drains);
     let replaced = replacing::removals(view, growth, &rules, &mut budgets, drains, &mut verdicts);
@@ -76,6 +77,16 @@ fn judge_all<'a>(view: &View<'a>, rules: &Rules, budgets: &Budgets) -> (Vec<Node
     }
     leave_out_full(&mut drainable, &mut verdicts);
     (verdicts, drainable)
+}
+
+/// Whose machine is being made larger is needed.
+fn keep_growing(growth: &Growth, drainable: &mut Drainables, verdicts: &mut [NodeVerdict]) {
+    for at in &growth.growing {
+        if drainable.remove(at).is_some() {
+            needed(&mut verdicts[*at], NodeOutcome::Utilized);
+            verdicts[*at].message = Some("its machine grows".to_owned());
+        }
+    }
 }
 
 /// A node that may go now, with where its pods go.
@@ -175,7 +186,10 @@ fn at_rest(growth: &Growth, verdicts: &[NodeVerdict]) -> bool {
     use NodeOutcome::{BeingDeleted, CoolingDown, Remove, Unneeded, Unready};
     let going =
         |one: &NodeVerdict| matches!(one.verdict, Remove | Unneeded | CoolingDown | Unready | BeingDeleted);
-    growth.pools.is_empty() && growth.upcoming.is_empty() && !verdicts.iter().any(going)
+    growth.pools.is_empty()
+        && growth.upcoming.is_empty()
+        && growth.growing.is_empty()
+        && !verdicts.iter().any(going)
 }
 
 /// Machines in place of nodes whose time has come. Nodes that could be replaced have their time counted.
@@ -286,7 +300,11 @@ fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Roun
 /// Nodes that stay whatever is decided and can take pods.
 fn destinations(view: &View, drainable: &Drainables, growth: &Growth) -> Vec<NodeIndex> {
     // Nothing moves to a node that is not ready.
-    let takes = |at: NodeIndex| view.world.node(at).open && ready(&view.snapshot.nodes[at]);
+    let takes = |at: NodeIndex| {
+        // What a machine that grows is to have is for the pods that it grows for.
+        let grows = growth.growing.contains(&at);
+        view.world.node(at).open && ready(&view.snapshot.nodes[at]) && !grows
+    };
     let mut stay: Vec<NodeIndex> =
         (0..view.existing).filter(|at| !drainable.contains_key(at) && takes(*at)).collect();
     if view.config.scale_down.consolidation {

@@ -1,13 +1,14 @@
-//! Scaling up: room for every pending pod, on existing nodes, on machines on their way, else on new machines.
+//! Scaling up: room for every pending pod, on existing nodes, on machines on their way, on machines that grow, else on new ones.
 //!
 //! Equal pods form a class and are handled together ([`super::classes`]). What is there is filled first; how new machines
 //! are planned is in [`super::packing`], which pool grows in [`super::choosing`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
+use super::grow::Growths;
 use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
@@ -16,7 +17,7 @@ use super::{View, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::model::plan::{NewMachine, PodVerdict, PoolGrowth};
+use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth};
 use crate::model::pod::Pod;
 use crate::model::quantity;
 use crate::model::snapshot::STARTING_TAINT;
@@ -25,6 +26,10 @@ use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 /// What scaling up decided.
 pub(super) struct Growth<'a> {
     pub pools: Vec<PoolGrowth>,
+    /// Running machines that are to grow.
+    pub grown: Vec<GrownMachine>,
+    /// Nodes whose machines grow, now or by this decision.
+    pub growing: BTreeSet<NodeIndex>,
     pub verdicts: Vec<PodVerdict>,
     /// Pods that were placed on a node that exists, be it still starting, with their nodes.
     pub placed: Vec<(&'a Arc<Pod>, NodeIndex)>,
@@ -65,6 +70,8 @@ pub(super) struct Packer<'v, 'a> {
     pub demands: Demands,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
+    /// Machines that grow where they are.
+    pub growths: Growths,
 }
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
@@ -82,6 +89,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         prototypes,
         demands: Demands::default(),
         upcoming: BTreeMap::new(),
+        growths: Growths::default(),
         view,
     };
     packer.add_upcoming();
@@ -90,6 +98,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         classes::of(&packer.pods, &packer.spots, groups.samples(), &priorities, &packer.prototypes);
     packer.demands = demands;
     packer.fill_known(&mut classes);
+    packer.grow(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
     packer.fit_sizes();
@@ -125,6 +134,8 @@ impl<'a> Packer<'_, 'a> {
         let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == Spot::None).count();
         Growth {
             pools: self.growth(on),
+            grown: self.grown(),
+            growing: self.growths.nodes,
             verdicts,
             placed,
             upcoming: self.upcoming,

@@ -95,7 +95,8 @@ fn live(snapshot: &Snapshot, pool: &str) -> Vec<Learnt> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
     for (node, machine) in ready_nodes(snapshot, pool, &machines) {
-        let Some(machine) = machine else { continue };
+        // What one that is being given more offers is neither the one nor the other.
+        let Some(machine) = machine.filter(|machine| machine.growing.is_none()) else { continue };
         let best = newest.entry((machine.cores, machine.memory)).or_insert(node);
         if (node.created, &node.name) > (best.created, &best.name) {
             *best = node;

@@ -26,7 +26,7 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     let mut verdicts = Vec::with_capacity(packer.pods.len());
     let mut on = empty_lists(packer);
     let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
-    for (waiting, spot) in listed(packer) {
+    for (index, waiting, spot) in listed(packer) {
         let mut verdict = PodVerdict {
             pod: waiting.pod.digest().id.clone(),
             verdict: PodOutcome::NoPoolFits,
@@ -45,7 +45,7 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
                     verdict.machine = woken.map(|woken| Arc::from(woken.name.as_str()));
                     on[machine].push(verdict.pod.clone());
                 }
-                None => place(packer, node, &mut verdict),
+                None => place(packer, node, index, &mut verdict),
             },
             (None, Spot::None) => {
                 let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting.pod));
@@ -59,14 +59,15 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
 }
 
 /// The pods that get a verdict, with where they are.
-fn listed<'p, 'a>(packer: &'p Packer<'_, 'a>) -> impl Iterator<Item = (&'p Waiting<'a>, &'p Spot)> {
-    packer.pods.iter().zip(&packer.spots).filter(|(waiting, _)| waiting.listed)
+fn listed<'p, 'a>(packer: &'p Packer<'_, 'a>) -> impl Iterator<Item = (usize, &'p Waiting<'a>, &'p Spot)> {
+    let all = packer.pods.iter().zip(&packer.spots).enumerate();
+    all.filter(|(_, (waiting, _))| waiting.listed).map(|(index, (waiting, spot))| (index, waiting, spot))
 }
 
 /// A list for each new machine, as long as it will be.
 fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
     let mut counts = vec![0; packer.planned.len()];
-    for (_, spot) in listed(packer) {
+    for (_, _, spot) in listed(packer) {
         if let Spot::Node(node) = spot
             && let Some(machine) = packer.machine_at(*node)
         {
@@ -77,12 +78,13 @@ fn empty_lists(packer: &Packer) -> Vec<Vec<Arc<str>>> {
 }
 
 /// On a node that exists, or that is on its way.
-fn place(packer: &Packer, node: NodeIndex, verdict: &mut PodVerdict) {
+fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict) {
     if let Some(machine) = packer.upcoming.get(&node) {
         verdict.verdict = PodOutcome::UpcomingNode;
         verdict.machine = Some(Arc::from(machine.as_str()));
     } else {
-        verdict.verdict = PodOutcome::ExistingNode;
+        let grown = packer.growths.pods.contains(&pod);
+        verdict.verdict = if grown { PodOutcome::GrownNode } else { PodOutcome::ExistingNode };
         verdict.node = Some(Arc::from(packer.view.world.node(node).node.name.as_str()));
     }
 }

@@ -102,6 +102,30 @@ impl Client {
         VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
     }
 
+    /// The configuration that the VM has now, without changes that wait for its next start.
+    pub async fn current_config(&self, host: &str, vmid: u32) -> Result<VmConfig, Error> {
+        let path = format!("{}/config", vm(host, vmid));
+        let data = self.get(Lane::Free, &path, &[("current", "1".to_owned())]).await?;
+        VmConfig::read(&data).ok_or_else(|| Error::malformed("GET config", "no object"))
+    }
+
+    /// The keys whose change waits for the VM's next start.
+    pub async fn pending(&self, host: &str, vmid: u32) -> Result<BTreeSet<String>, Error> {
+        let path = format!("{}/pending", vm(host, vmid));
+        let data = self.get(Lane::Free, &path, &[]).await?;
+        let rows = data.as_array().ok_or_else(|| Error::malformed("GET pending", "no list"))?;
+        let waits = |row: &&Value| row.get("pending").is_some() || flag_of(row, "delete");
+        Ok(rows.iter().filter(waits).filter_map(|row| text_of(row, "key")).collect())
+    }
+
+    /// Takes back changes that wait for the VM's next start, if its configuration is still the one with this digest.
+    pub async fn revert(&self, host: &str, vmid: u32, keys: &[&str], digest: &str) -> Result<(), Error> {
+        let path = format!("{}/config", vm(host, vmid));
+        let form = [("revert", keys.join(",")), ("digest", digest.to_owned())];
+        // With PUT it is done when the answer comes.
+        self.call(Method::PUT, Lane::Lifecycle(host), &path, &form).await.map(drop)
+    }
+
     /// Changes a configuration if it is still the one with this digest. Returns a task where it is not done at once
     /// (within `wait` seconds, 1 to 30).
     ///

@@ -224,6 +224,17 @@ impl World {
         self.nodes[node].counts_for_spread = false;
     }
 
+    /// Lets a node offer so much more CPU, in thousandths, and memory, in bytes; or less.
+    pub fn extend(&mut self, node: NodeIndex, cpu_milli: i64, memory: i64) {
+        let sim = &mut self.nodes[node];
+        let own = Arc::make_mut(&mut sim.node);
+        for amounts in [&mut own.allocatable, &mut own.capacity] {
+            amounts.cpu_milli += cpu_milli;
+            amounts.memory += memory;
+        }
+        self.free[node] = Free::of(sim);
+    }
+
     /// Places a pod without checking it.
     pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         self.nodes[node].hold(pod);

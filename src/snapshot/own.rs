@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::model::machine::{Host, Machine, Phase, Slot, Storage, WarmState};
+use crate::model::machine::{Growing, Host, Machine, Phase, Slot, Storage, WarmState};
 use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
@@ -74,6 +74,7 @@ struct MachineDocument {
     #[serde(default)]
     pods: Vec<String>,
     warm: Option<WarmState>,
+    growing: Option<Growing>,
     #[serde(default)]
     made_of: BTreeMap<String, String>,
 }
@@ -101,6 +102,7 @@ struct PoolDocument {
     last_removal: Option<Timestamp>,
     last_removal_failure: Option<Timestamp>,
     backoff: Option<Backoff>,
+    grow_backoff: Option<Backoff>,
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
     #[serde(default)]
     learnt_sizes: Vec<LearntDocument>,
@@ -206,6 +208,7 @@ impl MachineDocument {
             node: self.node,
             pods: self.pods,
             warm: self.warm,
+            growing: self.growing,
             made_of: self.made_of,
         })
     }
@@ -241,6 +244,7 @@ impl PoolDocument {
             last_removal: self.last_removal,
             last_removal_failure: self.last_removal_failure,
             backoff: self.backoff,
+            grow_backoff: self.grow_backoff,
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,

@@ -63,8 +63,10 @@ pub fn page(example: &str) -> String {
 /// A setting or the name of a table, and whether it is another way of the one above.
 fn setting(line: &str) -> Option<(&str, bool)> {
     // A further table is no other way of the one above.
-    if let Some(setting) = line.strip_prefix("#: ").or_else(|| line.strip_prefix("#also| ")) {
-        return Some((setting, false));
+    for mark in ["#: ", "#also| ", "#grow| "] {
+        if let Some(setting) = line.strip_prefix(mark) {
+            return Some((setting, false));
+        }
     }
     for mark in ["#| ", "#k3s| ", "#command| ", "#none| ", "#seed| ", "#redfish| ", "#machine| "] {
         if let Some(setting) = line.strip_prefix(mark) {

@@ -43,6 +43,7 @@ fn record(id: &str) -> Record {
         pinned: None,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
         pods: vec![],
+        growing: None,
         made_of: std::collections::BTreeMap::default(),
     }
 }

@@ -188,6 +188,7 @@ impl World {
             pinned: None,
             entered: BTreeMap::new(),
             pods: Vec::new(),
+            growing: None,
             made_of: BTreeMap::new(),
         }
     }

@@ -6,6 +6,7 @@ mod cluster;
 mod consolidation;
 mod disruptions;
 mod flapping;
+mod grow;
 mod headroom;
 mod hosts;
 mod limits;

@@ -16,6 +16,7 @@ mod disks;
 mod drains;
 mod economy;
 mod first_boots;
+mod grow;
 mod hosts;
 mod leaders;
 mod metrics;

@@ -3,7 +3,7 @@
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
-use pve_autoscaler::model::machine::{Host, Machine, Phase, Slot, Storage};
+use pve_autoscaler::model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
 use pve_autoscaler::model::snapshot::{HostMemory, Learnt, Memory, PoolMemory};
@@ -89,9 +89,18 @@ pub fn machine() -> impl Strategy<Value = Machine> {
         Stopping,
     ]);
     let texts = (name(), name(), option::of(name()), option::of(name()), vec(text(), 0..3));
-    let made_of = btree_map(name(), text(), 0..3);
+    let growing = (any::<u32>(), bytes(), 0..100_000_i64, bytes(), time()).prop_map(
+        |(cores, memory, node_cpu_milli, node_memory, since)| Growing {
+            cores,
+            memory,
+            node_cpu_milli,
+            node_memory,
+            since,
+        },
+    );
+    let made_of = (btree_map(name(), text(), 0..3), option::of(growing));
     (texts, (any::<u32>(), any::<u32>(), bytes()), phase, option::of(time()), made_of).prop_map(
-        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since, made_of)| Machine {
+        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since, (made_of, growing))| Machine {
             name,
             pool,
             vmid,
@@ -103,6 +112,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             node,
             pods,
             warm: None,
+            growing,
             made_of,
         },
     )
@@ -122,19 +132,23 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             Learnt { cores, memory, allocatable, kubelet }
         });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
-    let pool = (times, option::of(backoff()), learnt, reach).prop_map(
-        |((last_add, last_removal, last_removal_failure), backoff, learnt, reach)| PoolMemory {
-            last_add,
-            last_removal,
-            last_removal_failure,
-            backoff,
-            learnt_allocatable: learnt.0,
-            learnt_sizes: learnt.1,
-            reach: reach.0,
-            across: reach.1,
-            templates: reach.2,
-            out_of_service: reach.3.0,
-            out_of_sight: reach.3.1,
+    let backoffs = (option::of(backoff()), option::of(backoff()));
+    let pool = (times, backoffs, learnt, reach).prop_map(
+        |((last_add, last_removal, last_removal_failure), (backoff, grow_backoff), learnt, reach)| {
+            PoolMemory {
+                last_add,
+                last_removal,
+                last_removal_failure,
+                backoff,
+                grow_backoff,
+                learnt_allocatable: learnt.0,
+                learnt_sizes: learnt.1,
+                reach: reach.0,
+                across: reach.1,
+                templates: reach.2,
+                out_of_service: reach.3.0,
+                out_of_sight: reach.3.1,
+            }
         },
     );
     let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))

@@ -55,6 +55,8 @@ fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &m
             parts.push(format!("{name} is in maintenance"));
         } else if pve.special.get(name).is_some_and(|own| own.closed) {
             parts.push(format!("{name} is closed"));
+        } else if pool.grow.as_ref().is_some_and(|grow| grow.grows_cores && grow.max_cores > host.cores) {
+            parts.push(format!("{name} is too small"));
         } else {
             let here =
                 pve.seen.guests.values().filter(|guest| guest.host == *name && in_range(pool, guest.vmid));

@@ -3,6 +3,7 @@
 //! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong is left out.
 
 mod clusters;
+mod grow;
 mod hosts;
 mod lines;
 mod made;
@@ -24,7 +25,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::Output;
-use super::exit::{Failure, SUCCESS, UNREACHABLE, USAGE, chain};
+use super::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use super::input::{self, ConfigFile};
 use super::live;
 use super::plan_text::count;
@@ -146,6 +147,9 @@ async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer:
         network_boot::check(pve, pool, answer).await;
         slots::check(pve, config, pool, nodes, &configured, answer).await;
         pci::check(pve, pool, &templates, answer);
+        for line in grow::hosts(pve, pool) {
+            answer.say(line, FINDINGS);
+        }
         hosts::check(pve, pool, &templates, answer).await;
         security::check(pve, pool, answer).await;
         serving::addresses(config, pool, answer);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::lines::{Answer, Level, Line};
-use super::memory;
 use super::pve::Pve;
+use super::{grow, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::config::{CloneKind, CloudInit, Config, Pool, TemplateRef, option_privilege};
 use crate::machines::{Templates, Usable};
@@ -116,6 +116,7 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
         );
         wrong.push(line.key("pinning").help(help));
     }
+    wrong.extend(grow::unfit(pool, usable, vm));
     if vm.get("net0").is_none() {
         let help = format!("`qm set {} --net0 virtio,bridge=vmbr0`", usable.vmid);
         wrong.push(Line::wrong("", "it has no network device net0").help(help));
@@ -243,8 +244,9 @@ pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'st
         paths.push((path, &["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
         paths.push((machines.clone(), &["VM.Config.CDROM"]));
     }
+    let hotplug = pool.grow.is_some();
     let hardware = |option: &String| option_privilege(option) == Some("VM.Config.HWType");
-    if !pool.pci.is_empty() || pool.vm_options.keys().any(hardware) {
+    if hotplug || !pool.pci.is_empty() || pool.vm_options.keys().any(hardware) {
         paths.push((machines, &["VM.Config.HWType"]));
     }
     for value in pool.vm_options.iter().filter(|(key, _)| key.starts_with("hostpci")).map(|(_, value)| value)

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
-    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, KubeletSettings, Pci,
+    Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, Grow, KubeletSettings, Pci,
     PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci,
     slots,
 };
@@ -116,6 +116,8 @@ pub struct Pool {
     pub warm: Warm,
     /// CPUs and memory of its hosts that its machines have for themselves; `None`: they run anywhere.
     pub pinning: Option<Pinning>,
+    /// How far a running machine may grow; `None`: not at all.
+    pub grow: Option<Grow>,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
     /// How a machine's first boot is told what it is.

@@ -47,6 +47,7 @@ impl Pool {
             ("vlan", set(first.and_then(|device| device.vlan).map(|vlan| vlan.to_string()))),
             ("devices", devices(&self.devices)),
             ("pci", super::pci::words(&self.pci)),
+            ("grow", self.grow.as_ref().map(super::Grow::words).unwrap_or_default()),
             ("user", set(self.user.clone())),
             // Keys are long, and a record is small.
             ("ssh_keys", set((!self.ssh_keys.is_empty()).then(|| digest(&self.ssh_keys)))),

@@ -5,6 +5,7 @@ mod claims;
 mod cloud_init;
 mod devices;
 mod extra;
+mod grow;
 mod kubelet;
 mod labels;
 mod machine;
@@ -38,6 +39,9 @@ pub use cloud_init::{CloudInit, Seed};
 pub use devices::{Device, DeviceModel, Family};
 pub(super) use extra::free as free_options;
 pub use extra::{ExtraDisk, privilege};
+pub use grow::Grow;
+#[cfg(test)]
+pub(super) use grow::KEYS as GROW_KEYS;
 pub use machine::{CloneKind, DiskSize, TemplateRef};
 pub use network_boot::Boot;
 #[cfg(test)]
@@ -150,6 +154,7 @@ pub(super) struct Written {
     schedule: Vec<schedule::Written>,
     warm: Option<warm::Written>,
     pinning: Option<Spanned<pinning::Written>>,
+    grow: Option<Spanned<grow::Written>>,
     security: Option<Spanned<security::Written>>,
     cloud_init: Option<Spanned<cloud_init::Written>>,
     bootstrap: Option<Spanned<bootstrap::Written>>,
@@ -228,6 +233,7 @@ impl Written {
     pub(super) fn untold(&self, checker: &mut Checker) {
         self.without_kubeadm("none", checker);
         kubelet::untold(self, checker);
+        grow::out_of_reach(self, checker);
         if let Some(warm) = &self.warm {
             warm.waits_before_the_join(self.name.get_ref(), checker);
         }
@@ -376,6 +382,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         schedule: schedule::check(pool, checker),
         warm: pool.warm.as_ref().map(|warm| warm.check(pool, checker)).unwrap_or_default(),
         pinning,
+        grow: grow::check(pool, memory, checker),
         security,
         machines,
         region: at.region,

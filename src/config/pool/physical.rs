@@ -189,6 +189,7 @@ impl Pool {
             ("gateway6", self.gateway6.as_ref().map(Spanned::span)),
             ("[[pool.network]]", at(!self.network.is_empty())),
             ("[[pool.pci]]", at(!self.pci.is_empty())),
+            ("grow", self.grow.as_ref().map(Spanned::span)),
             ("user", self.user.as_ref().map(Spanned::span)),
             ("ssh_keys", self.ssh_keys.first().map(Spanned::span)),
             ("tags", self.tags.first().map(Spanned::span)),

@@ -189,10 +189,11 @@ fn the_example_is_a_configuration_and_names_every_key() {
     let redfish = format!("[[host]]\nname = \"pve1\"\n{}\n", marked("redfish"));
     assert!(good(&redfish, Needs::Plan).hosts["pve1"].power.is_some());
     assert!(good(&marked("machine"), Needs::Plan).pools[0].is_physical());
+    assert!(good(&format!("{POOL}{}\n", marked("grow")), Needs::Plan).pools[0].grow.is_some());
     let (head, tail) = first.split_once("[[host]]").unwrap();
     let several = format!("{head}{}\n[[host]]{tail}", marked("also"));
     assert_eq!(good(&several, Needs::Run).also[0].region.as_deref(), Some("east"));
-    let methods = ["k3s", "command", "none", "seed", "redfish", "machine"].map(marked);
+    let methods = ["k3s", "command", "none", "seed", "redfish", "machine", "grow"].map(marked);
     for keys in [
         KEYS,
         proxmox::KEYS,
@@ -216,6 +217,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::SECURITY_KEYS,
         pool::PINNING_KEYS,
         pool::PCI_KEYS,
+        pool::GROW_KEYS,
         template::KEYS,
         pool::CLOUD_INIT_KEYS,
         pool::PHYSICAL_KEYS,

@@ -62,10 +62,12 @@ const STEPS: [(&str, Phase, Phase); 7] = [
 const PROBLEMS: [&str; 5] = ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "proxmox"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
+const GROWN: [&str; 2] = ["Grown", "NotGrown"];
 /// What is decided about a pool, each with its reasons.
-const DECISIONS: [(&str, &str); 11] = [
+const DECISIONS: [(&str, &str); 12] = [
     ("add", "Pods"),
     ("add", "Minimum"),
+    ("grow", "Pods"),
     ("remove", "Asked"),
     ("remove", "Empty"),
     ("remove", "Underutilized"),
@@ -103,6 +105,7 @@ struct Counted {
     pod_wait: Histogram,
     made: Counters,
     removed: Counters,
+    grown: Counters,
     step: Histograms,
     clone_request: Histogram,
     to_ready: Histogram,
@@ -140,6 +143,7 @@ impl Default for Metrics {
             pod_wait: registered(&mut registry, names::POD_WAIT, slow()),
             made: counters(&mut registry, names::MADE),
             removed: counters(&mut registry, names::REMOVED),
+            grown: counters(&mut registry, names::GROWN),
             step: histograms(&mut registry, names::STEP, slow),
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
@@ -191,7 +195,9 @@ impl Metrics {
         *locked(&self.0.shown.round) = seen;
         let counted = &self.0.counted;
         for pool in pools {
-            for (family, outcomes) in [(&counted.made, &MADE[..]), (&counted.removed, &REMOVED[..])] {
+            for (family, outcomes) in
+                [(&counted.made, &MADE[..]), (&counted.removed, &REMOVED[..]), (&counted.grown, &GROWN[..])]
+            {
                 for outcome in outcomes {
                     drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
                 }
@@ -216,6 +222,11 @@ impl Metrics {
         if let Some(since) = since.filter(|_| waiting.len() < FOLLOWED) {
             waiting.insert(machine.to_owned(), since);
         }
+    }
+
+    /// A running machine is to grow.
+    pub(crate) fn grows(&self, pool: &str) {
+        self.decided(pool, "grow", "Pods");
     }
 
     /// A node is taken back; `None`: an operator asked for it.
@@ -243,6 +254,8 @@ impl Metrics {
             Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
             Ending::Failed { blame: Blame::Host, .. } => (&counted.made, "Host"),
             Ending::Failed { blame: Blame::Nobody, .. } => (&counted.made, "Nobody"),
+            Ending::Grown => (&counted.grown, "Grown"),
+            Ending::NotGrown(_) => (&counted.grown, "NotGrown"),
             Ending::Removed => (&counted.removed, "Removed"),
             Ending::Discarded => (&counted.removed, "Discarded"),
             Ending::GivenUp(_) => (&counted.removed, "GivenUp"),

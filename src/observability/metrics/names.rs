@@ -81,7 +81,7 @@ metrics! {
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
         REGION_ACTS: Gauge "region_acts" None, REGION, "1 while the Proxmox VE cluster of the region is seen and quorate, so that its pools get decisions; only where there are several";
         LAST_LOOK: Gauge "last_proxmox_look_timestamp" SECONDS, &[], "When Proxmox VE was last looked at with success";
-        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
+        DECISIONS: Counter "decisions" None, &["pool", "decision", "reason"], "Machines asked for (`add`, for `Pods` or the pool's `Minimum`), running machines made larger (`grow`, for `Pods`) and nodes taken back (`remove`, with the plan's reason, or `Asked` by an operator)";
         CALLS: Counter "calls" None, &["api", "outcome"], "Calls to the APIs `proxmox` and `kubernetes`, without watches: `Ok`, or the kind of the failure";
         CALL: Histogram "call_duration" SECONDS, &["api"], "How long a call took from being sent to its answer";
     }
@@ -106,6 +106,7 @@ metrics! {
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
         MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` where it is kept until it is needed, `SlotTaken` by somebody else, or failed through the `Pool`, the `Host` or `Nobody` in particular";
+        GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Ends of attempts to make a running machine larger: `Grown`, or `NotGrown` so that it serves on as it was";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
         STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
         CLONE_REQUEST: Histogram "unschedulable_to_clone" SECONDS, &[], "From a pod being unschedulable until the clone for it began";

@@ -68,6 +68,7 @@ fn machine(machine: &Machine) -> Fields {
         .some("node", machine.node.as_deref())
         .list("pods", machine.pods.iter().map(String::as_str))
         .some("warm", machine.warm.map(crate::model::machine::WarmState::name))
+        .some("growing", machine.growing.as_ref().and_then(|growing| serde_json::to_value(growing).ok()))
         .part(
             "madeOf",
             machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),
@@ -103,6 +104,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .time("lastRemoval", pool.last_removal)
         .time("lastRemovalFailure", pool.last_removal_failure)
         .some("backoff", pool.backoff.as_ref().map(backoff))
+        .some("growBackoff", pool.grow_backoff.as_ref().map(backoff))
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())

@@ -18,6 +18,7 @@ use self::control_plane::ControlPlane;
 pub mod control_plane;
 mod k3s;
 mod kubeadm;
+mod plugged;
 mod programs;
 mod shell;
 mod syntax;
@@ -41,6 +42,8 @@ pub struct GuestFaults {
     pub join_hangs: bool,
     /// The guest ignores requests to shut down.
     pub ignores_shutdown: bool,
+    /// Its kernel takes no notice of what is plugged into its machine.
+    pub deaf_to_plugs: bool,
     /// Programs that the template lacks.
     pub missing_programs: Vec<String>,
 }
@@ -326,6 +329,15 @@ impl Guest {
         if is_volatile(path) { self.live().files.get(path).cloned() } else { self.disk().get(path).cloned() }
     }
 
+    /// The paths of all files that a pattern with `*` means, in their order.
+    pub(super) fn files_like(&self, fits: impl Fn(&str) -> bool) -> Vec<String> {
+        let of_boot: Vec<String> = self.live().files.keys().filter(|path| fits(path)).cloned().collect();
+        let on_disk: Vec<String> = self.disk().keys().filter(|path| fits(path)).cloned().collect();
+        let mut all: Vec<String> = of_boot.into_iter().chain(on_disk).collect();
+        all.sort();
+        all
+    }
+
     /// The paths of all files on the disk below a folder, in their order.
     pub(crate) fn files_below(&self, folder: &str) -> Vec<String> {
         self.disk().keys().filter(|path| path.starts_with(folder)).cloned().collect()
@@ -366,5 +378,8 @@ impl Guest {
 }
 
 fn is_volatile(path: &str) -> bool {
-    path.starts_with("/run/") || path.starts_with("/tmp/") || path.starts_with("/var/run/")
+    path.starts_with("/run/")
+        || path.starts_with("/sys/")
+        || path.starts_with("/tmp/")
+        || path.starts_with("/var/run/")
 }

@@ -38,6 +38,7 @@ const PROGRAMS: &[&str] = &[
     "cloud-init",
     "uname",
     "date",
+    "nproc",
 ];
 
 /// Whether the template has a program.
@@ -102,6 +103,10 @@ pub(super) fn call<'s>(
             }
             "hostname" => {
                 output.out.extend(format!("{}\n", shell.guest.identity().hostname).bytes());
+                0
+            }
+            "nproc" => {
+                output.out.extend(format!("{}\n", shell.guest.cpus()).bytes());
                 0
             }
             "date" => {
@@ -291,6 +296,10 @@ async fn systemctl(shell: &Shell, words: &[&str], output: &mut Output) -> i32 {
             let state = shell.guest.system_state();
             output.out.extend(format!("{state}\n").bytes());
             i32::from(state != "running")
+        }
+        ["restart", "kubelet" | "k3s-agent"] if shell.guest.joined() => {
+            shell.guest.restart_kubelet();
+            0
         }
         ["start" | "restart", "k3s-agent"] => {
             k3s::restart(&shell.guest);

@@ -145,6 +145,9 @@ impl Shell {
                 Command::While(until, condition, body) => {
                     return self.repeat(*until, condition, body, tested, output).await;
                 }
+                Command::For(name, words, body) => {
+                    return self.each(name, words, body, tested, output).await;
+                }
                 Command::Case(subject, arms) => {
                     let subject = match self.expand(subject, output).await {
                         Ok(words) => words.join(" "),
@@ -200,6 +203,42 @@ impl Shell {
             // A loop that does not sleep must not stop the world.
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
+    }
+
+    /// Words with `*` stand for the files that they mean, or for themselves where there is none.
+    async fn each(
+        &mut self,
+        name: &str,
+        words: &[Word],
+        body: &[Command],
+        tested: bool,
+        output: &mut Output,
+    ) -> Flow {
+        let mut values = Vec::new();
+        for word in words {
+            let expanded = match self.expand(word, output).await {
+                Ok(expanded) => expanded,
+                Err(code) => return Flow::Exit(code),
+            };
+            for text in expanded {
+                let found = if text.contains('*') {
+                    self.guest.files_like(|path| matches_pattern(&text, path))
+                } else {
+                    Vec::new()
+                };
+                if found.is_empty() { values.push(text) } else { values.extend(found) }
+            }
+        }
+        let mut status = 0;
+        for value in values {
+            self.variables.insert(name.to_owned(), value);
+            match self.list(body, tested, output).await {
+                Flow::Exit(code) => return Flow::Exit(code),
+                Flow::Break => return Flow::Status(0),
+                Flow::Status(code) => status = code,
+            }
+        }
+        Flow::Status(status)
     }
 
     async fn grouped(

@@ -39,6 +39,8 @@ pub enum Command {
     If(Vec<(Vec<Command>, Vec<Command>)>, Vec<Command>),
     /// `while` (or `until`, when true): condition and body.
     While(bool, Vec<Command>, Vec<Command>),
+    /// `for`: variable, words, and body.
+    For(String, Vec<Word>, Vec<Command>),
     /// `case`: word, and arms of patterns with a body.
     Case(Word, Vec<(Vec<Word>, Vec<Command>)>),
     /// `{ … }` with redirections.
@@ -333,6 +335,7 @@ impl Parser {
                 self.expect("done")?;
                 Ok(Command::While(until, condition, body))
             }
+            Some("for") => self.each(),
             Some("case") => self.case(),
             Some("{") => {
                 self.at += 1;
@@ -340,12 +343,27 @@ impl Parser {
                 self.expect("}")?;
                 Ok(Command::Group(body, self.redirects()?))
             }
-            Some(word @ ("for" | "function" | "select")) => {
-                Err(format!("{word} is not part of this guest's shell"))
-            }
+            Some(word @ ("function" | "select")) => Err(format!("{word} is not part of this guest's shell")),
             Some(word) if RESERVED.contains(&word) => Err(format!("Syntax error: \"{word}\" unexpected")),
             _ => self.simple(),
         }
+    }
+
+    fn each(&mut self) -> Result<Command, String> {
+        self.at += 1;
+        let name = self.keyword().ok_or("Syntax error: Bad for loop variable")?.to_owned();
+        self.at += 1;
+        self.expect("in")?;
+        let mut words = Vec::new();
+        while let Some(Token::Word(word)) = self.peek().cloned() {
+            self.at += 1;
+            words.push(word);
+        }
+        while self.take_operator("\n") || self.take_operator(";") {}
+        self.expect("do")?;
+        let body = self.list(&["done"])?;
+        self.expect("done")?;
+        Ok(Command::For(name, words, body))
     }
 
     fn conditional(&mut self) -> Result<Command, String> {

@@ -69,6 +69,16 @@ impl ControlPlane for Kube {
         }
     }
 
+    fn kubelet_restarted(&self, system_uuid: &str, cpus: u32, memory: u64) {
+        let mut state = self.state();
+        let Some(name) = state.kubelet_of(system_uuid) else { return };
+        if let Some(kubelet) = state.kubelets.get_mut(&name) {
+            (kubelet.machine.cpus, kubelet.machine.memory) = (cpus, memory);
+        }
+        let delay = state.spec.timings.kubelet_restart;
+        state.wake(Work::Register(name), delay);
+    }
+
     fn booted_again(&self, system_uuid: &str) {
         let mut state = self.state();
         let Some(name) = state.kubelet_of(system_uuid) else { return };

@@ -77,6 +77,7 @@ impl State {
         }
         let timings = self.spec.timings.clone();
         let uid = if let Some(node) = self.store.get(&NODE, "", name) {
+            self.say_machine(name);
             let now = self.stamp();
             let unknown = object::condition(&node, "Ready").is_some_and(|one| one["status"] == "Unknown");
             if unknown {
@@ -101,6 +102,20 @@ impl State {
         self.wake(Work::Silence(name.into()), timings.monitor_grace);
         self.will_ask_to_serve(name);
         self.resume_pods(name);
+    }
+
+    /// A kubelet that starts says what its machine has.
+    fn say_machine(&mut self, name: &str) {
+        let Some(kubelet) = self.kubelets.get(name) else { return };
+        let has = capacity(&kubelet.machine, kubelet.max_pods);
+        let leaves = allocatable(&kubelet.machine, kubelet.max_pods, &kubelet.settings);
+        self.edit(&NODE, &(String::new(), name.into()), |node| {
+            for (field, amounts) in [("capacity", &has), ("allocatable", &leaves)] {
+                for resource in ["cpu", "memory"] {
+                    node["status"][field][resource] = amounts[resource].clone();
+                }
+            }
+        });
     }
 
     /// The kubelet's first complete report.

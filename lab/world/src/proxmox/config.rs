@@ -8,6 +8,7 @@ use super::{
     ApiCall, Pve,
     access::Identity,
     answer::{Answer, Refusal},
+    hotplug::{self, Taken},
     params::scalar,
     state::{State, Volume},
     vm::{Pending, Vm, property, typed},
@@ -369,6 +370,11 @@ fn apply(
         }
         let vm = state.vm_on_mut(node, vmid)?;
         vm.pending.remove(key);
+        if running && let Taken::Now(value) = hotplug::take(vm, key, &value)? {
+            vm.config.insert(key.clone(), value);
+            hotplug::tell_guest(vm);
+            continue;
+        }
         let live = !running || LIVE.contains(&key.as_str()) || key.starts_with("ipconfig");
         if key == "description" && value.is_empty() {
             vm.config.remove(key);

@@ -403,6 +403,11 @@ impl Pve {
         self.state().vms.get(&vmid)?.config.get(key).cloned()
     }
 
+    /// The keys of a VM whose change waits for its next start.
+    pub fn waits_for_start(&self, vmid: u32) -> Vec<String> {
+        self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
+    }
+
     /// The ids of all VMs.
     pub fn vmids(&self) -> Vec<u32> {
         self.state().vms.keys().copied().collect()

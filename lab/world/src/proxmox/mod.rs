@@ -46,6 +46,7 @@ mod grants;
 mod ha;
 mod hands;
 mod host_power;
+mod hotplug;
 mod initial;
 pub mod iso;
 mod lifecycle;

@@ -9,6 +9,7 @@ use super::{
     access::Identity,
     answer::{Answer, Refusal},
     config::LOCK_WAIT,
+    hotplug,
     process::CLEAN_UP,
     task::Worker,
     vm::{HaRequest, Inside},
@@ -83,6 +84,10 @@ impl Pve {
                 vm.check_lock()?;
                 if vm.machine.is_some() {
                     return Err(Refusal::failed(format!("VM {vmid} already running")));
+                }
+                let threads = state.hosts.get(&node).map_or(u32::MAX, |host| host.spec.cores);
+                if let Some(refusal) = hotplug::unstartable(vm, threads) {
+                    return Err(refusal);
                 }
                 let has_cloud_init = vm.drives().iter().any(|(_, volid, _)| volid.contains("cloudinit"));
                 if let Some(gone) = state.missing_volume(vm) {

@@ -163,8 +163,14 @@ impl Vm {
         self.get("name").map_or_else(|| format!("VM {}", self.vmid), String::from)
     }
 
-    /// vCPUs.
+    /// vCPUs that it has.
     pub fn cpus(&self) -> u32 {
+        let vcpus = self.get("vcpus").and_then(|value| value.parse().ok()).filter(|vcpus| *vcpus > 0);
+        vcpus.unwrap_or_else(|| self.most_cpus())
+    }
+
+    /// vCPUs that its QEMU is started for.
+    pub fn most_cpus(&self) -> u32 {
         let number = |key| self.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
         number("cores") * number("sockets")
     }

@@ -1,0 +1,56 @@
+//! CPUs and memory that are plugged into a guest that runs: its kernel shows them, somebody switches them on, and whoever asks the kernel
+//! afterwards sees them. A kubelet asks once, when it starts.
+
+use super::Guest;
+
+/// A kernel takes memory in blocks of so many bytes.
+const BLOCK: u64 = 128 << 20;
+/// Where the kernel shows CPUs …
+const CPUS: &str = "/sys/devices/system/cpu/cpu";
+/// … and blocks of memory.
+const BLOCKS: &str = "/sys/devices/system/memory/memory";
+
+impl Guest {
+    /// Its machine has so many CPUs and bytes of memory from now on. What is new is there, and not used.
+    pub fn plug(&self, cpus: u32, memory: u64) {
+        if self.0.faults.deaf_to_plugs {
+            return;
+        }
+        let identity = self.identity();
+        for cpu in identity.cpus..cpus {
+            self.show(&format!("{CPUS}{cpu}/online"), "0\n");
+        }
+        for block in identity.memory / BLOCK..memory / BLOCK {
+            self.show(&format!("{BLOCKS}{block}/state"), "offline\n");
+        }
+    }
+
+    fn show(&self, path: &str, state: &str) {
+        if self.read_file(path).is_none() {
+            self.write_file(path, state.as_bytes().to_vec());
+        }
+    }
+
+    /// CPUs that are used.
+    pub fn cpus(&self) -> u32 {
+        self.identity().cpus + u32::try_from(self.count(CPUS, "1")).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of memory that are used.
+    pub fn memory(&self) -> u64 {
+        self.identity().memory + BLOCK * self.count(BLOCKS, "online")
+    }
+
+    fn count(&self, below: &str, state: &str) -> u64 {
+        let live = self.live();
+        let files = live.files.iter().filter(|(path, _)| path.starts_with(below));
+        files.filter(|(_, content)| String::from_utf8_lossy(content).trim() == state).count() as u64
+    }
+
+    /// Its kubelet is started anew.
+    pub(super) fn restart_kubelet(&self) {
+        if self.joined() {
+            self.0.control_plane.kubelet_restarted(&self.0.identity.uuid, self.cpus(), self.memory());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Can machines of a pool grow: does its template stand in the way, and are the hosts large enough for what they may become?
+
+use super::lines::Line;
+use super::pve::Pve;
+use crate::config::Pool;
+use crate::machines::Usable;
+use crate::proxmox::VmConfig;
+
+/// What of a template stands in the way. `what` of the lines is filled in later.
+pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let Some(grow) = &pool.grow else { return Vec::new() };
+    let mut wrong = Vec::new();
+    let is_node = |key: &str| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok());
+    if let Some((key, _)) = vm.all().find(|(key, _)| is_node(key)).filter(|_| grow.grows_memory) {
+        let message =
+            format!("it has a NUMA topology of its own (`{key}`): no clone with memory that grows starts");
+        let help =
+            format!("`qm set {} --delete {key}`, or leave `max_memory` out of `[pool.grow]`", usable.vmid);
+        wrong.push(Line::wrong("", message).key("grow").help(help));
+    }
+    if vm.get("hugepages").is_some() && grow.grows_memory {
+        let message = "it has `hugepages`: they must be free on the host whenever memory grows".to_owned();
+        wrong.push(Line::doubtful("", message).key("grow"));
+    }
+    wrong
+}
+
+/// Hosts on which no machine of the pool can be started.
+pub(super) fn hosts(pve: &Pve, pool: &Pool) -> Vec<Line> {
+    let Some(grow) = pool.grow.as_ref().filter(|grow| grow.grows_cores) else { return Vec::new() };
+    let small = |name: &&String| pve.seen.hosts.get(*name).is_some_and(|host| host.cores < grow.max_cores);
+    let words = |name: &String| {
+        let threads = pve.seen.hosts.get(name).map_or(0, |host| host.cores);
+        let message = format!(
+            "{name} has {threads} threads: Proxmox VE starts no machine there that may grow to {} cores",
+            grow.max_cores
+        );
+        let help = "lower `max_cores` of `[pool.grow]`, or leave the host out of `hosts`";
+        Line::doubtful(format!("pool {}", pool.name), message).key("grow").help(help).of(&pool.name)
+    };
+    pve.allowed(pool).filter(small).map(words).collect()
+}

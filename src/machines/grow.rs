@@ -1,0 +1,265 @@
+//! A running machine is given more vCPUs and memory where it is.
+//!
+//! ```text
+//!  record (what it is to have, what it had) ─> the guest is asked ─> plugged, read back ─> taken up in the guest ─> its Node says so ─> record
+//! ```
+//!
+//! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room and all limits count it.
+//!   Each step looks at what is there and goes on from that.
+//! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and taken back.
+//! * Whatever goes wrong, the record ends with what the VM has, and the node serves on. Nothing ever shrinks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::jobs::{self, CONFIGURE};
+use super::ownership::{Sight, look};
+use super::task::{self, Ending, Reports};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use super::{Context, create, node};
+use crate::bootstrap;
+use crate::config::{Grow, Pool, Size};
+use crate::kubernetes::Versioned;
+use crate::model::Record;
+use crate::model::machine::{Growing, Phase};
+use crate::proxmox::{ExecStatus, Kind, VmConfig};
+
+/// The option that says how many of a VM's `cores` it has.
+pub(super) const VCPUS: &str = "vcpus";
+/// The option that says how much memory it has, in MiB.
+const MEMORY: &str = "memory";
+
+/// How long the guest may take for one command: it waits 15 s for CPUs, and a minute for the unit.
+const IN_GUEST: Duration = Duration::from_mins(2);
+/// Between two looks at such a command.
+const LOOK: Duration = Duration::from_millis(500);
+/// So long the Node may be behind the guest before the guest is asked again.
+const NODE_SAYS: Duration = Duration::from_secs(45);
+
+/// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
+pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
+    let Some(mut machine) = task::claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
+    let wanted = |record: &mut Record| {
+        (record.cores, record.memory) = (to.cores, to.memory);
+        record.growing = Some(before);
+    };
+    match machine.change(&ctx, wanted).await {
+        Ok(()) => go_on(&ctx, machine, &reports).await,
+        Err(trouble) => task::lost(&ctx, &machine, &trouble, &reports),
+    }
+}
+
+/// Goes on with a machine whose record says that it grows.
+pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports) {
+    machine.phase = Phase::Ready;
+    machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
+    let size = Size { cores: machine.record().cores, memory: machine.record().memory };
+    machine.say(ctx, &format!("it grows to {}", size.words()));
+    let grown = Box::pin(run(ctx, &mut machine)).await;
+    if matches!(grown, Err(Trouble::RecordLost(_))) {
+        let trouble = Trouble::RecordLost(machine.record().name.clone());
+        return task::lost(ctx, &machine, &trouble, reports);
+    }
+    let ending = match grown {
+        Ok(()) => Ending::Grown,
+        Err(trouble) => {
+            let reason = format!("{} could not grow to {}: {trouble}", machine.record().name, size.words());
+            if let Err(trouble) = take_stock(ctx, &mut machine).await {
+                return task::stuck(ctx, &mut machine, &trouble, reports);
+            }
+            tracing::warn!(machine = %machine.record().name, reason, "a machine did not grow");
+            Ending::NotGrown(reason)
+        }
+    };
+    machine.stored.record.growing = None;
+    if let Err(trouble) = machine.save(ctx).await {
+        return task::lost(ctx, &machine, &trouble, reports);
+    }
+    machine.say(ctx, "");
+    task::tell(ctx, reports, machine.record(), ending);
+    ctx.registry.release(&machine.record().id);
+}
+
+async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let name = machine.record().pool.clone();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
+    let none = || failed(format!("pool `{name}` grows no machines any more"));
+    let (pool, grow) = pool.and_then(|pool| Some((pool, pool.grow.as_ref()?))).ok_or_else(none)?;
+    let _permit = ctx.creating.acquire().await;
+    let service = service(ctx, pool, grow)?;
+    in_guest(ctx, machine, &bootstrap::can_grow(&service), "it cannot grow").await?;
+    plug(ctx, machine, grow).await?;
+    taken_up(ctx, machine, &service).await
+}
+
+/// The unit in the guest that reports what the Node has.
+fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, Trouble> {
+    let bootstrap = ctx.config.bootstrap_of(pool);
+    let none = || failed("the configuration has no table `[bootstrap]` for its pool".to_owned());
+    bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
+}
+
+/// Until the VM has what the record says.
+async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.configure;
+    let record = machine.record().clone();
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    machine.say(ctx, "vCPUs and memory are being plugged");
+    let done = insist!(limit, machine.seed(), {
+        let config = create::ours(ctx, &record).await?;
+        let set = wanted(&record, grow, &config);
+        if set.is_empty() {
+            return Ok(());
+        }
+        let digest = config.digest().unwrap_or_default();
+        match ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
+            Some(upid) => jobs::succeed(ctx, CONFIGURE, &upid, limit).await,
+            None => Ok(()),
+        }
+    });
+    done.await?;
+    let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
+    let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    Err(failed(format!(
+        "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or QEMU refused; look at \
+         `qm config {vmid} --current` on {host}, or replace the node",
+        kept.join("` and `")
+    )))
+}
+
+/// What is to be set, where it is not so.
+fn wanted(record: &Record, grow: &Grow, config: &VmConfig) -> BTreeMap<String, String> {
+    let memory = (record.memory >> 20).to_string();
+    let all = [(grow.grows_cores, VCPUS, record.cores.to_string()), (grow.grows_memory, MEMORY, memory)];
+    let is = |key: &str, value: &str| config.get(key).is_some_and(|now| plain(now) == value);
+    let missing = all.into_iter().filter(|(grows, key, value)| *grows && !is(key, value));
+    missing.map(|(_, key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Memory may be written as a property (`current=2048`).
+fn plain(value: &str) -> &str {
+    value.trim_start_matches("current=")
+}
+
+/// Until the guest uses what was plugged and its Node says so.
+async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.ready;
+    let record = machine.record().clone();
+    let command = bootstrap::take_up(record.cores, service);
+    let until_grown = async {
+        loop {
+            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} anew"));
+            in_guest(ctx, machine, &command, "the guest did not take up what was plugged").await?;
+            machine.say(ctx, "its Node does not say yet that it has grown");
+            let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
+            if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
+                return Ok(());
+            }
+        }
+    };
+    let late = || {
+        failed(format!(
+            "its Node did not say within {} s that it has grown; the VM has: look at {service} in the guest",
+            limit.as_secs()
+        ))
+    };
+    tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Whether the Node says all that the machine has been given.
+fn has_grown(record: &Record, node: &crate::model::Node) -> bool {
+    let missing = |before: &Growing| before.missing((record.cores, record.memory), &node.capacity);
+    record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
+}
+
+/// Runs a command in the guest to its end. `what` is said where it fails.
+async fn in_guest(ctx: &Context, machine: &Tracked, command: &[String], what: &str) -> Result<(), Trouble> {
+    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let end = Instant::now() + IN_GUEST;
+    let mut running = None;
+    loop {
+        let step = match running {
+            None => ctx.proxmox.agent_exec(&host, vmid, &command, None).await.map(|pid| {
+                running = Some(pid);
+                None
+            }),
+            Some(pid) => ctx.proxmox.agent_exec_status(&host, vmid, pid).await.map(Some),
+        };
+        match step {
+            Ok(Some(status)) if status.exited => return ended(&status, what),
+            Ok(_) => {}
+            // The guest has forgotten it: an answer was lost.
+            Err(error) if error.kind == Kind::NotFound && running.is_some() => running = None,
+            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest | Kind::NotFound) => {
+                return Err(error.into());
+            }
+            Err(error) if Instant::now() >= end => return Err(error.into()),
+            Err(error) => {
+                tracing::debug!(machine = %machine.record().name, %error, "the guest is asked again");
+            }
+        }
+        if Instant::now() >= end {
+            let what = format!("{what}: no answer");
+            return Err(Trouble::Limit { what, limit: IN_GUEST, blame: Blame::Pool });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
+    if status.exit_code == Some(0) {
+        return Ok(());
+    }
+    let said = status.stderr.lines().last().unwrap_or_default().trim();
+    let said = if said.is_empty() { "it says nothing more" } else { said };
+    Err(failed(format!("{what}: {said}")))
+}
+
+/// Takes back what waits for the VM's next start, and brings the record to what the VM has.
+async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let record = machine.record().clone();
+    let Some(before) = record.growing.clone() else { return Ok(()) };
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let stock = insist!(ctx.config.limits.configure, machine.seed(), {
+        let config = match look(&ctx.proxmox, &ctx.config.cluster, &record).await? {
+            Sight::Ours(config) => config,
+            // What is done about it is decided elsewhere.
+            Sight::Foreign(_) | Sight::Absent | Sight::BeingCloned => {
+                return Ok(Size { cores: before.cores, memory: before.memory });
+            }
+        };
+        let waiting = ctx.proxmox.pending(host, vmid).await?;
+        let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
+        if !kept.is_empty() {
+            let digest = config.digest().unwrap_or_default();
+            ctx.proxmox.revert(host, vmid, &kept, digest).await?;
+        }
+        let now = ctx.proxmox.current_config(host, vmid).await?;
+        Ok(has(&now, &before))
+    });
+    let Size { cores, memory } = stock.await?;
+    (machine.stored.record.cores, machine.stored.record.memory) = (cores, memory);
+    Ok(())
+}
+
+/// What a VM has: never less than before.
+fn has(config: &VmConfig, before: &Growing) -> Size {
+    let number = |key: &str| config.get(key).and_then(|value| plain(value).parse::<i64>().ok());
+    let cores = number(VCPUS).and_then(|cores| u32::try_from(cores).ok());
+    Size {
+        cores: cores.unwrap_or(before.cores).max(before.cores),
+        memory: number(MEMORY).map_or(before.memory, |mib| mib << 20).max(before.memory),
+    }
+}
+
+fn failed(what: String) -> Trouble {
+    Trouble::Failed { what, blame: Blame::Pool }
+}

@@ -1,0 +1,164 @@
+//! Running machines grow where they are before others are made: vCPUs and memory are plugged, the guest takes them up, its Node says so.
+
+use std::time::Duration;
+
+use world::guest::GuestFaults;
+
+use crate::stage::{ONE_POOL, Stage, name};
+
+const SOON: Duration = Duration::from_mins(4);
+/// What ends with a back-off takes longer.
+const LATE: Duration = Duration::from_mins(20);
+
+/// The pool of the scenarios, whose machines may grow to so much.
+fn growing(cores: u32, memory: &str) -> String {
+    format!("{ONE_POOL}[pool.grow]\nmax_cores = {cores}\nmax_memory = \"{memory}\"\n")
+}
+
+/// The token may set `hotplug`.
+fn permit(stage: &Stage) {
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
+    });
+}
+
+/// One machine that serves one pod.
+async fn with_one() -> Stage {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage
+}
+
+/// What the only Node of the pool has.
+fn capacity(stage: &Stage) -> (String, String) {
+    capacity_of(stage, 0)
+}
+
+/// What the n-th Node of the pool has.
+fn capacity_of(stage: &Stage, number: usize) -> (String, String) {
+    let nodes = stage.kube.list("Node");
+    let own: Vec<_> =
+        nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers").collect();
+    let text = |what: &str| own[number]["status"]["capacity"][what].as_str().unwrap_or_default().to_owned();
+    (text("cpu"), text("memory"))
+}
+
+/// The record of the first machine.
+fn record(stage: &Stage) -> String {
+    let maps = stage.kube.list("ConfigMap");
+    let record = maps.iter().find(|map| name(map).starts_with("machine-")).unwrap();
+    record["data"]["record"].as_str().unwrap().to_owned()
+}
+
+fn config(stage: &Stage, key: &str) -> String {
+    stage.pve.config_of(9100, key).unwrap_or_default()
+}
+
+fn decided(stage: &Stage, what: &str) -> bool {
+    stage.status().decisions.iter().any(|one| one.what.contains(what))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
+    let stage = with_one().await;
+    let made = ["cores", "vcpus", "numa", "hotplug"].map(|key| config(&stage, key));
+    assert_eq!(made, ["6", "2", "1", "network,disk,usb,cpu,memory"].map(String::from));
+    let before = capacity(&stage);
+    stage.deploy("large", 1, "3", "5Gi");
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
+    let after = capacity(&stage);
+    assert_ne!(before, after);
+    assert_eq!(config(&stage, "vcpus"), after.0, "the Node has what the VM has");
+    assert!(decided(&stage, "~ "), "{:#?}", stage.status().decisions);
+    stage.until("it is over", SOON, |stage| decided(stage, "has grown")).await;
+    let record = record(&stage);
+    assert!(record.contains(&format!("\"cores\":{}", after.0)) && !record.contains("growing"), "{record}");
+    // What it has become is no drift, and nothing shrinks it.
+    let calm = |stage: &Stage| stage.vms(9100..=9109) == [9100] && stage.running_pods() == 2;
+    stage.throughout("it serves on", Duration::from_mins(5), calm).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_machine_may_not_become_is_made_anew() {
+    let stage = with_one().await;
+    stage.deploy("many", 8, "1", "1Gi");
+    stage.until("all pods run", LATE, |stage| stage.running_pods() == 9).await;
+    assert_eq!(config(&stage, "vcpus"), "6", "the first machine has all that it may have");
+    assert!(stage.vms(9100..=9109).len() > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_proxmox_does_not_plug_is_taken_back_and_a_machine_is_made_instead() {
+    let stage = with_one().await;
+    // Somebody took `hotplug` away.
+    stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb"));
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
+    assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
+    stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!((config(&stage, "vcpus"), capacity_of(&stage, 0).0), ("2".to_owned(), "2".to_owned()));
+    assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_has() {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    stage.pve.set_guest_faults(9000, GuestFaults { deaf_to_plugs: true, ..GuestFaults::default() });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
+    // What the VM has counts, whatever its guest makes of it.
+    let machines = stage.status().machines;
+    let cores = |name: &str| machines.iter().filter(|one| one.name.contains(name)).count();
+    assert_eq!(cores("workers"), 2);
+    assert_eq!(config(&stage, "vcpus"), "3");
+    assert_eq!(capacity(&stage).0, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_would_not_start_with_other_cpus_is_left_alone() {
+    let stage = with_one().await;
+    let policy = "{\"policyName\":\"static\",\"defaultCpuSet\":\"0-1\",\"checksum\":1}";
+    stage.pve.write_to_disk(9100, "/var/lib/kubelet/cpu_manager_state", policy);
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "CPU manager policy static")).await;
+    assert_eq!(config(&stage, "vcpus"), "2", "nothing was plugged");
+    stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_killed_at_any_call_of_it_goes_on_where_it_was() {
+    let mut last = 0;
+    for cut in 0_u64.. {
+        let mut stage = with_one().await;
+        let calls = stage.calls.load(std::sync::atomic::Ordering::Relaxed);
+        stage.kill();
+        stage.start_until(calls + 15 + cut * 7);
+        stage.deploy("large", 1, "3", "5Gi");
+        let over = |stage: &Stage| stage.is_cut() || decided(stage, "has grown");
+        stage.until("it is cut, or has grown", SOON, over).await;
+        let grown = !stage.is_cut();
+        stage.kill();
+        stage.start();
+        stage.until(&format!("cut {cut}: both pods run"), LATE, |stage| stage.running_pods() == 2).await;
+        stage
+            .until(&format!("cut {cut}: it is over"), LATE, |stage| !record(stage).contains("growing"))
+            .await;
+        assert_eq!(stage.vms(9100..=9109), [9100], "cut {cut}: no other machine was made");
+        assert!(record(&stage).contains(&format!("\"cores\":{}", config(&stage, "vcpus"))), "cut {cut}");
+        assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new(), "cut {cut}");
+        if grown {
+            break;
+        }
+        last = cut;
+    }
+    assert!(last > 1, "it was cut in between, and not only {last} times");
+}
