@@ -80,7 +80,8 @@ impl Admin {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
                 let host =
                     host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
-                if let Some(host) = host {
+                // Proxmox VE moves no VM with an image that is on its host alone.
+                if let Some(host) = host.filter(|_| !super::seeds::is_bound(&vm)) {
                     self.say(&format!("moves VM {vmid} to {host}"));
                     pve.migrate_by_hand(vmid, &host);
                 }
@@ -141,6 +142,10 @@ impl Admin {
         if free && self.checker.may_be_taken(vmid) {
             let mut vm = VmSpec::machine(vmid, "pve3", "visitor");
             vm.running = self.random.bool();
+            // One that runs keeps a host on that could be switched off: not all do.
+            if self.world.rules.power.is_some() && !vmid.is_multiple_of(4) {
+                "pve1".clone_into(&mut vm.node);
+            }
             self.say(&format!("makes VM {vmid}"));
             self.create(vm);
         }

@@ -15,6 +15,8 @@ use world::proxmox::VmView;
 use super::doubt::newid;
 use super::leadership::Turns;
 use super::log::Log;
+use super::power::Asleep;
+use super::room::Sights;
 use super::settings::DISKS;
 use super::warm::is_kept;
 use super::world::World;
@@ -41,7 +43,7 @@ pub(super) struct Inner {
     violations: Vec<String>,
     secrets: BTreeSet<String>,
     looked_at: LookedAt,
-    no_quorum_since: Option<Instant>,
+    pub(super) no_quorum_since: Option<Instant>,
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
@@ -52,6 +54,10 @@ pub(super) struct Inner {
     pub(super) turns: Turns,
     /// POSTs about a VM of which nobody knows whether they were carried out.
     pub(super) unsure: BTreeMap<u32, String>,
+    /// Where everything is, and since when.
+    pub(super) sights: Sights,
+    /// Hosts that were asked to go off.
+    pub(super) asleep: Asleep,
     /// Clones asked for, VMs destroyed, pods evicted.
     pub figures: Figures,
 }
@@ -74,6 +80,10 @@ pub struct Figures {
     pub destructions: u64,
     /// Evictions that were asked for.
     pub evictions: u64,
+    /// Hosts that were asked to shut down, and that were woken.
+    pub sleeps: u64,
+    /// The latter.
+    pub wakes: u64,
 }
 
 impl Checker {
@@ -194,7 +204,10 @@ impl Checker {
         self.must_not_begin(who, &call);
         self.must_ask_first(&call);
         self.must_not_disrupt(&call);
-        self.must_be_open(&call);
+        self.must_have_room(who, &call);
+        self.must_be_put_where_planned(&call);
+        self.must_mind_seeds(&call);
+        self.must_switch_rightly(who, &call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
@@ -363,12 +376,15 @@ impl Checker {
     /// Looks at everything.
     pub fn tick(&self) {
         self.look_at_turns();
+        self.look_at_places();
+        self.look_at_sleepers();
         self.quorum();
         self.readiness();
         self.foreigners_are_as_they_were();
         self.numbers();
         self.addresses_of_nodes();
         self.tokens();
+        self.images_of_others_stay();
         self.note_secrets();
     }
 

@@ -45,6 +45,8 @@ pub struct Outcome {
     pub counts: [u64; 5],
     /// How long it took to settle without faults.
     pub settled: Duration,
+    /// How much cluster life went by.
+    pub lived: Duration,
 }
 
 impl Outcome {
@@ -59,16 +61,19 @@ impl std::fmt::Display for Outcome {
         let [calls, met, faults, runs, hand_overs] = self.counts;
         write!(
             f,
-            "{} clones, {} destructions, {} evictions, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
+            "{} clones, {} destructions, {} evictions, {} hosts off, {} woken, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
             self.figures.clones,
             self.figures.destructions,
             self.figures.evictions,
+            self.figures.sleeps,
+            self.figures.wakes,
             self.settled.as_secs_f64() / 60.0,
         )?;
         if self.is_fine() {
             return f.write_str("fine");
         }
-        write!(f, "FAILED: {}", self.violations.join("; "))
+        let hours = self.lived.as_secs_f64() / 3600.0;
+        write!(f, "FAILED after {hours:.1} h: {}", self.violations.join("; "))
     }
 }
 
@@ -81,6 +86,7 @@ pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
         figures: Figures::default(),
         counts: [0; 5],
         settled: Duration::ZERO,
+        lived: Duration::ZERO,
     };
     match built {
         Ok(runtime) => runtime.block_on(async {
@@ -108,7 +114,7 @@ struct Play {
 }
 
 async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
-    let mut random = Rng::with_seed(seed);
+    let (mut random, begun) = (Rng::with_seed(seed), Instant::now());
     let world = World::of(seed)?;
     log.say("world", &format!("{:?}", world.pools));
     log.say("world", &format!("{:?}", world.rules));
@@ -140,7 +146,14 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
     let hand_overs = play.checker.hand_overs();
     let counts = [play.troupe.calls(), play.storm.met(), play.faults.begun, play.troupe.runs, hand_overs];
     let violations = play.checker.violations();
-    Ok(Outcome { violations, log: play.log.text(), figures: play.checker.figures(), counts, settled })
+    Ok(Outcome {
+        violations,
+        log: play.log.text(),
+        figures: play.checker.figures(),
+        counts,
+        settled,
+        lived: begun.elapsed(),
+    })
 }
 
 impl Play {

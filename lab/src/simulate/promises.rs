@@ -1,12 +1,12 @@
-//! Promises that a run's own settings make: when and how many nodes may be on their way out, where nothing new is put, how many
-//! machines a pool has at which time, how old they get and of what they are made.
+//! Promises that a run's own settings make: when and how many nodes may be on their way out, how many machines a pool
+//! has at which time, how old they get and of what they are made.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pve_autoscaler::clock::Clock as _;
 use serde_json::Value;
-use stage::{Call, Side};
+use stage::Call;
 
 use super::checker::Checker;
 use super::settings::PoolShape;
@@ -78,20 +78,6 @@ impl Checker {
                 && record["pool"].as_str().is_some_and(&of)
         });
         leave.map(|record| format!("{}: {}", record["name"], record["intent"]["reason"])).collect()
-    }
-
-    /// A clone that is asked for: a host that is closed takes nothing new.
-    pub(super) fn must_be_open(&self, call: &Call<'_>) {
-        let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
-        let (Side::Proxmox, "POST", ["nodes", here, "qemu", _, "clone"]) = (call.side, call.method, &*parts)
-        else {
-            return;
-        };
-        let body = String::from_utf8_lossy(call.body);
-        let target = body.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or(here);
-        if self.world.rules.closed_host == Some(target) {
-            self.violated(&format!("a machine is put on {target}, which is closed: {body}"));
-        }
     }
 
     /// An administrator wants other disks for a pool.

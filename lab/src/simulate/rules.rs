@@ -6,6 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::places::Reserved;
+use super::power::Power;
+
 /// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings, and by what a
 /// record's reason is known.
 pub const REASONS: [(&str, &str); 5] = [
@@ -103,6 +106,12 @@ pub struct Rules {
     pub unready_after: Option<Duration>,
     /// The host that takes nothing new.
     pub closed_host: Option<&'static str>,
+    /// What a host keeps for others.
+    pub reserved: Option<Reserved>,
+    /// `proxmox.count_stopped`.
+    pub count_stopped: bool,
+    /// Hosts that may be switched off.
+    pub power: Option<Power>,
 }
 
 impl Rules {

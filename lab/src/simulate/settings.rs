@@ -9,6 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
 
+use super::places::{self, Places, Reserved};
 use super::rules::{Bootstrap, Hours, REASONS, Rule, Rules};
 use super::warm::Warm;
 
@@ -47,6 +48,10 @@ pub struct PoolShape {
     pub oldest: Option<Duration>,
     /// What it keeps ahead of demand.
     pub warm: Option<Warm>,
+    /// Where its machines may be put.
+    pub places: Places,
+    /// The storage of its machines' seeds, where it has any.
+    pub seed: Option<&'static str>,
 }
 
 /// Settings with a place for the size of each pool's disk, which changes.
@@ -77,7 +82,20 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
         let first = 9100 + 100 * u32::try_from(kind).ok()?;
         let vmids = first..=first + max + SPARE - 1;
         let (min, max) = (min as usize, max as usize);
-        Some(PoolShape { name, min, schedule: None, max, cores, gib, vmids, oldest: None, warm: None })
+        let places = Places::default();
+        Some(PoolShape {
+            name,
+            min,
+            schedule: None,
+            max,
+            cores,
+            gib,
+            vmids,
+            oldest: None,
+            warm: None,
+            places,
+            seed: None,
+        })
     });
     shapes.collect()
 }
@@ -113,6 +131,9 @@ pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
         drift: random.bool(),
         unready_after: pick(random, &[None, None, Some(10), Some(40)]).flatten().map(Duration::from_mins),
         closed_host: seldom(random, 4).then(|| pick(random, &["pve1", "pve2", "pve3"])).flatten(),
+        reserved: None,
+        count_stopped: false,
+        power: None,
     }
 }
 
@@ -141,14 +162,17 @@ fn disruption(random: &mut Rng, pools: &[PoolShape]) -> Rule {
 }
 
 /// The text of the settings; secrets are files in this folder.
-pub fn text(random: &mut Rng, pools: &[PoolShape], rules: &Rules, folder: &Path) -> Settings {
+pub fn text(random: &mut Rng, pools: &mut [PoolShape], rules: &mut Rules, folder: &Path) -> Settings {
     let mut text =
         stage::without_pools().replace("method = \"kubeadm\"\n", &bootstrap(rules.bootstrap, folder));
+    if rules.count_stopped {
+        text = text.replace("resource_pool", "count_stopped = true\nresource_pool");
+    }
     general(random, rules, &mut text);
     for rule in &rules.disruptions {
         text.push_str(&written(rule));
     }
-    for (number, pool) in pools.iter().enumerate() {
+    for (number, pool) in pools.iter_mut().enumerate() {
         one_pool(random, number, pool, &mut text);
     }
     Settings(text)
@@ -171,7 +195,7 @@ fn bootstrap(method: Bootstrap, folder: &Path) -> String {
     }
 }
 
-fn general(random: &mut Rng, rules: &Rules, text: &mut String) {
+fn general(random: &mut Rng, rules: &mut Rules, text: &mut String) {
     let mut pick = |of: &[&'static str]| pick(random, of).unwrap_or("1m");
     let _ = write!(
         text,
@@ -203,13 +227,25 @@ max_parallel = {}
     if let Some(after) = rules.unready_after {
         let _ = writeln!(text, "unready_after = \"{}s\"", after.as_secs());
     }
-    if let Some(host) = rules.closed_host {
-        let _ = writeln!(text, "[[host]]\nname = \"{host}\"\nclosed = true");
-    } else if seldom(random, 3) {
-        text.push_str(
-            "[[host]]\nname = \"pve2\"\ncpu_reserve = 4\nmemory_reserve = \"64GiB\"\nzone = \"b\"\n",
-        );
+    if rules.closed_host.is_none() && seldom(random, 3) {
+        rules.reserved = Some(Reserved { host: "pve2", cores: 4, gib: 64 });
     }
+    if let Some(power) = &rules.power {
+        text.push_str(&power.written());
+    }
+    for host in places::HOSTS {
+        text.push_str(&one_host(rules, host));
+    }
+}
+
+/// The table of a host, where anything is to be said of it.
+fn one_host(rules: &Rules, host: &str) -> String {
+    let closed = (rules.closed_host == Some(host)).then(|| "closed = true\n".to_owned());
+    let reserved = rules.reserved.filter(|reserved| reserved.host == host).map(Reserved::written);
+    let power = rules.power.as_ref().filter(|power| power.hosts.contains(&host));
+    let power = power.map(|_| "power = \"wake-on-lan\"\n".to_owned());
+    let said: String = [closed, reserved, power].into_iter().flatten().collect();
+    if said.is_empty() { said } else { format!("[[host]]\nname = \"{host}\"\n{said}") }
 }
 
 fn written(rule: &Rule) -> String {
@@ -231,7 +267,7 @@ fn written(rule: &Rule) -> String {
     text
 }
 
-fn one_pool(random: &mut Rng, number: usize, pool: &PoolShape, text: &mut String) {
+fn one_pool(random: &mut Rng, number: usize, pool: &mut PoolShape, text: &mut String) {
     let (_, _, _, template, clone) = KINDS.into_iter().find(|kind| kind.0 == pool.name).unwrap_or(KINDS[0]);
     let last = pool.vmids.end() - pool.vmids.start() + 11;
     let _ = write!(
@@ -272,8 +308,9 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
         );
     }
     if clone == "full" && random.bool() {
-        text.push_str("storage = [\"local-lvm\", \"shared\"]\nstorage_reserve = \"20GiB\"\n");
+        pool.places.storages = vec!["local-lvm", "shared"];
     }
+    text.push_str(&pool.places.written());
     if let Some(oldest) = pool.oldest {
         let _ = writeln!(text, "max_node_age = \"{}s\"", oldest.as_secs());
     }
@@ -283,5 +320,8 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
     if let Some((min, hours)) = &pool.schedule {
         let fields = hours.written().replace(", ", "\n");
         let _ = writeln!(text, "[[pool.schedule]]\nmin = {min}\n{fields}");
+    }
+    if let Some(storage) = pool.seed {
+        text.push_str(&super::seeds::written(storage));
     }
 }

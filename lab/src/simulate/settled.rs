@@ -25,11 +25,12 @@ impl Checker {
                 .filter(|name| name.starts_with("bootstrap-token-") && !self.world.is_prepared(name))
                 .map(|name| format!("{name} is left")),
         );
+        wrong.extend(self.seeds_left());
         let foreign = self.foreigners();
         for pool in &self.world.pools {
             let number = self.members(pool);
             let min = self.minimum(pool);
-            if number < min || (idle && number > min) {
+            if (number < min && self.has_room(pool, true)) || (idle && number > min) {
                 wrong.push(format!("pool {} has {number} machines, its minimum is {min}", pool.name));
             }
             wrong.extend(self.keeps_badly(pool));
@@ -115,9 +116,9 @@ impl Checker {
             if number > self.minimum(pool) && !needed {
                 wrong.push(format!("nobody needs Node {who}"));
             }
-            // Pods that may not be moved keep a node where it is, and a pool at its maximum has no room for another.
+            // Pods that may not be moved keep a node where it is, and neither a pool at its maximum nor full hosts have room for another.
             if idle || (!needed && number < pool.max) {
-                wrong.extend(self.overdue(pool, *vmid, &node));
+                wrong.extend(self.overdue(pool, *vmid, &node).filter(|_| self.has_room(pool, false)));
             }
         }
         wrong
@@ -134,7 +135,7 @@ impl Checker {
         let could = |pod: &Value, pool: &PoolShape| {
             let fits = pod["metadata"]["labels"][FITS].as_str().unwrap_or_default();
             let number = self.members(pool);
-            fits.split('.').any(|one| one == pool.name) && number < pool.max
+            fits.split('.').any(|one| one == pool.name) && number < pool.max && self.has_room(pool, true)
         };
         let wrong = waiting.filter_map(|pod| {
             let pool = self.world.pools.iter().find(|pool| could(pod, pool))?;

@@ -111,6 +111,9 @@ impl Storm {
             }
             Side::Kubernetes => {
                 let effect = at_kubernetes(&call, &mut random);
+                if !matches!(effect, kubernetes::Effect::Delay(_) | kubernetes::Effect::WorkThenDelay(_)) {
+                    self.checker.record_in_doubt(&call);
+                }
                 let what = match &effect {
                     kubernetes::Effect::Answer { status, .. } => format!("answer {status}"),
                     other => format!("{other:?}"),

@@ -114,7 +114,8 @@ impl Checker {
         let all = self.ours().into_iter().filter(|vmid| pool.vmids.contains(vmid)).count();
         let kept = self.kept(pool).len();
         let wanted = pool.warm.map_or(0, |warm| warm.count).min(pool.max - (all - kept).min(pool.max));
-        (kept != wanted).then(|| format!("pool {} keeps {kept} machines, not {wanted}", pool.name))
+        let full = kept < wanted && !self.has_room(pool, false);
+        (kept != wanted && !full).then(|| format!("pool {} keeps {kept} machines, not {wanted}", pool.name))
     }
 }
 

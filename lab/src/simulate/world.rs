@@ -22,7 +22,10 @@ use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 use world::serve::tls::ServerTls;
 
+use super::places;
+use super::power;
 use super::rules::{Bootstrap, Rules};
+use super::seeds;
 use super::settings::{self, PoolShape, Settings};
 use super::warm;
 
@@ -70,27 +73,37 @@ impl World {
     pub fn of(seed: u64) -> anyhow::Result<Self> {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
         let mut pools = settings::pools(&mut random);
-        let rules = settings::rules(&mut random, &mut pools);
+        let mut rules = settings::rules(&mut random, &mut pools);
         // Apart from all else: what a seed is does not depend on it.
         warm::draw(&mut Rng::with_seed(seed ^ 0x3a53_0f77_0e1d), rules.bootstrap, &mut pools);
+        let mut of_places = Rng::with_seed(seed ^ 0x91ac_0f77_0e1d);
+        places::draw(&mut of_places, &mut rules, &mut pools);
+        seeds::draw(&mut Rng::with_seed(seed ^ 0x5eed_150e_0e1d), &mut pools);
+        rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
-        let settings = settings::text(&mut random, &pools, &rules, folder.path());
+        let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
         let first = settings::DISKS[0];
         let config = parse(&settings.with(&pools.iter().map(|pool| (pool.name, first)).collect()))?;
         let base = Timestamp::from_second(BEGINNING)?;
         let clock = WorldClock::starting_at(base);
         let mut cluster = ClusterSpec::demo();
+        places::make_small(&mut of_places, &mut cluster.hosts);
+        seeds::allow(&mut cluster);
+        if rules.power.is_some() {
+            power::allow(&mut cluster);
+        }
         let mut foreign: Vec<u32> = cluster.vms.iter().map(|vm| vm.vmid).collect();
         for pool in &pools {
             // Somebody else's, in the midst of the pool's VMIDs.
             let vmid = pool.vmids.start() + random.u32(0..3);
             let mut vm = VmSpec::machine(vmid, "pve2", "somebody-elses");
-            vm.running = random.bool();
+            // What runs on a host that may be switched off keeps it on for good.
+            vm.running = random.bool() && rules.power.is_none();
             cluster.vms.push(vm);
             foreign.push(vmid);
         }
         cluster.timings.boot_to_agent = Duration::from_secs(random.u64(4..30));
-        let hosts = cluster.hosts.iter().map(|host| host.name.clone()).collect();
+        let hosts: Vec<String> = cluster.hosts.iter().map(|host| host.name.clone()).collect();
         let decoy = random.bool().then(|| "decoy".to_owned());
         if rules.bootstrap == Bootstrap::Nothing {
             // Such templates may do without an agent.
@@ -107,6 +120,7 @@ impl World {
         let kube = Kube::new(cluster_of_kubernetes(decoy.as_deref(), &pools)?, clock.clone(), random.u64(..));
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
         let pve = Pve::new(cluster, clock, random.u64(..), control_plane);
+        seeds::put_foreign(&pve, &hosts);
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))
             .map_err(anyhow::Error::msg)?;
         let (config, clock) = (Arc::new(config), TokioClock::starting_at(base));

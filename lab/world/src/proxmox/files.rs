@@ -186,6 +186,20 @@ impl Pve {
         Ok(())
     }
 
+    /// Puts an ISO image on a storage by hand, as a host sees it.
+    pub fn put_iso_by_hand(&self, storage: &str, node: &str, name: &str) {
+        let Some(spec) = self.state().storages.get(storage).cloned() else { return };
+        let stored = StoredFile {
+            content: "iso".to_owned(),
+            size: 1 << 20,
+            disk: 0,
+            digest: String::new(),
+            bytes: Bytes::new(),
+            ctime: self.now().as_second(),
+        };
+        self.keep(&spec, node, format!("{storage}:iso/{name}"), stored);
+    }
+
     fn keep(&self, storage: &StorageSpec, node: &str, volid: String, file: StoredFile) {
         let mut state = self.state();
         let place = state.place(&storage.id, node);

@@ -58,6 +58,7 @@ mod process;
 mod real_agent;
 mod schema;
 mod seed;
+mod sights;
 pub mod spec;
 mod state;
 mod storage;
@@ -71,6 +72,7 @@ pub use files::WebImage;
 pub use firewall::{ClusterFirewall, Firewall};
 pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
 pub use host_power::HostPower;
+pub use sights::{GuestView, HostView, StorageView};
 
 /// Blocking workers of a host for protected calls.
 const WORKERS: usize = 3;

@@ -1,0 +1,425 @@
+//! What is taken of hosts and storages, counted by somebody who reads Proxmox VE and the records for himself, and what of it a
+//! daemon could know when it chose a place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::Value;
+use stage::Call;
+use tokio::time::Instant;
+use world::proxmox::GuestView;
+use world::proxmox::spec::GIB;
+
+use super::checker::{Checker, name};
+use super::places::{Places, vmid};
+use super::settings::PoolShape;
+use super::warm::is_kept;
+
+/// What somebody else did may be unknown to a daemon for so long: between its look and the moment in which what it decided by it is
+/// written are the lag of Proxmox VE's lists, calls that have to be repeated, and the decision.
+const STALE: Duration = Duration::from_mins(2);
+/// Between two looks at storages.
+const WEIGHED: Duration = Duration::from_secs(5);
+/// What linked clones and cloud-init drives that are being made take of a storage meanwhile.
+const GROWS: u64 = 2 * GIB;
+/// The host of the template that hosts without their own clone.
+const TEMPLATES_HOST: &str = "pve1";
+
+/// Where everything is, and since when.
+#[derive(Default)]
+pub struct Sights {
+    guests: BTreeMap<u32, Sight>,
+    /// Hosts that take nothing, for they are off or in maintenance.
+    shut: BTreeMap<String, Instant>,
+    /// Those of them that are off.
+    off: BTreeMap<String, Instant>,
+    /// What is used on storages by others than machines whose clones are put there.
+    others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
+    /// When that was last looked at.
+    weighed: Option<Instant>,
+    /// Which daemon made a record, and when; nobody where the answer to that was lost: then others may be made in its place, and it
+    /// is dropped untouched once it is found.
+    written: BTreeMap<u32, Option<(String, Instant)>>,
+}
+
+/// A VM as it has been since some time.
+struct Sight {
+    node: String,
+    running: bool,
+    since: Instant,
+    /// How often it was started.
+    starts: u32,
+}
+
+/// A daemon that decided something, and when it wrote that down.
+#[derive(Clone, Copy)]
+pub struct AsOf<'a> {
+    /// The daemon.
+    pub who: &'a str,
+    /// When it sent it.
+    pub sent: Instant,
+}
+
+impl AsOf<'_> {
+    /// Whether it knew what has been so since then.
+    pub fn knew(self, since: Instant) -> bool {
+        since + STALE <= self.sent
+    }
+}
+
+/// What is taken of a host.
+#[derive(Debug, Default)]
+struct Taken {
+    vcpus: u32,
+    promised: u64,
+    used: u64,
+    of_pool: usize,
+}
+
+impl Taken {
+    fn promise(&mut self, cores: u32, memory: u64) {
+        self.vcpus += cores;
+        self.promised += memory;
+    }
+}
+
+impl Checker {
+    /// Looks where everything is.
+    pub(super) fn look_at_places(&self) {
+        let (now, guests) = (Instant::now(), self.world.pve.guests());
+        let due = self.inner().sights.weighed.is_none_or(|at| at.elapsed() >= WEIGHED);
+        let storages = if due { self.others_on_storages() } else { Vec::new() };
+        let mut inner = self.inner();
+        let sights = &mut inner.sights;
+        if due {
+            sights.weighed = Some(now);
+        }
+        sights.guests.retain(|vmid, _| guests.iter().any(|guest| guest.vmid == *vmid));
+        for GuestView { vmid, node, running, .. } in guests {
+            let new = || Sight { node: node.clone(), running, since: now, starts: u32::from(running) };
+            let sight = sights.guests.entry(vmid).or_insert_with(new);
+            if sight.node != node || sight.running != running {
+                let starts = sight.starts + u32::from(running && !sight.running);
+                *sight = Sight { node, running, since: now, starts };
+            }
+        }
+        for host in &self.world.hosts {
+            let Some(it) = self.world.pve.host(host) else { continue };
+            let Sights { shut, off, .. } = &mut *sights;
+            for (is_so, since) in [(!it.online || it.maintenance, shut), (!it.online, off)] {
+                if is_so {
+                    since.entry(host.clone()).or_insert(now);
+                } else {
+                    since.remove(host);
+                }
+            }
+        }
+        for (place, used) in storages {
+            let looks = sights.others.entry(place).or_default();
+            if looks.back().is_none_or(|(_, last)| *last != used) {
+                looks.push_back((now, used));
+            }
+            // The one before the window still held at its beginning.
+            while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE) {
+                looks.pop_front();
+            }
+        }
+    }
+
+    /// Why a host takes no machine of a pool whatever is free of it, if so.
+    pub(super) fn refuses(
+        &self,
+        host: &str,
+        pool: &PoolShape,
+        as_of: Option<AsOf<'_>>,
+        except: Option<u32>,
+    ) -> Option<String> {
+        if self.world.rules.closed_host == Some(host) {
+            return Some("is closed".to_owned());
+        }
+        if !pool.places.allows(host) {
+            return Some(format!("is none of {:?}", pool.places.hosts));
+        }
+        let shut = self.inner().sights.shut.get(host).copied();
+        // What is looked at as it is now may be woken.
+        let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
+        if shut.is_some_and(stays_shut) {
+            return Some("is off or in maintenance".to_owned());
+        }
+        let there = self.taken(host, pool, as_of, except).of_pool;
+        let most = pool.places.most.filter(|most| there >= *most)?;
+        Some(format!("has {there} of the pool, and {most} are allowed"))
+    }
+
+    /// What a host lacks for one more machine of a pool to run, if anything.
+    pub(super) fn lacks(
+        &self,
+        host: &str,
+        pool: &PoolShape,
+        as_of: Option<AsOf<'_>>,
+        except: Option<u32>,
+    ) -> Option<String> {
+        let (there, taken) = (self.world.pve.host(host)?, self.taken(host, pool, as_of, except));
+        let reserved = self.world.rules.reserved.filter(|reserved| reserved.host == host);
+        let Places { cpu_halves, memory_halves, reserve, .. } = pool.places;
+        let reserve = reserved.map_or(reserve, |reserved| reserved.gib) * GIB;
+        let threads = there.cores.saturating_sub(reserved.map_or(0, |reserved| reserved.cores));
+        let wanted = u64::from(pool.gib) * GIB;
+        let sums = [
+            ("vCPUs", u64::from(taken.vcpus + pool.cores), u64::from(threads * cpu_halves / 2)),
+            ("bytes promised", taken.promised + wanted + reserve, there.memory * memory_halves / 2),
+            ("bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
+        ];
+        let (what, sum, most) = sums.into_iter().find(|(_, sum, most)| sum > most)?;
+        Some(format!("would have {sum} {what}, its reserve included, of {most}; taken of it: {taken:?}"))
+    }
+
+    /// Whether some host has room for one more machine of a pool, as everything is now; `wakes`: hosts that were switched off count,
+    /// for they are woken for it.
+    pub(super) fn has_room(&self, pool: &PoolShape, wakes: bool) -> bool {
+        let gib = self.inner().disks.get(pool.name).copied().unwrap_or_default();
+        let wanted = u64::from(gib) * GIB + GROWS;
+        let stores = |host: &str| {
+            let mut storages = pool.places.storages.iter();
+            pool.places.storages.is_empty()
+                || storages.any(|storage| {
+                    let across = host != TEMPLATES_HOST;
+                    self.world.pve.storage_on(storage, host).is_some_and(|it| {
+                        (it.shared || !across) && it.used + wanted + Places::STORAGE_RESERVE <= it.size
+                    })
+                })
+        };
+        self.world.hosts.iter().any(|host| {
+            (wakes || !self.is_asleep(host))
+                && self.refuses(host, pool, None, None).is_none()
+                && self.lacks(host, pool, None, None).is_none()
+                && stores(host)
+        })
+    }
+
+    /// Whether a host is on, or may have been when a daemon looked.
+    pub(super) fn seems_on(&self, host: &str, as_of: AsOf<'_>) -> bool {
+        let since = self.inner().sights.off.get(host).copied();
+        self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
+    }
+
+    /// A machine that is on a host or is to be put there, or somebody else's VM that runs there.
+    pub(super) fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
+        let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
+        for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
+            let ours = self.world.pool_of(guest.vmid).is_some() && !foreign.contains(&guest.vmid);
+            let inner = self.inner();
+            let Some(sight) = inner.sights.guests.get(&guest.vmid) else { continue };
+            let is_known = as_of.knew(sight.since) || (ours && sight.running && sight.starts == 1);
+            if is_known && (ours || guest.running) {
+                return Some(format!("VM {}", guest.vmid));
+            }
+        }
+        let comes = |record: &Value| {
+            let is_known = vmid(record).is_some_and(|vmid| self.is_written(vmid, as_of));
+            is_known && record["intent"]["kind"] == "create" && record["nodeUid"].is_null()
+        };
+        let coming =
+            self.without_vm(&guests).into_iter().find(|record| record["host"] == host && comes(record));
+        coming.map(|record| format!("{}, which is to be made,", record["name"]))
+    }
+
+    /// Whether nobody has lately moved or started a VM that is on this host.
+    pub(super) fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
+        let inner = self.inner();
+        let sight = inner.sights.guests.get(&vmid);
+        sight.is_some_and(|sight| sight.node == host && !sight.running && as_of.knew(sight.since))
+    }
+
+    /// A daemon makes a record, of which nobody is sure where it has `given_up` on the answer.
+    pub(super) fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
+        let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
+        self.inner().sights.written.insert(vmid, maker);
+    }
+
+    /// The answer to a call that makes a record is lost.
+    pub fn record_in_doubt(&self, call: &Call<'_>) {
+        let Some((before, written)) = self.change_of_record(call).filter(|_| call.method == "POST") else {
+            return;
+        };
+        if let Some(vmid) = vmid(&written).filter(|_| before.is_null()) {
+            self.inner().sights.written.insert(vmid, None);
+        }
+    }
+
+    /// Whether a daemon knew of a record when it decided.
+    fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
+        match self.inner().sights.written.get(&vmid) {
+            Some(Some((who, since))) => who == as_of.who || as_of.knew(*since),
+            Some(None) => false,
+            None => true,
+        }
+    }
+
+    /// Records of machines whose VM is not there, or is somebody else's.
+    fn without_vm(&self, guests: &[GuestView]) -> Vec<Value> {
+        let maps = self.world.kube.list("ConfigMap");
+        let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
+        let records = records
+            .filter_map(|map| serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok())
+            .filter(|record| !vmid(record).is_some_and(|vmid| guests.iter().any(|guest| guest.vmid == vmid)));
+        records.collect()
+    }
+
+    fn taken(&self, host: &str, pool: &PoolShape, as_of: Option<AsOf<'_>>, except: Option<u32>) -> Taken {
+        let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
+        let mut taken = Taken::default();
+        for guest in guests.iter().filter(|guest| !guest.template && Some(guest.vmid) != except) {
+            let (is_known, starts) = {
+                let inner = self.inner();
+                let sight = inner.sights.guests.get(&guest.vmid);
+                let known = sight.is_some_and(|sight| as_of.is_none_or(|as_of| as_of.knew(sight.since)));
+                (known, sight.map_or(0, |sight| sight.starts))
+            };
+            let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
+            let Some(own) = machine else {
+                if guest.node == host && is_known {
+                    self.count_foreign(guest, &mut taken);
+                }
+                continue;
+            };
+            let record = self.record(guest.vmid).unwrap_or_default();
+            let planned = record["host"].as_str().unwrap_or_default();
+            // The VM of a clone is on its template's host until it is done.
+            let is_cloned = guest.lock.as_deref() == Some("clone") || record["smbiosUuid"].is_null();
+            let place = if is_cloned { planned } else { &guest.node };
+            if place != host || (place != planned && !is_known) {
+                continue;
+            }
+            taken.of_pool += usize::from(own.name == pool.name);
+            let first = guest.running && starts <= 1;
+            let runs = guest.running && (is_known || first);
+            let coming = starts == 0 && record["nodeUid"].is_null();
+            if runs || will_run(&record) {
+                taken.promise(own.cores, u64::from(own.gib) * GIB);
+                taken.used += if runs || coming { u64::from(own.gib) * GIB } else { 0 };
+            }
+        }
+        for record in self.without_vm(&guests) {
+            let vmid = vmid(&record).unwrap_or_default();
+            let is_known = as_of.is_none_or(|as_of| self.is_written(vmid, as_of));
+            let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
+                continue;
+            };
+            let comes = record["intent"]["kind"] == "create" && record["nodeUid"].is_null();
+            if record["host"] != host || !comes {
+                continue;
+            }
+            taken.of_pool += usize::from(own.name == pool.name);
+            if will_run(&record) {
+                taken.promise(own.cores, u64::from(own.gib) * GIB);
+                taken.used += u64::from(own.gib) * GIB;
+            }
+        }
+        taken
+    }
+
+    /// Somebody else's VM: what it was given counts where the daemon may see it, what it uses in any case.
+    fn count_foreign(&self, guest: &GuestView, taken: &mut Taken) {
+        let stopped = self.world.rules.count_stopped && guest.lock.is_none();
+        if (guest.pool.is_some() || self.world.rules.power.is_some()) && (guest.running || stopped) {
+            taken.promise(guest.cores, guest.memory);
+        }
+        taken.used += if guest.running { guest.memory } else { 0 };
+    }
+
+    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come.
+    fn stored(&self) -> Vec<(u32, String, Value)> {
+        let maps = self.world.kube.list("ConfigMap");
+        let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
+        let stored = records.filter_map(|map| {
+            let record = serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok()?;
+            let storage = record["madeOf"]["stored_on"].as_str()?.to_owned();
+            Some((vmid(&record)?, storage, record))
+        });
+        stored.collect()
+    }
+
+    /// What others than those clones use of the storages that pools name, by storage and host.
+    fn others_on_storages(&self) -> Vec<((String, String), u64)> {
+        let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
+        let places: Vec<_> =
+            named.flat_map(|storage| self.world.hosts.iter().map(move |host| (*storage, host))).collect();
+        if places.is_empty() {
+            return Vec::new();
+        }
+        let stored = self.stored();
+        let used = places.into_iter().filter_map(|(storage, host)| {
+            let there = self.world.pve.storage_on(storage, host)?;
+            let clones = stored
+                .iter()
+                .filter(|(_, on, record)| on == storage && (there.shared || record["host"] == host.as_str()));
+            let own: u64 = clones.map(|(vmid, ..)| self.world.pve.allocated(*vmid, storage)).sum();
+            Some(((storage.to_owned(), host.clone()), there.used.saturating_sub(own)))
+        });
+        used.collect()
+    }
+
+    /// What the storage lacks that a new machine's clone is to be put on, if anything.
+    pub(super) fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
+        let storage = record["madeOf"]["stored_on"].as_str()?;
+        let there = self.world.pve.storage_on(storage, host)?;
+        let own: u64 = self
+            .stored()
+            .iter()
+            .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
+            .map(|(vmid, _, other)| {
+                let known = self.is_written(*vmid, as_of);
+                let comes = other["intent"]["kind"] == "create" && known;
+                let planned = if comes { disk(other) } else { 0 };
+                planned.max(self.world.pve.allocated(*vmid, storage))
+            })
+            .sum();
+        let place = (storage.to_owned(), host.to_owned());
+        let others = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
+        let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
+        (sum > there.size + GROWS).then(|| {
+            format!(
+                "would have {sum} bytes of {} on {storage}, its reserve and {own} of other clones included",
+                there.size
+            )
+        })
+    }
+}
+
+/// Whether a machine is to run, so that its host keeps room for it.
+fn will_run(record: &Value) -> bool {
+    record["intent"]["kind"] == "create" && (!is_kept(record) || record["warm"] == "booted")
+}
+
+/// The bytes that a record's machine has for its disk.
+fn disk(record: &Value) -> u64 {
+    let text = record["madeOf"]["disk"].as_str().unwrap_or_default();
+    let gib = text.split(' ').nth(1).and_then(|size| size.strip_suffix("Gi")?.parse::<u64>().ok());
+    gib.unwrap_or(0) * GIB
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hosts_keep_room_for_what_is_to_run() {
+        for (record, expected) in [
+            (json!({ "intent": { "kind": "create" } }), true),
+            (json!({ "intent": { "kind": "create" }, "warm": "booted" }), true),
+            (json!({ "intent": { "kind": "create" }, "warm": "stopped" }), false),
+            (json!({ "intent": { "kind": "retire" } }), false),
+        ] {
+            assert_eq!(will_run(&record), expected, "{record}");
+        }
+    }
+
+    #[test]
+    fn a_record_says_how_large_its_disk_is() {
+        assert_eq!(disk(&json!({ "madeOf": { "disk": "scsi0 14Gi" } })), 14 * GIB);
+        assert_eq!(disk(&json!({ "madeOf": { "disk": "as in the template" } })), 0);
+    }
+}

@@ -1,0 +1,163 @@
+//! Seeds of machines: which pools have them, and what is looked at of their images: each belongs to its machine, is there when that
+//! starts, and goes with it; images of others stay as they are.
+
+use fastrand::Rng;
+use serde_json::Value;
+use stage::{Call, Side};
+use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::{Pve, VmView};
+
+use super::checker::{Checker, name};
+use super::settings::PoolShape;
+
+/// Storages for seeds: each host's own, and one that they share.
+const STORAGES: [&str; 2] = ["local", "shared"];
+/// What the names of a daemon's images begin with.
+const OURS: &str = "pve-autoscaler-";
+/// Images of others: a name, one that looks like ours, and one of a machine that is long gone, or another cluster's.
+const FOREIGN: [&str; 3] =
+    ["debian-13.iso", "pve-autoscaler-notes.iso", "pve-autoscaler-0f0f0f0f-0f0f-4f0f-8f0f-0f0f0f0f0f0f.iso"];
+/// The drive that a seed is in.
+const DRIVE: &str = "ide2";
+
+/// Draws which pools have seeds, and where.
+pub fn draw(random: &mut Rng, pools: &mut [PoolShape]) {
+    for pool in pools {
+        pool.seed = (random.u8(..4) == 0).then(|| STORAGES[random.usize(..STORAGES.len())]);
+    }
+}
+
+/// The table of a pool with seeds on this storage.
+pub fn written(storage: &str) -> String {
+    format!(
+        "[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\n\
+         user_data = \"#cloud-config\\nhostname: {{{{ machine.name }}}}\\n\"\n"
+    )
+}
+
+/// Gives the token what seeds need.
+pub fn allow(cluster: &mut ClusterSpec) {
+    let words = |text: &str| text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    let access = &mut cluster.access;
+    access
+        .roles
+        .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
+    access.roles.entry("KasWorker".into()).or_default().push("VM.Config.CDROM".into());
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        for storage in STORAGES {
+            let (path, role) = (format!("/storage/{storage}"), "Seeds".into());
+            access.grants.push(Grant { path, who: who.into(), role, propagate: false });
+        }
+    }
+}
+
+/// Puts the images of others there.
+pub fn put_foreign(pve: &Pve, hosts: &[String]) {
+    for storage in STORAGES {
+        for host in hosts {
+            for iso in FOREIGN {
+                pve.put_iso_by_hand(storage, host, iso);
+            }
+        }
+    }
+}
+
+/// The machine of which an image may be the seed, by its id.
+fn machine_of(volume: &str) -> Option<&str> {
+    let name = volume.split_once(":iso/")?.1;
+    (!FOREIGN.contains(&name)).then(|| name.strip_prefix(OURS)?.strip_suffix(".iso")).flatten()
+}
+
+/// Whether a VM has an image that is on its host alone.
+pub fn is_bound(vm: &VmView) -> bool {
+    vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
+}
+
+impl Checker {
+    /// The record of the machine with this id.
+    fn machine_with(&self, id: &str) -> Option<Value> {
+        let maps = self.world.kube.list("ConfigMap");
+        let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
+        let mut records =
+            records.filter_map(|map| serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok());
+        records.find(|record| record["id"] == id)
+    }
+
+    /// A call that removes an image, or starts a machine that is to have one.
+    pub(super) fn must_mind_seeds(&self, call: &Call<'_>) {
+        let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+        match (call.side, call.method, &*parts) {
+            (Side::Proxmox, "DELETE", ["nodes", _, "storage", _, "content", volume @ ..]) => {
+                self.seed_removed(&volume.join("/").replace("%3A", ":").replace("%2F", "/"));
+            }
+            (Side::Proxmox, "POST", ["nodes", _, "qemu", vmid, "status", "start"]) => {
+                if let Ok(vmid) = vmid.parse() {
+                    self.must_have_its_seed(vmid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn seed_removed(&self, volume: &str) {
+        let record = machine_of(volume).and_then(|id| self.machine_with(id));
+        let Some(record) = record else {
+            return self.violated(&format!("{volume} is removed, which is nobody's seed"));
+        };
+        let vmid = super::places::vmid(&record).unwrap_or_default();
+        if self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume)) {
+            self.violated(&format!("{volume} is removed while VM {vmid} has it"));
+        }
+    }
+
+    fn must_have_its_seed(&self, vmid: u32) {
+        let Some(storage) = self.world.pool_of(vmid).and_then(|pool| pool.seed) else { return };
+        let (Some(vm), Some(record)) = (self.world.pve.vm(vmid), self.record(vmid)) else { return };
+        let wanted = format!("{storage}:iso/{OURS}{}.iso", record["id"].as_str().unwrap_or("?"));
+        let drive = vm.config.get(DRIVE).and_then(|drive| drive.split(',').next());
+        if drive != Some(wanted.as_str()) {
+            self.violated(&format!("VM {vmid} is started with {drive:?}, not with its seed {wanted}"));
+        }
+    }
+
+    /// All images of others are there.
+    pub(super) fn images_of_others_stay(&self) {
+        let files = self.world.pve.files();
+        let there = files.iter().filter(|(volume, _)| machine_of(volume).is_none()).count();
+        let wanted = FOREIGN.len() * (1 + self.world.hosts.len());
+        if there != wanted {
+            self.violated(&format!(
+                "of others there were {wanted} images, and now there are {there}: {files:?}"
+            ));
+        }
+    }
+
+    /// Seeds whose machine is no more, once all is calm, and machines that have none.
+    pub(super) fn seeds_left(&self) -> Vec<String> {
+        let files = self.world.pve.files();
+        let mut wrong = Vec::new();
+        for (volume, _) in &files {
+            let Some(id) = machine_of(volume) else { continue };
+            let vmid = self.machine_with(id).as_ref().and_then(super::places::vmid);
+            if vmid.is_none_or(|vmid| self.world.pve.vm(vmid).is_none()) {
+                wrong.push(format!("the seed {volume} is left"));
+            }
+        }
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_ours_by_its_name_unless_it_was_there_before() {
+        assert_eq!(machine_of("local:iso/pve-autoscaler-1234.iso"), Some("1234"));
+        for foreign in
+            ["local:iso/debian-13.iso", "shared:iso/pve-autoscaler-notes.iso", "local:vm-9100-disk-0"]
+        {
+            assert_eq!(machine_of(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Hosts, storages and guests as somebody sees them who asks nobody: without lag and without rights.
+
+use super::Pve;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostView {
+    /// Whether it has power.
+    pub online: bool,
+    /// Whether it is in HA maintenance.
+    pub maintenance: bool,
+    /// Threads.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Memory in bytes that the host uses without its VMs.
+    pub own_memory: u64,
+}
+
+/// Where a VM is and what it takes while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestView {
+    /// VMID.
+    pub vmid: u32,
+    /// Its node.
+    pub node: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// Whether it is a template.
+    pub template: bool,
+    /// vCPUs.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Its lock.
+    pub lock: Option<String>,
+    /// Its pool.
+    pub pool: Option<String>,
+}
+
+/// A storage seen from a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageView {
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Whether all hosts see the same volumes.
+    pub shared: bool,
+}
+
+impl Pve {
+    /// A host.
+    pub fn host(&self, node: &str) -> Option<HostView> {
+        let state = self.state();
+        let host = state.hosts.get(node)?;
+        Some(HostView {
+            online: host.online,
+            maintenance: host.maintenance,
+            cores: host.spec.cores,
+            memory: host.spec.memory,
+            own_memory: host.spec.memory_used,
+        })
+    }
+
+    /// All VMs, in the order of their ids.
+    pub fn guests(&self) -> Vec<GuestView> {
+        let state = self.state();
+        let view = |vm: &super::vm::Vm| GuestView {
+            vmid: vm.vmid,
+            node: vm.node.clone(),
+            running: vm.machine.is_some(),
+            template: vm.is_template(),
+            cores: vm.cpus(),
+            memory: vm.memory(),
+            lock: vm.get("lock").map(String::from),
+            pool: state.pool_of(vm.vmid).map(String::from),
+        };
+        state.vms.values().map(view).collect()
+    }
+
+    /// A storage as a host sees it.
+    pub fn storage_on(&self, storage: &str, node: &str) -> Option<StorageView> {
+        let state = self.state();
+        let spec = state.storages.get(storage).filter(|spec| spec.is_on(node))?;
+        Some(StorageView { size: spec.size, used: state.storage_used(spec, node), shared: spec.shared })
+    }
+
+    /// Bytes of the volumes of a VM's own on a storage.
+    pub fn allocated(&self, vmid: u32, storage: &str) -> u64 {
+        let state = self.state();
+        let own = state.volumes.values().filter(|volume| volume.vmid == vmid && volume.storage == storage);
+        own.map(|volume| if volume.parent.is_some() { volume.size / 20 } else { volume.size }).sum()
+    }
+}
