@@ -59,7 +59,7 @@ fn what_runs_as_root_is_as_closed_and_its_socket_is_off() {
     let socket = text("systemd/pve-autoscaler-pinning.socket");
     assert!(socket.lines().all(|line| !line.starts_with("[Install]")) && socket.contains("\n [Install]\n"));
     assert!(socket.contains(&format!("ListenStream={}\n", pve_autoscaler::pinning::SOCKET)));
-    let group = text("packaging/sysusers.conf");
+    let group = text("packaging/sysusers/pve-autoscaler.conf");
     for text in [&socket, &text("systemd/pve-autoscaler.service"), &group] {
         assert!(text.contains("pve-autoscaler-pinning"));
     }
