@@ -275,8 +275,10 @@ async fn a_guest_without_kubeadm_says_127() {
         (&result["exitcode"], &result["err-data"]),
         (&json!(127), &json!("sh: 1: kubeadm: not found\n"))
     );
-    let unknown = client.exec(120, json!(["/bin/sh", "-c", "for i in a; do :; done"]), "").await;
+    let unknown = client.exec(120, json!(["/bin/sh", "-c", "select i in a; do :; done"]), "").await;
     assert_eq!(unknown["exitcode"], 2);
+    let each = client.exec(120, json!(["/bin/sh", "-c", "for i in a b; do echo $i; done"]), "").await;
+    assert_eq!((&each["exitcode"], &each["out-data"]), (&json!(0), &json!("a\nb\n")));
 }
 
 #[tokio::test(start_paused = true)]
