@@ -25,6 +25,8 @@ use crate::config::{Grow, Pool, Size};
 use crate::kubernetes::Versioned;
 use crate::model::Record;
 use crate::model::machine::{Growing, Phase};
+use crate::model::node::{Taint, TaintEffect};
+use crate::model::snapshot::GROWING_TAINT;
 use crate::proxmox::{ExecStatus, Kind, VmConfig};
 
 /// The option that says how many of a VM's `cores` it has.
@@ -63,6 +65,10 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     if matches!(grown, Err(Trouble::RecordLost(_))) {
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);
+    }
+    // Before the record says that it grows no more: whoever goes on after a crash takes it away as well.
+    if let Err(trouble) = open(ctx, &machine).await {
+        return task::stuck(ctx, &mut machine, &trouble, reports);
     }
     let ending = match grown {
         Ok(()) => Ending::Grown,
@@ -153,6 +159,7 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
     let limit = ctx.config.limits.ready;
     let record = machine.record().clone();
     let command = bootstrap::take_up(record.cores, service);
+    close(ctx, machine).await?;
     let until_grown = async {
         loop {
             machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} anew"));
@@ -171,6 +178,32 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
         ))
     };
     tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn growing() -> Taint {
+    let effect = TaintEffect::NoSchedule;
+    Taint { key: GROWING_TAINT.to_owned(), value: String::new(), effect, time_added: None }
+}
+
+/// Lets nothing onto the node while its kubelet finds out what it has.
+async fn close(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
+    let limit = ctx.config.limits.configure;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
+}
+
+/// Takes that back, and waits until it can be seen.
+async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
+    let limit = ctx.config.limits.configure;
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &growing()).await?)).await?;
+    let is_open = |node: &crate::model::Node| node.taints.iter().all(|taint| taint.key != GROWING_TAINT);
+    let opened = node::until(ctx, || {
+        node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
+    });
+    // Where it cannot be seen for long, what is decided meanwhile is decided without the node.
+    let _ = tokio::time::timeout(limit, opened).await;
+    Ok(())
 }
 
 /// Whether the Node says all that the machine has been given.

@@ -46,6 +46,9 @@ pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 pub const REPLACED: &str = "pve-autoscaler/replaced";
 /// The taint of a node on its way out.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
+/// Taint of a node whose machine is given more, from before its kubelet starts anew until that has said what there is now: until
+/// its own watch shows it, a kubelet turns away what the scheduler sends it for what was added (`OutOfcpu`).
+pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 
 /// What is remembered of a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::model::Snapshot;
 use crate::model::machine::Phase;
 use crate::model::node::{Taint, TaintEffect};
-use crate::model::snapshot::BEING_DELETED_TAINT;
+use crate::model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 
-/// Taints the nodes of machines that leave.
+/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away for a moment.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let machines = snapshot.proxmox.machines.iter().flatten();
     let leave = machines.filter(|machine| {
@@ -19,7 +19,12 @@ pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     });
     let names: BTreeSet<String> =
         leave.map(|machine| machine.node.as_ref().unwrap_or(&machine.name).clone()).collect();
+    let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());
+    let growing: BTreeSet<String> = grow.filter_map(|machine| machine.node.clone()).collect();
     for node in &mut snapshot.nodes {
+        if growing.contains(&node.name) && node.taints.iter().any(|taint| taint.key == GROWING_TAINT) {
+            Arc::make_mut(node).taints.retain(|taint| taint.key != GROWING_TAINT);
+        }
         let seen = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
         if names.contains(&node.name) && !seen {
             Arc::make_mut(node).taints.push(Taint {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
 use pve_autoscaler::clock::{Clock as _, SystemClock};
+use pve_autoscaler::model::machine::guest_sees;
 use serde_json::Value;
 use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;
@@ -16,6 +17,7 @@ use crate::stage::{BOOT, HOST};
 /// What the pool's machines are made of: a first boot by a seed of ours, and fields of the kubelet's configuration.
 const POOL: &str = r##"template = "k8s-worker"
 max_pods = 57
+grow = { max_cores = 4, max_memory = "3GiB" }
 
 [pool.kubelet]
 imageGCHighThresholdPercent = 91
@@ -33,6 +35,18 @@ write_files:
 "##;
 /// One of them is kept.
 const WARM: &str = "\n[pool.warm]\ncount = 1\nstate = \"suspended\"\n";
+/// One pod more that fits the machine when it has been given a processor and a DIMM.
+const LARGE: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: { name: large, namespace: default }
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+    - name: large
+      image: registry.k8s.io/pause:3.10.2
+      resources: { requests: { cpu: 2500m, memory: 2200Mi } }
+";
 /// How long the machine sleeps at least: far more than a clock that was set may differ.
 const SLEEP: Duration = Duration::from_secs(15);
 /// How many seconds a clock that was set may differ, on a machine that is busy.
@@ -55,6 +69,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     it_lives_in_the_present(&scene).await;
     its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
     the_kubelet_has_the_settings_of_its_pool(&scene, &node).await;
+    it_grows_where_it_is(&scene, &node).await;
     // None is made in place of the one that goes.
     scene.reload(POOL);
     a_guest_that_has_joined_does_not_join_again(&scene).await;
@@ -78,6 +93,44 @@ async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     };
     assert_eq!(secrets.iter().filter(token).count(), 0, "{secrets:?}");
     tokio::time::sleep(SLEEP).await;
+}
+
+/// Its QEMU is given processors and memory, its kernel takes them, its kubelet says so, and what ran runs on.
+async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
+    let look = async || {
+        let said = scene
+            .stage
+            .run(VMID, "nproc; cat /proc/sys/kernel/random/boot_id; grep MemTotal /proc/meminfo")
+            .await;
+        let words: Vec<String> = said.stdout.split_whitespace().map(ToOwned::to_owned).collect();
+        let [cpus, boot, _, memory, _] = <[String; 5]>::try_from(words).unwrap();
+        (cpus, boot, memory.parse::<i64>().unwrap())
+    };
+    let (before, boot, had) = look().await;
+    assert_eq!(before, "2");
+    scene.admin.apply(LARGE).await.unwrap();
+    let runs = async || {
+        let pods = scene.list("/api/v1/namespaces/default/pods").await;
+        let all = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count() == 2;
+        all.then_some(())
+    };
+    scene.until("the pod runs on what was plugged", BOOT, runs).await;
+    let (cpus, same, has) = look().await;
+    assert_eq!((cpus.as_str(), &same), ("3", &boot));
+    let promised = guest_sees(512 << 20) >> 10;
+    assert!(
+        has - had >= promised,
+        "its kernel makes {} KiB of 512 MiB, {promised} are reckoned with",
+        has - had
+    );
+    let now = scene.node(true).await.unwrap();
+    assert_eq!(
+        (&now["metadata"]["uid"], &now["status"]["capacity"]["cpu"]),
+        (&node["metadata"]["uid"], &"3".into())
+    );
+    let config = scene.stage.pve.vm(VMID).unwrap().config;
+    assert_eq!((config["vcpus"].as_str(), config["memory"].as_str()), ("3", "2560"));
+    scene.admin.kubectl(&["delete", "pod", "large"], "").await.unwrap();
 }
 
 /// The guest slept with its clock; certificates that were made meanwhile would not be valid yet.

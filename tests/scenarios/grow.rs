@@ -53,6 +53,12 @@ fn record(stage: &Stage) -> String {
     record["data"]["record"].as_str().unwrap().to_owned()
 }
 
+/// Whether the Node of the first machine takes no pods for the moment.
+fn is_closed(stage: &Stage) -> bool {
+    let nodes = stage.kube.list("Node");
+    nodes.iter().any(|node| node["spec"]["taints"].to_string().contains("pve-autoscaler/growing"))
+}
+
 fn config(stage: &Stage, key: &str) -> String {
     stage.pve.config_of(9100, key).unwrap_or_default()
 }
@@ -68,6 +74,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     assert_eq!(made, ["6", "2", "1", "network,disk,usb,cpu,memory"].map(String::from));
     let before = capacity(&stage);
     stage.deploy("large", 1, "3", "5Gi");
+    stage.until("its kubelet starts anew while nothing can come", SOON, is_closed).await;
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
     let after = capacity(&stage);
@@ -77,6 +84,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     stage.until("it is over", SOON, |stage| decided(stage, "has grown")).await;
     let record = record(&stage);
     assert!(record.contains(&format!("\"cores\":{}", after.0)) && !record.contains("growing"), "{record}");
+    assert!(!is_closed(&stage));
     // What it has become is no drift, and nothing shrinks it.
     let calm = |stage: &Stage| stage.vms(9100..=9109) == [9100] && stage.running_pods() == 2;
     stage.throughout("it serves on", Duration::from_mins(5), calm).await;
@@ -155,6 +163,7 @@ async fn a_daemon_that_is_killed_at_any_call_of_it_goes_on_where_it_was() {
         assert_eq!(stage.vms(9100..=9109), [9100], "cut {cut}: no other machine was made");
         assert!(record(&stage).contains(&format!("\"cores\":{}", config(&stage, "vcpus"))), "cut {cut}");
         assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new(), "cut {cut}");
+        assert!(!is_closed(&stage), "cut {cut}");
         if grown {
             break;
         }

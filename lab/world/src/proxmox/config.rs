@@ -119,6 +119,7 @@ impl Pve {
         }
         if !as_task {
             let _lock = self.lock_vm(&node, vmid, LOCK_WAIT).await?;
+            self.plug(&node, vmid, &change.set).await?;
             let mut state = self.state();
             let pid = state.new_pid();
             apply(&mut state, &node, vmid, &change, digest.as_deref(), pid)?;
@@ -135,6 +136,7 @@ impl Pve {
                 };
                 worker.work(time).await?;
                 worker.log(format!("update VM {vmid}:{}", change.words));
+                pve.plug(&node, vmid, &change.set).await?;
                 let mut state = pve.state();
                 apply(&mut state, &node, vmid, &change, digest.as_deref(), worker.upid.pid)
             });

@@ -1,17 +1,12 @@
 //! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that its QEMU was started for,
 //! and memory in whole DIMMs, each where its `hotplug` allows it. The rest waits for its next start.
 
-use super::answer::Refusal;
-use super::vm::Vm;
+use std::collections::BTreeMap;
 
-/// The default of `hotplug`.
-const USUAL: &str = "network,disk,usb";
-/// DIMMs begin above this, in MiB, …
-const FIRST: u64 = 1024;
-/// … have this size, …
-const SMALLEST: u64 = 512;
-/// … and are doubled after so many.
-const EACH: u64 = 32;
+use super::Pve;
+use super::answer::Refusal;
+use super::vm::{Inside, Vm};
+use crate::qemu::{FIRST, Features, Plug, Running, dimms};
 
 /// What becomes of a value for a VM that runs.
 pub(super) enum Taken {
@@ -21,20 +16,12 @@ pub(super) enum Taken {
     Later,
 }
 
-/// Gives a VM that runs more vCPUs or memory.
-pub(super) fn take(vm: &mut Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
-    let allows = |what: &str| {
-        let features = vm.get("hotplug").unwrap_or(USUAL);
-        let features = if features == "1" { USUAL } else { features };
-        features.split([',', ';', ' ']).any(|one| one == what)
-    };
-    // What is real is plugged by nobody yet.
-    if vm.machine.as_ref().is_some_and(|machine| machine.simulated().is_none()) {
-        return Ok(Taken::Later);
-    }
+/// What becomes of more vCPUs or memory for a VM that runs.
+pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
+    let features = Features::of(vm.get("hotplug"));
     let number = value.trim_start_matches("current=").parse::<u64>().unwrap_or(0);
     match key {
-        "vcpus" if allows("cpu") => {
+        "vcpus" if features.cpu => {
             if number > u64::from(vm.most_cpus()) {
                 return Err(problem("vcpus", "you can't add more vcpus than maxcpus"));
             }
@@ -43,7 +30,7 @@ pub(super) fn take(vm: &mut Vm, key: &str, value: &str) -> Result<Taken, Refusal
             }
             Ok(Taken::Now(number.to_string()))
         }
-        "memory" if allows("memory") => {
+        "memory" if features.memory => {
             let now = vm.memory() >> 20;
             if number < now {
                 return Ok(Taken::Later);
@@ -54,9 +41,48 @@ pub(super) fn take(vm: &mut Vm, key: &str, value: &str) -> Result<Taken, Refusal
     }
 }
 
+impl Pve {
+    /// Gives the process of a VM that is real what a change of its configuration says, before that is written.
+    pub(super) async fn plug(
+        &self,
+        node: &str,
+        vmid: u32,
+        set: &BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        let Some(hardware) = &self.0.hardware else { return Ok(()) };
+        let wanted = {
+            let state = self.state();
+            wanted(state.vm_on(node, vmid)?, set)?
+        };
+        let Some((running, plug)) = wanted else { return Ok(()) };
+        hardware
+            .plug(&running, &plug)
+            .await
+            .map_err(|error| Refusal::failed(format!("hotplug problem - {error}")))
+    }
+}
+
+fn wanted(vm: &Vm, set: &BTreeMap<String, String>) -> Result<Option<(Running, Plug)>, Refusal> {
+    let Some(Inside::Real(running)) = vm.machine.as_ref().map(|machine| machine.inside.clone()) else {
+        return Ok(None);
+    };
+    let number = |key: &str| vm.get(key).and_then(|value| value.parse().ok()).unwrap_or(1);
+    let mut plug = Plug { cores: number("cores"), ..Plug::default() };
+    for (key, value) in set {
+        let Taken::Now(value) = take(vm, key, value)? else { continue };
+        if key == "vcpus" {
+            plug.cpus = (vm.cpus() + 1..=value.parse().unwrap_or(0)).collect();
+        } else {
+            let before = dimms(vm.memory() >> 20).len();
+            plug.dimms = dimms(value.parse().unwrap_or(0)).split_off(before);
+        }
+    }
+    Ok(Some((running, plug)))
+}
+
 /// Why a VM cannot be started, if so.
 pub(super) fn unstartable(vm: &Vm, threads: u32) -> Option<Refusal> {
-    let memory = vm.get("hotplug").is_some_and(|features| features.split(',').any(|one| one == "memory"));
+    let memory = Features::of(vm.get("hotplug")).memory;
     if vm.most_cpus() > threads {
         return Some(Refusal::failed(format!("MAX {threads} vcpus allowed per VM on this node")));
     }
@@ -82,15 +108,7 @@ fn problem(key: &str, text: &str) -> Refusal {
 
 /// The size that whole DIMMs make of it, in MiB.
 fn in_dimms(wanted: u64) -> u64 {
-    let (mut size, mut dimm, mut count) = (FIRST, SMALLEST, 0);
-    while size < wanted {
-        size += dimm;
-        count += 1;
-        if count % EACH == 0 {
-            dimm *= 2;
-        }
-    }
-    size
+    FIRST + dimms(wanted).iter().map(|(_, size)| size).sum::<u64>()
 }
 
 /// What a VM's guest is told of its machine.

@@ -1,8 +1,9 @@
 //! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`.
 //!
-//! Four differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
-//! has powered itself off; and the processor is the best that there is, since the configured model may need
-//! hardware.
+//! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
+//! has powered itself off; the processor is the best that there is, since the configured model may need
+//! hardware; and an emulated machine to which processors can be plugged says that it is VMware's, for Linux takes none that are not of
+//! a hypervisor that it knows (`acpi_is_processor_usable`), and it knows no emulation.
 
 use std::{
     collections::BTreeMap,
@@ -11,6 +12,7 @@ use std::{
 
 use super::{
     HardwareError,
+    hotplug::{self, Features},
     network::{interfaces, tap},
 };
 
@@ -29,6 +31,14 @@ impl Accelerator {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
             Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+
+    /// What a processor of that model is as a device.
+    pub(super) fn processor(self) -> &'static str {
+        match self {
+            Self::Kvm => "host-x86_64-cpu",
+            Self::Tcg => "max-x86_64-cpu",
         }
     }
 }
@@ -51,14 +61,34 @@ pub fn arguments(
     let number = |key: &str| get(key).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
     let (cores, sockets) = (number("cores"), number("sockets"));
     let memory = get("memory").unwrap_or("512").trim_start_matches("current=");
+    let features = Features::of(get("hotplug"));
     let name = get("name").map_or_else(|| format!("VM {vmid}"), String::from);
     let at = |file: &str| directory.join(file).to_string_lossy().into_owned();
 
     add(&["-name", &format!("{name},debug-threads=on")]);
-    add(&["-nodefaults", "-no-user-config", "-vga", "none", "-display", "none", "-machine", "type=pc"]);
-    add(&accelerator.arguments());
-    add(&["-smp", &format!("{},sockets={sockets},cores={cores},maxcpus={0}", cores * sockets)]);
-    add(&["-m", memory]);
+    add(&["-nodefaults", "-no-user-config", "-vga", "none", "-display", "none", "-machine"]);
+    if features.cpu && accelerator == Accelerator::Tcg {
+        let [how, kind, model, name] = accelerator.arguments();
+        add(&["type=pc,vmport=on", how, kind, model, &format!("{name},-hypervisor")]);
+        add(&["-smbios", &format!("type=1,serial=VMware-{vmid}")]);
+    } else {
+        add(&["type=pc"]);
+        add(&accelerator.arguments());
+    }
+    let vcpus = get("vcpus").and_then(|text| text.parse().ok()).unwrap_or(cores * sockets);
+    let plugged = if features.cpu { 1 } else { vcpus };
+    add(&["-smp", &format!("{plugged},sockets={sockets},cores={cores},maxcpus={}", cores * sockets)]);
+    for number in plugged + 1..=vcpus {
+        add(&["-device", &hotplug::cpu(accelerator, number, cores)]);
+    }
+    if features.memory {
+        let size = memory.parse().unwrap_or(hotplug::FIRST);
+        for word in hotplug::memory(size, cores * sockets) {
+            add(&[&word]);
+        }
+    } else {
+        add(&["-m", memory]);
+    }
     if let Some(smbios) = get("smbios1") {
         // Values of other fields than the uuid are base64-encoded; nothing here sets them.
         let uuid = smbios.split(',').find(|part| part.starts_with("uuid=")).unwrap_or_default();
@@ -178,6 +208,26 @@ mod tests {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert!(!text.contains("serial=eA"), "{text}");
+    }
+
+    #[test]
+    fn what_may_grow_begins_with_one_processor_and_one_gib_and_is_given_the_rest() {
+        let own = [("cores", "4"), ("vcpus", "2"), ("memory", "2048"), ("numa", "1")];
+        let text = line(&[own.as_slice(), &[("hotplug", "network,disk,usb,cpu,memory")]].concat()).unwrap();
+        for part in [
+            "-smp 1,sockets=1,cores=4,maxcpus=4",
+            "-device max-x86_64-cpu,id=cpu2,socket-id=0,core-id=1,thread-id=0",
+            "-machine type=pc,vmport=on -accel tcg,thread=multi -cpu max,-hypervisor",
+            "-smbios type=1,serial=VMware-9101",
+            "-m size=1024,slots=255,maxmem=",
+            "-numa node,nodeid=0,cpus=0-3,memdev=ram-node0",
+            "-object memory-backend-ram,id=mem-dimm1,size=512M -device pc-dimm,id=dimm1,memdev=mem-dimm1,node=0",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!text.contains("cpu3") && !text.contains("dimm2"), "{text}");
+        let fixed = line(&own).unwrap();
+        assert!(fixed.contains("-smp 2,sockets=1,cores=4,maxcpus=4 -m 2048"), "{fixed}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use bytes::Bytes;
 pub use self::{
     agent::AgentError,
     command::Accelerator,
+    hotplug::{FIRST, Features, Plug, dimms},
     network::Bridge,
     process::Running,
     seed::{Seed, SeedKind},
@@ -31,6 +32,7 @@ pub use self::{
 mod agent;
 mod command;
 mod disks;
+mod hotplug;
 mod network;
 mod process;
 mod saved;
