@@ -76,10 +76,19 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let mut sorted = sorted(snapshot);
     going::expect_taints(&mut sorted);
     late::expect_devices(&mut sorted, config);
-    let due = replacement::mark(&mut sorted, &snapshot.pods, config);
     let offers = sizes::offers(config, snapshot);
-    let mut plan = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
-    plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
+    let mut stranded = BTreeSet::new();
+    let (mut plan, due) = loop {
+        let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stranded);
+        let mut plan = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
+        plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
+        let more = replacement::stranded(&mut sorted, &plan);
+        if more.is_empty() {
+            break (plan, due);
+        }
+        // Once for each pool at most.
+        stranded.extend(more);
+    };
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
             due.explain(verdict);

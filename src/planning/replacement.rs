@@ -17,14 +17,16 @@ use super::disruptions::{Allowed, leaving};
 use super::drain::{Drain, Rules};
 use super::judging::{after, disabled};
 use super::pending::{is_daemon, is_mirror};
+use super::warm::is_kept;
 use super::{being_deleted, health, pool_of, ready};
 use crate::config::{Config, Pool, Size};
-use crate::model::Snapshot;
 use crate::model::machine::{Machine, Phase};
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
 use crate::model::pod::Pod;
+use crate::model::power::HostOutcome;
 use crate::model::snapshot::REPLACED;
+use crate::model::{Plan, Snapshot};
 
 /// Why a node is to be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +49,21 @@ impl Due {
     }
 }
 
-/// Chooses the nodes that are replaced now and marks them; all that are due, by name.
-pub(super) fn mark(snapshot: &mut Snapshot, pods: &[Arc<Pod>], config: &Config) -> BTreeMap<String, Due> {
+/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those of
+/// the pools that are `stranded` stay.
+pub(super) fn mark(
+    snapshot: &mut Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    stranded: &BTreeSet<String>,
+) -> BTreeMap<String, Due> {
     let mut due = find(snapshot, config);
     if due.is_empty() {
         return BTreeMap::new();
+    }
+    let stays = |at: usize| pool_of(&snapshot.nodes[at]).is_some_and(|pool| stranded.contains(pool));
+    for (_, one) in due.iter_mut().filter(|(at, _)| stays(*at)) {
+        one.held.get_or_insert_with(|| "there is no room for a machine in its place".to_owned());
     }
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
@@ -71,6 +83,32 @@ pub(super) fn mark(snapshot: &mut Snapshot, pods: &[Arc<Pod>], config: &Config) 
         all.insert(snapshot.nodes[at].name.clone(), one);
     }
     all
+}
+
+/// The pools of nodes that were marked, and for which nothing is on its way: their pods have no place, and no machine is made for
+/// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way of a machine in their place.
+pub(super) fn stranded(snapshot: &mut Snapshot, plan: &Plan) -> BTreeSet<String> {
+    let mut marked: BTreeSet<String> = BTreeSet::new();
+    for node in snapshot.nodes.iter_mut().filter(|node| node.annotations.contains_key(REPLACED)) {
+        marked.extend(pool_of(node).map(ToOwned::to_owned));
+        Arc::make_mut(node).annotations.remove(REPLACED);
+    }
+    let comes_or_goes = |machine: &Machine| {
+        machine.phase != Phase::Ready && machine.phase != Phase::Gone && !is_kept(machine)
+    };
+    let moves = !plan.scale_up.is_empty()
+        || !plan.scale_down.is_empty()
+        || !plan.grow.is_empty()
+        || plan.hosts.iter().any(|host| changes(host.verdict))
+        || snapshot.proxmox.machines.iter().flatten().any(|one| comes_or_goes(one) || one.growing.is_some())
+        || snapshot.nodes.iter().any(|node| being_deleted(node));
+    if moves { BTreeSet::new() } else { marked }
+}
+
+/// Whether a host is on its way on or off.
+fn changes(host: HostOutcome) -> bool {
+    use HostOutcome::{Emptied, GoingOff, SwitchOff, Wake, Waking};
+    matches!(host, Emptied | SwitchOff | GoingOff | Wake | Waking)
 }
 
 /// Why a node that is marked is replaced.
@@ -286,7 +324,7 @@ impl<'a> Turns<'a> {
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
             // One that is kept warm can take the place of another: it stands in nobody's way.
-            if machine.phase == Phase::Gone || super::warm::is_kept(machine) {
+            if machine.phase == Phase::Gone || is_kept(machine) {
                 continue;
             }
             *turns.machines.entry(machine.pool.clone()).or_default() += 1;

@@ -259,3 +259,25 @@ fn two_that_have_drifted_in_a_full_pool_do_not_wait_for_each_other() {
     let three = Cluster::new().with(&inventory(&machines)).idle("w0", "w").idle("w1", "w").idle("w2", "w");
     assert_eq!(removed(&three.plan(&config)), ["w0"]);
 }
+
+#[test]
+fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
+    // The host is full until `w1`, on which nothing runs, has gone; the pool keeps one.
+    let all = machine("w0", OLD) + &machine("w1", "").replace("pool: w,", "pool: other,");
+    let there = inventory(&all)
+        .replace("cores: 64, memory: 32Gi, memoryUsed: 4Gi", "cores: 8, memory: 24Gi, memoryUsed: 20Gi");
+    let old = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "3", "w0").idle("w1", "other");
+    let mut config = of_pool("min = 1", ON);
+    let mut other = config.pools[0].clone();
+    (other.name, other.min) = ("other".to_owned(), 0);
+    config.pools.push(other);
+    let plan = old.plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, vec!["w1"]), "{:?}", plan.nodes);
+    let words =
+        "drifted: `max_pods` was 50, is 110; not replaced now: there is no room for a machine in its place";
+    assert_eq!(said(&plan, "w0"), words);
+    // There is room then.
+    let there = inventory(&machine("w0", OLD)).replace("cores: 64, memory: 32Gi", "cores: 8, memory: 24Gi");
+    let alone = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "3", "w0");
+    assert_eq!((made(&alone.plan(&config)), removed(&alone.plan(&config))), (1, Vec::new()));
+}
