@@ -70,9 +70,10 @@ pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for node in &snapshot.nodes {
-        names.insert(&node.name);
-        if let Some(pool) = pool_of(node).filter(|_| being_deleted(node)) {
-            *leaving.entry(pool).or_default() += 1;
+        // A guest that was started again is a Node without our label: its machine is counted.
+        if let Some(pool) = pool_of(node) {
+            names.insert(&node.name);
+            *leaving.entry(pool).or_default() += usize::from(being_deleted(node));
         }
     }
     for machine in snapshot.proxmox.machines.iter().flatten() {

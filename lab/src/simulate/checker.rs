@@ -32,7 +32,7 @@ const DISTURBED: Duration = Duration::from_mins(40);
 #[derive(Clone)]
 pub struct Checker {
     pub(super) world: World,
-    log: Log,
+    pub(super) log: Log,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -56,6 +56,8 @@ pub(super) struct Inner {
     pub(super) unsure: BTreeMap<u32, String>,
     /// Where everything is, and since when.
     pub(super) sights: Sights,
+    /// Disks of which nothing else is left.
+    pub(super) disks_left: BTreeSet<String>,
     /// Hosts that were asked to go off.
     pub(super) asleep: Asleep,
     /// Clones asked for, VMs destroyed, pods evicted.
@@ -377,6 +379,7 @@ impl Checker {
     pub fn tick(&self) {
         self.look_at_turns();
         self.look_at_places();
+        self.look_at_disks();
         self.look_at_sleepers();
         self.quorum();
         self.readiness();

@@ -11,6 +11,7 @@
 
 mod admin;
 mod checker;
+mod disks;
 mod doubt;
 mod faults;
 mod leadership;

@@ -20,6 +20,8 @@ use super::world::{K3S_TOKEN, World};
 
 /// How often everything is looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// How many of them pass between two looks at whether everything is as it should be.
+const TICKS: u32 = 4;
 /// Once nothing goes wrong any more, everything has to be as it should within this time: back-offs, the time after which an
 /// unready node goes, the time until an administrator reads a report, and windows in which nothing may go are in it.
 const SETTLES: Duration = Duration::from_hours(5);
@@ -198,7 +200,9 @@ impl Play {
         let mut fine_since: Option<Instant> = None;
         let mut ours = Vec::new();
         loop {
-            self.tick(true).await?;
+            for _ in 0..TICKS {
+                self.tick(true).await?;
+            }
             if !self.is_fine() {
                 break;
             }

@@ -55,7 +55,7 @@ pub fn draw(random: &mut Rng) -> Option<Power> {
         hosts.swap_remove(random.usize(..HOSTS.len()));
     }
     let min_on = random.usize(1..=3);
-    let max_off = random.bool().then(|| random.usize(0..=2));
+    let max_off = random.bool().then(|| random.usize(1..=2));
     let (idle_for, empty_time) = (["5m", "15m", "40m"][random.usize(..3)], ["10m", "1h"][random.usize(..2)]);
     drawn.then_some(Power { hosts, min_on, max_off, idle_for, empty_time })
 }

@@ -25,6 +25,9 @@ const GROWS: u64 = 2 * GIB;
 /// The host of the template that hosts without their own clone.
 const TEMPLATES_HOST: &str = "pve1";
 
+/// Where the token's rights over VMs are.
+const POOL: &str = "/pool/k8s-workers";
+
 /// Where everything is, and since when.
 #[derive(Default)]
 pub struct Sights {
@@ -37,6 +40,8 @@ pub struct Sights {
     others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When that was last looked at.
     weighed: Option<Instant>,
+    /// When the token last had no rights over VMs: it does not see those of others then.
+    blind: Option<Instant>,
     /// Which daemon made a record, and when; nobody where the answer to that was lost: then others may be made in its place, and it
     /// is dropped untouched once it is found.
     written: BTreeMap<u32, Option<(String, Instant)>>,
@@ -91,6 +96,9 @@ impl Checker {
         let storages = if due { self.others_on_storages() } else { Vec::new() };
         let mut inner = self.inner();
         let sights = &mut inner.sights;
+        if !self.world.pve.has_grants_on(POOL) {
+            sights.blind = Some(now);
+        }
         if due {
             sights.weighed = Some(now);
         }
@@ -279,7 +287,9 @@ impl Checker {
             let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
             let Some(own) = machine else {
                 if guest.node == host && is_known {
-                    self.count_foreign(guest, &mut taken);
+                    let blind = self.inner().sights.blind;
+                    let sees = blind.is_none_or(|last| as_of.is_none_or(|as_of| as_of.knew(last)));
+                    self.count_foreign(guest, sees, &mut taken);
                 }
                 continue;
             };
@@ -306,7 +316,8 @@ impl Checker {
             let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
                 continue;
             };
-            let comes = record["intent"]["kind"] == "create" && record["nodeUid"].is_null();
+            // What was there already, and was deleted by somebody, does not come.
+            let comes = record["intent"]["kind"] == "create" && record["smbiosUuid"].is_null();
             if record["host"] != host || !comes {
                 continue;
             }
@@ -320,9 +331,10 @@ impl Checker {
     }
 
     /// Somebody else's VM: what it was given counts where the daemon may see it, what it uses in any case.
-    fn count_foreign(&self, guest: &GuestView, taken: &mut Taken) {
+    fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
-        if (guest.pool.is_some() || self.world.rules.power.is_some()) && (guest.running || stopped) {
+        let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());
+        if known && (guest.running || stopped) {
             taken.promise(guest.cores, guest.memory);
         }
         taken.used += if guest.running { guest.memory } else { 0 };

@@ -147,6 +147,11 @@ impl Pve {
         change(&mut self.state().access);
     }
 
+    /// Whether anybody has any rights on a path.
+    pub fn has_grants_on(&self, path: &str) -> bool {
+        self.state().access.grants.iter().any(|grant| grant.path == path)
+    }
+
     /// Takes the quorum away or gives it back, whatever the hosts do.
     pub fn set_quorum(&self, quorate: bool) {
         self.state().quorum_forced_away = !quorate;
@@ -304,6 +309,13 @@ impl Pve {
             .filter(|(_, volume)| volume.vmid == vmid)
             .map(|((id, _), _)| id.clone())
             .collect()
+    }
+
+    /// The volumes of VMIDs that have no VM, with those and the host or storage they are on.
+    pub fn volumes_without_vm(&self) -> Vec<(u32, String)> {
+        let state = self.state();
+        let alone = state.volumes.iter().filter(|(_, volume)| !state.vms.contains_key(&volume.vmid));
+        alone.map(|((id, place), volume)| (volume.vmid, format!("{id} on {place:?}"))).collect()
     }
 
     /// Hangs a volume on a base image, as a linked clone's does.
