@@ -11,7 +11,7 @@ use super::regions::Region;
 use crate::config::{Config, Mode};
 use crate::machines::{self, Found, Taken, View};
 use crate::model::Snapshot;
-use crate::model::machine::{Host, Machine, Phase};
+use crate::model::machine::{Host, Machine, Phase, WarmState};
 use crate::model::node::Node;
 use crate::model::place;
 use crate::model::power::PowerFacts;
@@ -22,8 +22,7 @@ use crate::model::workload::Backoff;
 type Looks = BTreeMap<String, Look>;
 
 /// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
-/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight. One that
-/// has started after the look is not in what the host says of itself: as long as it is on the way its room is kept by its record.
+/// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
 fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
     let offline = |look: &Look| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
@@ -32,22 +31,41 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
         machine.phase = Phase::Failed;
     }
-    let runs = |look: &Look| look.seen.guests.get(&machine.vmid).is_some_and(|guest| guest.running);
-    let boots = matches!(machine.phase, Phase::Booting | Phase::Joining | Phase::Registered);
-    if boots && look.is_some_and(|look| !runs(look)) && !view.record.is_physical() {
-        machine.phase = Phase::Starting;
-    }
     machine
 }
 
-/// The hosts of one cluster, by their names among those of all.
-fn hosts(config: &Config, prefix: &str, look: &Look) -> Vec<Host> {
+/// The hosts of one cluster, by their names among those of all. A machine that has started after the look is not in what its host
+/// says of itself: it is counted by its record.
+fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host> {
     let counts_stopped = config.cluster(prefix).is_some_and(|cluster| cluster.count_stopped);
     let mut hosts = look.hosts(counts_stopped);
+    let runs = |vmid| look.seen.guests.get(&vmid).is_some_and(|guest| guest.running);
+    let unseen = |view: &&View| {
+        config.prefix(view.record.region.as_deref()) == prefix && is_on(view) && !runs(view.record.slot.vmid)
+    };
+    for View { record, .. } in views.iter().filter(unseen) {
+        let Some(host) = hosts.iter_mut().find(|host| host.online && host.name == record.host) else {
+            continue;
+        };
+        let had = record.growing.as_ref().map(|before| (before.cores, before.memory));
+        let (cores, memory) = had.unwrap_or((record.cores, record.memory));
+        host.cores_assigned = host.cores_assigned.saturating_add(cores);
+        host.memory_assigned = host.memory_assigned.saturating_add(memory);
+        host.memory_used = host.memory_used.saturating_add(memory);
+    }
     for host in &mut hosts {
         host.name = place::key(prefix, &host.name);
     }
     hosts
+}
+
+/// Whether a machine's VM was started, and nothing was done to stop it.
+fn is_on(view: &View) -> bool {
+    let started = match view.phase {
+        Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
+        phase => (Phase::Booting..=Phase::Draining).contains(&phase),
+    };
+    started && !view.record.is_physical()
 }
 
 /// Timers of nodes in a mode that writes nothing: node → since when unneeded.
@@ -71,7 +89,9 @@ impl Daemon {
         let several = self.regions.several();
         snapshot.proxmox = Inventory {
             // Hosts that nobody has seen for long take no machines.
-            hosts: Some(looks.iter().flat_map(|(prefix, look)| hosts(config, prefix, look)).collect()),
+            hosts: Some(
+                looks.iter().flat_map(|(prefix, look)| hosts(config, prefix, look, &views)).collect(),
+            ),
             machines: Some(views.iter().map(|view| seen_with(view, config, &looks, several)).collect()),
             templates: self.regions.iter().flat_map(Region::templates_seen).collect(),
             power: self.power(config, &looks, &views),

@@ -22,8 +22,9 @@ const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(20), SignedDuration::from_mins(10));
-/// A VM has to be missing in so many looks in a row.
-const MISSING_LOOKS: u64 = 2;
+/// A VM has to be missing, or elsewhere, in so many looks more: the first may be of the time before the machine came so far (a
+/// clone is on its template's host until it is done), and the next had begun then.
+const STRANGE_LOOKS: u64 = 2;
 /// The first pause between two tries to read the records, and the longest.
 const TRIES: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
@@ -35,8 +36,8 @@ pub(super) struct State {
     closed: BTreeMap<(String, u32), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
     stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
-    /// Machines whose VM was not seen: the number of the look that missed it first.
-    vm_missing: BTreeMap<String, u64>,
+    /// Machines whose VM was not seen as it should be: the number of the look that showed it first.
+    vm_strange: BTreeMap<String, u64>,
     /// Machines whose Node is not there, since when.
     node_missing: BTreeMap<String, Timestamp>,
     /// The first look is over: whoever is met from now on was not counted.
@@ -125,9 +126,12 @@ impl Daemon {
                 Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
             }
         }
-        if config.mode == Mode::Active && self.watches.is_current() && self.switch.paused().is_none() {
-            self.hold_against_vms(config, now);
-            self.hold_against_nodes(config, now);
+        if config.mode == Mode::Active && self.watches.is_current() {
+            let paused = self.switch.paused().is_some();
+            self.hold_against_vms(config, now, paused);
+            if !paused {
+                self.hold_against_nodes(config, now);
+            }
         }
     }
 
@@ -202,8 +206,9 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose VM is gone, off, or on another host.
-    fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp) {
+    /// Ready machines whose VM is gone, off, or on another host. Where it is told even while everything else is paused: what comes
+    /// after goes by that.
+    fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
         let looks: BTreeMap<String, Look> = (self.regions.iter())
             .filter_map(|region| match region.inventory.last() {
                 (Some(look), None) => Some((region.prefix.clone(), look)),
@@ -220,27 +225,24 @@ impl Daemon {
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
             let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
-            match guest {
-                Some(guest) if guest.host != view.record.host => {
-                    self.mend.vm_missing.remove(id);
-                    self.moved(&view, guest.host.clone());
-                }
-                // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
-                _ if host_up
-                    && !tried
-                    && guest.is_none_or(|guest| {
-                        (guest.running != runs || is_other(&view.record, guest)) && guest.lock.is_none()
-                    }) =>
-                {
-                    let first = *self.mend.vm_missing.entry(id.clone()).or_insert(look.number);
-                    if look.number >= first + MISSING_LOOKS {
-                        self.mend.vm_missing.remove(id);
-                        self.missed(config, &view);
-                    }
-                }
-                _ => {
-                    self.mend.vm_missing.remove(id);
-                }
+            // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
+            let missed = || {
+                let wrong = |guest: &Guest| guest.running != runs || is_other(&view.record, guest);
+                host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && guest.lock.is_none())
+            };
+            let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
+            if elsewhere.is_none() && !missed() {
+                self.mend.vm_strange.remove(id);
+                continue;
+            }
+            let first = *self.mend.vm_strange.entry(id.clone()).or_insert(look.number);
+            if look.number < first + STRANGE_LOOKS {
+                continue;
+            }
+            self.mend.vm_strange.remove(id);
+            match elsewhere {
+                Some(host) => self.moved(&view, host.clone()),
+                None => self.missed(config, &view),
             }
         }
     }

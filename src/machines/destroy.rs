@@ -56,9 +56,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
         forget_node(ctx, machine).await?;
     }
-    leftovers::none(ctx, machine, storages).await?;
+    // Before disks that only an administrator can remove: the record may be dropped by hand after those.
     seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
+    leftovers::none(ctx, machine, storages).await?;
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
 }
@@ -215,17 +216,17 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
             record.host
         ),
         command: format!(
-            "on {}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1; or, where it is somebody else's VM: {}",
-            record.host,
+            "{}; or, where it is somebody else's VM: {}",
+            unlock(machine),
             crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
     }
 }
 
-/// What an administrator runs where a lock is left over.
+/// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in no configuration.
 fn unlock(machine: &Tracked) -> String {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1")
+    format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")
 }
 
 fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
@@ -340,15 +341,6 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             Found::Gone => return Ok(None),
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
         };
-        if !ctx.proxmox.quorate().await? {
-            let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
-            return Err(Trouble::Proxmox(crate::proxmox::Error {
-                kind: Kind::NoQuorum,
-                call: format!("DELETE VM {vmid}"),
-                status: 0,
-                text,
-            }));
-        }
         // Somebody may have moved it meanwhile.
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
@@ -357,6 +349,16 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 return Ok(Some(kept));
             }
             forget_node(ctx, machine).await?;
+        }
+        // The last question: it may have been lost while the others were answered.
+        if !ctx.proxmox.quorate().await? {
+            let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
+            return Err(Trouble::Proxmox(crate::proxmox::Error {
+                kind: Kind::NoQuorum,
+                call: format!("DELETE VM {vmid}"),
+                status: 0,
+                text,
+            }));
         }
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.

@@ -12,6 +12,7 @@ mod lab;
 mod support;
 
 mod clones;
+mod destructions;
 mod leftovers;
 mod moved;
 mod world;

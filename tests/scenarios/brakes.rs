@@ -63,6 +63,17 @@ async fn while_paused_nothing_is_made_whoever_leads_and_afterwards_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_is_moved_while_paused_is_known_where_it_is() {
+    let stage = Stage::running(ONE_POOL);
+    nodes(&stage, 1).await;
+    stage.order("pve1", pause()).await;
+    stage.pve.migrate_by_hand(9100, "pve3");
+    let there = |stage: &Stage| stage.status().machines[0].host == "pve3";
+    stage.until("it is known", SOON, there).await;
+    assert!(stage.status().paused.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn machines_under_way_are_finished_while_paused() {
     let stage = Stage::running(ONE_POOL);
     stage.deploy("web", 1, "1500m", "1Gi");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::MachineStatus;
 use serde_json::json;
 use world::guest::GuestFaults;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
@@ -46,6 +47,26 @@ async fn a_machine_that_has_just_started_takes_its_memory_before_the_lists_show_
     stage.deploy("web", 1, "1500m", "1Gi");
     let boots = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Booting");
     stage.until("the first boots", SOON, boots).await;
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert_eq!(stage.running_pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
+    let mut spec = ClusterSpec::demo();
+    // As above.
+    spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
+    let pool = Some("k8s-workers".to_owned());
+    spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
+    let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
+    let text = format!("scan_interval = \"5m\"\n{text}");
+    let mut stage = Stage::of(&text, spec, KubeSpec::demo());
+    stage.start();
+    stage.until("the templates are known", SOON, |stage| !stage.status().hosts.is_empty()).await;
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let ready = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Ready");
+    stage.until("the first is ready", SOON, ready).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
@@ -264,7 +285,9 @@ async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
             )
             .await;
         if asks(&stage) {
-            // Our half-made clone, which nobody but an administrator can unlock.
+            // Our half-made clone, which nobody but an administrator can unlock; its disk is in no configuration.
+            let whole = |one: &MachineStatus| one.why.contains("--destroy-unreferenced-disks 1");
+            assert!(stage.status().machines.iter().any(whole), "{}", stage.scene());
             assert_eq!(stage.pve.vm(9100).unwrap().config["lock"], "clone");
             stage.pve.delete_by_hand(9100);
         }

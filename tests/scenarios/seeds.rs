@@ -180,3 +180,19 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     assert_ne!(stage.pve.files(), first, "the machine with the old texts was given up");
     all_gone(&stage).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.set_storage_busy("shared", true);
+    stage.kube.scale("default", "web", 0);
+    let told =
+        |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("pvesm free shared:"));
+    stage.until("the command is told", LATE, told).await;
+    // He may drop the record himself after that.
+    assert_eq!(stage.pve.files(), []);
+    assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
+}

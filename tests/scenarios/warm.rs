@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::machine::WarmState;
-use world::proxmox::spec::VmSpec;
+use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -65,6 +65,32 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
     // A linked clone takes no time that matters; a copy, a boot, and reading memory do.
     assert!(linked < full && stopped <= linked && suspended < stopped && booted < suspended, "{took:?}");
     assert!(booted < Duration::from_secs(12), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_template() {
+    let text = keeping(1, WarmState::Stopped).replace("bridge =", "hosts = [\"pve2\"]\nbridge =");
+    let mut stage = Stage::new(&format!("{text}clone = \"full\"\n"));
+    // Its token sees more than its pool, and so a clone from its beginning.
+    stage.pve.change_access(|access| {
+        access.roles.insert("See".into(), vec!["VM.Audit".into()]);
+        for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+            let (path, role, who) = ("/vms".into(), "See".into(), who.into());
+            access.grants.push(Grant { path, who, role, propagate: true });
+        }
+    });
+    stage.start();
+    let there = |stage: &Stage| stage.status().machines.iter().all(|machine| machine.host == "pve2");
+    for second in 0..90 {
+        // Each begins a round, whatever the look that it goes by.
+        stage.deploy(&format!("big-{second}"), 1, "64", "1Gi");
+        stage.throughout("it is on its host", Duration::from_secs(1), there).await;
+    }
+    assert_eq!(waiting(&stage), 1);
+    // One that somebody moves is followed.
+    stage.pve.migrate_by_hand(9100, "pve3");
+    let moved = |stage: &Stage| stage.status().machines.iter().all(|machine| machine.host == "pve3");
+    stage.until("it is on the other host", Duration::from_mins(1), moved).await;
 }
 
 #[tokio::test(start_paused = true)]
