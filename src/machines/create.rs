@@ -348,17 +348,36 @@ pub(super) async fn ours(ctx: &Context, record: &crate::model::Record) -> Result
     }
 }
 
+/// A new VM that somebody started before it was configured has booted as its template, with its size and its name: it is none that
+/// was asked for.
+async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    if record.entered.contains_key(&Phase::Booting) {
+        return Ok(());
+    }
+    let waiting = ctx.proxmox.pending(&record.host, record.slot.vmid).await?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
+    let what = format!(
+        "somebody started VM {} before it was configured: `{waiting}` waits for its next start",
+        record.slot.vmid
+    );
+    Err(Trouble::Failed { what, blame: Blame::Nobody })
+}
+
 /// Until the VM runs.
 pub(super) async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let mut ask_first = !fresh;
     insist!(ctx.config.limits.start, machine.seed(), {
         if std::mem::replace(&mut ask_first, true) && ctx.proxmox.power(host, vmid).await? == Power::Running {
-            return Ok(());
+            return as_configured(ctx, machine).await;
         }
         let upid = ctx.proxmox.start(host, vmid).await?;
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
-            Exit::Failed(text) if text.contains("already running") => Ok(()),
+            Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),
             exit => Err(jobs::failed(START, &upid, &exit)),
         }

@@ -14,9 +14,8 @@ use crate::model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 /// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away for a moment.
 pub(super) fn expect_taints(snapshot: &mut Snapshot) {
     let machines = snapshot.proxmox.machines.iter().flatten();
-    let leave = machines.filter(|machine| {
-        machine.warm.is_none() && matches!(machine.phase, Phase::Draining | Phase::Stopping | Phase::Deleting)
-    });
+    // One that is given up may have become a Node all the same.
+    let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
     let names: BTreeSet<String> =
         leave.map(|machine| machine.node.as_ref().unwrap_or(&machine.name).clone()).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());

@@ -281,3 +281,13 @@ fn a_node_in_whose_place_none_can_be_made_holds_no_others() {
     let alone = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "3", "w0");
     assert_eq!((made(&alone.plan(&config)), removed(&alone.plan(&config))), (1, Vec::new()));
 }
+
+#[test]
+fn a_node_whose_machine_is_given_up_stands_in_for_none() {
+    for (phase, goes) in [("Ready", vec!["w0"]), ("Failed", Vec::new())] {
+        let all = machine("w0", OLD) + &machine("w1", "").replace("Ready", phase);
+        let cluster = Cluster::new().with(&inventory(&all).replace("32Gi", "128Gi"));
+        let plan = cluster.idle("w0", "w").idle("w1", "w").plan(&of_pool("min = 1", ON));
+        assert_eq!(removed(&plan), goes, "{phase}");
+    }
+}

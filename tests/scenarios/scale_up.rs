@@ -6,6 +6,7 @@ use pve_autoscaler::observability::MachineStatus;
 use serde_json::json;
 use world::guest::GuestFaults;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
+use world::proxmox::{Effect, Fault};
 
 use world::kubernetes::spec::KubeSpec;
 
@@ -70,6 +71,21 @@ async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_starts_before_it_is_configured_is_made_anew() {
+    let stage = Stage::running(ONE_POOL);
+    let (path, effect) = ("/nodes/*/qemu/*/config".to_owned(), Effect::Delay(Duration::from_secs(3)));
+    stage.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let cloned = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| !vm.config.contains_key("lock"));
+    stage.until("the clone is there", SOON, cloned).await;
+    stage.pve.start_by_hand(9100);
+    stage.until("the pod runs", SOON * 2, |stage| stage.running_pods() == 1).await;
+    let vms = stage.vms(9100..=9109);
+    assert!(vms.len() == 1 && stage.pve.waits_for_start(vms[0]).is_empty(), "{vms:?}");
+    assert_eq!(stage.pve.config_of(vms[0], "memory").as_deref(), Some("4096"));
 }
 
 #[tokio::test(start_paused = true)]

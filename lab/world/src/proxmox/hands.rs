@@ -106,7 +106,7 @@ impl Pve {
     pub fn power_off_host(&self, node: &str) {
         let (vms, tasks) = {
             let mut state = self.state();
-            if let Some(host) = state.hosts.get_mut(node) {
+            if let Some(host) = state.hosts.get_mut(node).filter(|host| host.online) {
                 host.online = false;
                 host.off_since = Some(Instant::now());
                 host.on_since = None;
