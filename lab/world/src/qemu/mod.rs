@@ -32,6 +32,7 @@ pub use self::{
 mod agent;
 mod command;
 mod disks;
+mod hang;
 mod hotplug;
 mod network;
 mod process;
@@ -192,6 +193,8 @@ impl Hardware {
         let running = process::start(vmid, &directory, arguments, taps).await?;
         if blueprint.memory.is_some() {
             running.go_on().await?;
+        } else if self.0.accelerator == Accelerator::Tcg {
+            running.reset_if_it_hangs();
         }
         self.running().insert(vmid, running.clone());
         Ok(running)

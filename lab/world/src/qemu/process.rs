@@ -22,7 +22,7 @@ use super::{
     Hardware, HardwareError,
     agent::{self, AgentError},
     command::Accelerator,
-    network, tool,
+    hang, network, tool,
 };
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -157,6 +157,22 @@ impl Running {
     /// The monitor does not answer.
     pub async fn press_reset(&self) -> Result<(), HardwareError> {
         self.command("system_reset", &Value::Null).await.map(drop)
+    }
+
+    /// Watches the guest's first start; see [`hang`].
+    pub(super) fn reset_if_it_hangs(&self) {
+        // The watch is no reason for the process to live on.
+        let (inner, ended) = (Arc::downgrade(&self.0), self.0.ended.clone());
+        let (vmid, console) = (self.0.vmid, self.0.directory.join("console"));
+        let reset = move |number| {
+            let running = inner.upgrade().map(Running);
+            async move {
+                let Some(running) = running else { return };
+                let pressed = running.press_reset().await;
+                tracing::warn!(vmid, number, ?pressed, "nothing on the console: the guest was reset");
+            }
+        };
+        tokio::spawn(async move { ended.run_until_cancelled(hang::until_it_speaks(&console, reset)).await });
     }
 
     pub(super) async fn grow(&self, drive: &str, bytes: u64) -> Result<(), HardwareError> {

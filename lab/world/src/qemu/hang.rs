@@ -1,0 +1,62 @@
+//! Emulated guests that hang before their kernel has said a word.
+//!
+//! Rarely an emulated guest with two processors stops between its firmware and its kernel's first line, and never goes on
+//! (QEMU 10.0.2, `-accel tcg,thread=multi`). That is the emulation's fault and nothing of what is tested; the reset button helps, as it
+//! would for an operator.
+
+use std::{path::Path, time::Duration};
+
+use tokio::time::sleep;
+
+/// The time to a guest's first word on its console, after which it counts as hung: three times what a busy machine was seen to
+/// take.
+const FIRST_WORD: Duration = Duration::from_secs(150);
+/// How often a guest is reset for its silence.
+const RESETS: u32 = 2;
+/// How often the console is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Resets a guest as long as its console stays empty, up to [`RESETS`] times. Ends when it speaks.
+pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: impl FnMut(u32) -> F) {
+    let spoke = || std::fs::metadata(console).is_ok_and(|file| file.len() > 0);
+    for round in 0..=RESETS {
+        for _ in 0..FIRST_WORD.as_secs() / LOOK.as_secs() {
+            if spoke() {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+        if round < RESETS {
+            reset(round + 1).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn resets(words_after: Option<u32>) -> u32 {
+        let console =
+            std::env::temp_dir().join(format!("console-{}-{}", std::process::id(), fastrand::u64(..)));
+        std::fs::write(&console, if words_after == Some(0) { "words" } else { "" }).unwrap();
+        let mut resets = 0;
+        let reset = |number| {
+            resets = number;
+            if words_after == Some(number) {
+                std::fs::write(&console, "words").unwrap();
+            }
+            std::future::ready(())
+        };
+        until_it_speaks(&console, reset).await;
+        std::fs::remove_file(&console).unwrap();
+        resets
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_is_reset_while_it_is_silent_but_not_for_ever() {
+        for (words_after, expected) in [(Some(0), 0), (Some(1), 1), (Some(2), 2), (None, RESETS)] {
+            assert_eq!(resets(words_after).await, expected, "{words_after:?}");
+        }
+    }
+}
