@@ -97,12 +97,14 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) ->
             .await?;
     }
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
-    machine.enter(ctx, Phase::Ready, "");
+    // Until this is written it goes on leaving, for the rounds here as for whoever goes on after a crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;
             record.intent = Intent::Create;
             record.entered.retain(|phase, _| *phase <= Phase::Ready);
         })
-        .await
+        .await?;
+    machine.enter(ctx, Phase::Ready, "");
+    Ok(())
 }

@@ -13,8 +13,7 @@ pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
     let of_pool = |pool: &Pool| -> Vec<Pool> {
         let sized =
             |size: &crate::config::Size| Pool { cores: size.cores, memory: size.memory, ..pool.clone() };
-        let sizes: Vec<Pool> = pool.sizes.iter().map(sized).collect();
-        sizes.iter().flat_map(|pool| super::zones::split(pool, snapshot)).collect()
+        pool.sizes.iter().flat_map(|size| super::zones::split(sized(size), snapshot)).collect()
     };
     config.pools.iter().flat_map(of_pool).collect()
 }

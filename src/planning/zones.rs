@@ -9,17 +9,16 @@ use crate::model::selector::Labels;
 
 /// The pool, once for each set of hosts whose machines have the same labels. A pool whose labels say nothing of the host stays
 /// as it is.
-pub(super) fn split(pool: &Pool, snapshot: &Snapshot) -> Vec<Pool> {
-    let anywhere = || vec![Pool { labels: pool.labels_anywhere(), ..pool.clone() }];
-    if !pool.tells_hosts() {
-        return anywhere();
-    }
+pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     let mut groups: BTreeMap<Labels, Vec<String>> = BTreeMap::new();
-    for host in hosts(pool, snapshot) {
-        groups.entry(pool.labels_on(&host)).or_default().push(host);
+    if pool.tells_hosts() {
+        for host in hosts(&pool, snapshot) {
+            groups.entry(pool.labels_on(&host)).or_default().push(host);
+        }
     }
+    // There may be thousands of pools, and each is large.
     if groups.is_empty() {
-        return anywhere();
+        return vec![if pool.labels_vary() { Pool { labels: pool.labels_anywhere(), ..pool } } else { pool }];
     }
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }

@@ -102,8 +102,8 @@ async fn a_pause_by_hand_in_the_config_map_holds() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
+/// A node that is being drained, whose last pod may not be evicted.
+async fn draining_in_vain() -> Stage {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 2).await;
     stage.deploy("small", 2, "100m", "128Mi");
@@ -121,12 +121,44 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
     });
     stage.until("a node is closed", Duration::from_mins(10), tainted).await;
     stage.throughout("the drain waits", Duration::from_secs(20), tainted).await;
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
+    let stage = draining_in_vain().await;
     stage.order("pve1", pause()).await;
     let took = stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");
     stage.throughout("it stays", Duration::from_mins(10), |stage| !tainted(stage) && vms(stage) == 2).await;
     stage.order("pve1", Order::Resume).await;
     stage.until("it is closed again", Duration::from_mins(10), tainted).await;
+}
+
+/// Whoever goes on after a crash goes by the record.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
+    let stage = draining_in_vain().await;
+    for vmid in [9100, 9101] {
+        stage.kube.inject(Fault {
+            method: "PUT".to_owned(),
+            path: format!("/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-{vmid}"),
+            times: usize::MAX,
+            effect: Effect::Answer { status: 500, body: json!({}) },
+        });
+    }
+    stage.order("pve1", pause()).await;
+    stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
+    let leaves = |stage: &Stage| {
+        let maps = stage.kube.list("ConfigMap");
+        let retired =
+            maps.iter().filter(|map| map["data"]["record"].to_string().contains(r#"\"kind\":\"retire\""#));
+        let leaving = stage.status().machines.into_iter().filter(|machine| machine.phase == "Draining");
+        (retired.count(), leaving.count())
+    };
+    stage
+        .throughout("the record cannot be written", Duration::from_secs(20), |stage| leaves(stage) == (1, 1))
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

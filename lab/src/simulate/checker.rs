@@ -82,6 +82,8 @@ pub struct Figures {
     pub destructions: u64,
     /// Evictions that were asked for.
     pub evictions: u64,
+    /// Machines that were to grow.
+    pub growths: u64,
     /// Hosts that were asked to shut down, and that were woken.
     pub sleeps: u64,
     /// The latter.
@@ -210,6 +212,7 @@ impl Checker {
         self.must_be_put_where_planned(&call);
         self.must_mind_seeds(&call);
         self.must_switch_rightly(who, &call);
+        self.must_grow_rightly(who, &call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),

@@ -163,6 +163,8 @@ impl Faults {
             6 => GuestFaults { maintenance: true, ..GuestFaults::default() },
             _ => GuestFaults { ignores_shutdown: true, ..GuestFaults::default() },
         };
+        // Every third lot does not see either what is plugged.
+        let faults = GuestFaults { deaf_to_plugs: self.begun.is_multiple_of(3), ..faults };
         let what = format!("clones of {template} come up with {faults:?}");
         let pve = self.world.pve.clone();
         self.begin(&what, 60..900, Ends::Guests(template), || pve.set_guest_faults(template, faults));

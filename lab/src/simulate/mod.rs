@@ -14,6 +14,7 @@ mod checker;
 mod disks;
 mod doubt;
 mod faults;
+mod growth;
 mod leadership;
 mod log;
 mod places;

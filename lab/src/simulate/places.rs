@@ -20,7 +20,7 @@ pub const HOSTS: [&str; 3] = ["pve1", "pve2", "pve3"];
 const CORES: [u32; 4] = [8, 12, 16, 32];
 const MEMORY: [u64; 4] = [24, 32, 48, 128];
 /// A daemon waits no longer for an answer: what arrives later is of one that may have given up on it.
-const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
+pub const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(14);
 
 /// What a pool's settings say of the places of its machines.
 #[derive(Clone, Debug)]
@@ -149,13 +149,15 @@ impl Checker {
         let in_time = call.sent.elapsed() < GIVEN_UP;
         let lacks = if is_new {
             let lacks = self.refuses(host, pool, Some(as_of), None);
-            let starts =
-                || self.lacks(host, pool, Some(as_of), None).filter(|_| written["warm"] != "stopped");
+            let starts = || {
+                self.lacks(host, pool, pool.size(), Some(as_of), None)
+                    .filter(|_| written["warm"] != "stopped")
+            };
             let stores = || self.stores_badly(host, &written, as_of);
             self.record_made(vmid, who, !in_time);
             lacks.or_else(starts).or_else(stores)
         } else if is_asked && before["warm"] != "booted" && self.is_where_it_was(vmid, host, as_of) {
-            self.lacks(host, pool, Some(as_of), Some(vmid))
+            self.lacks(host, pool, pool.size(), Some(as_of), Some(vmid))
         } else {
             None
         };

@@ -54,6 +54,10 @@ struct Sight {
     since: Instant,
     /// How often it was started.
     starts: u32,
+    /// vCPUs and bytes of memory that it has.
+    size: (u32, u64),
+    /// Since when.
+    sized: Instant,
 }
 
 /// A daemon that decided something, and when it wrote that down.
@@ -103,12 +107,17 @@ impl Checker {
             sights.weighed = Some(now);
         }
         sights.guests.retain(|vmid, _| guests.iter().any(|guest| guest.vmid == *vmid));
-        for GuestView { vmid, node, running, .. } in guests {
-            let new = || Sight { node: node.clone(), running, since: now, starts: u32::from(running) };
+        for GuestView { vmid, node, running, cores, memory, .. } in guests {
+            let size = (cores, memory);
+            let starts = u32::from(running);
+            let new = || Sight { node: node.clone(), running, since: now, starts, size, sized: now };
             let sight = sights.guests.entry(vmid).or_insert_with(new);
+            if sight.size != size {
+                (sight.size, sight.sized) = (size, now);
+            }
             if sight.node != node || sight.running != running {
                 let starts = sight.starts + u32::from(running && !sight.running);
-                *sight = Sight { node, running, since: now, starts };
+                *sight = Sight { node, running, since: now, starts, size, sized: sight.sized };
             }
         }
         for host in &self.world.hosts {
@@ -154,16 +163,22 @@ impl Checker {
         if shut.is_some_and(stays_shut) {
             return Some("is off or in maintenance".to_owned());
         }
+        let threads = self.world.pve.host(host)?.cores;
+        if pool.grows.is_some_and(|grows| grows.cores > threads) {
+            return Some(format!("starts no VM with more vCPUs than its {threads} threads"));
+        }
         let there = self.taken(host, pool, as_of, except).of_pool;
         let most = pool.places.most.filter(|most| there >= *most)?;
         Some(format!("has {there} of the pool, and {most} are allowed"))
     }
 
-    /// What a host lacks for one more machine of a pool to run, if anything.
+    /// What a host lacks for a machine of a pool to run, or to grow, by so many vCPUs and bytes of memory, if anything. What does not
+    /// become more is not asked for: others may have overcommitted the host since.
     pub(super) fn lacks(
         &self,
         host: &str,
         pool: &PoolShape,
+        (cores, wanted): (u32, u64),
         as_of: Option<AsOf<'_>>,
         except: Option<u32>,
     ) -> Option<String> {
@@ -172,13 +187,17 @@ impl Checker {
         let Places { cpu_halves, memory_halves, reserve, .. } = pool.places;
         let reserve = reserved.map_or(reserve, |reserved| reserved.gib) * GIB;
         let threads = there.cores.saturating_sub(reserved.map_or(0, |reserved| reserved.cores));
-        let wanted = u64::from(pool.gib) * GIB;
         let sums = [
-            ("vCPUs", u64::from(taken.vcpus + pool.cores), u64::from(threads * cpu_halves / 2)),
-            ("bytes promised", taken.promised + wanted + reserve, there.memory * memory_halves / 2),
-            ("bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
+            (cores > 0, "vCPUs", u64::from(taken.vcpus + cores), u64::from(threads * cpu_halves / 2)),
+            (
+                wanted > 0,
+                "bytes promised",
+                taken.promised + wanted + reserve,
+                there.memory * memory_halves / 2,
+            ),
+            (wanted > 0, "bytes used", there.own_memory + taken.used + wanted + reserve, there.memory),
         ];
-        let (what, sum, most) = sums.into_iter().find(|(_, sum, most)| sum > most)?;
+        let (_, what, sum, most) = sums.into_iter().find(|(more, _, sum, most)| *more && sum > most)?;
         Some(format!("would have {sum} {what}, its reserve included, of {most}; taken of it: {taken:?}"))
     }
 
@@ -200,7 +219,7 @@ impl Checker {
         self.world.hosts.iter().any(|host| {
             (wakes || !self.is_asleep(host))
                 && self.refuses(host, pool, None, None).is_none()
-                && self.lacks(host, pool, None, None).is_none()
+                && self.lacks(host, pool, pool.size(), None, None).is_none()
                 && stores(host)
         })
     }
@@ -237,6 +256,22 @@ impl Checker {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && !sight.running && as_of.knew(sight.since))
+    }
+
+    /// Whether a VM has been running on this host for so long that a daemon knew.
+    pub(super) fn runs_where_it_did(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
+        let inner = self.inner();
+        let sight = inner.sights.guests.get(&vmid);
+        sight.is_some_and(|sight| sight.node == host && sight.running && as_of.knew(sight.since))
+    }
+
+    /// What a machine has, as far as it was known: at least what it began with.
+    fn size_of(&self, vmid: u32, pool: &PoolShape, as_of: Option<AsOf<'_>>) -> (u32, u64) {
+        let (cores, memory) = pool.size();
+        let inner = self.inner();
+        let sight = inner.sights.guests.get(&vmid).filter(|_| pool.grows.is_some());
+        let known = sight.filter(|sight| as_of.is_none_or(|as_of| as_of.knew(sight.sized)));
+        known.map_or((cores, memory), |sight| (sight.size.0.max(cores), sight.size.1.max(memory)))
     }
 
     /// A daemon makes a record, of which nobody is sure where it has `given_up` on the answer.
@@ -306,8 +341,9 @@ impl Checker {
             let runs = guest.running && (is_known || first);
             let coming = starts == 0 && record["nodeUid"].is_null();
             if runs || will_run(&record) {
-                taken.promise(own.cores, u64::from(own.gib) * GIB);
-                taken.used += if runs || coming { u64::from(own.gib) * GIB } else { 0 };
+                let (cores, memory) = self.size_of(guest.vmid, own, as_of);
+                taken.promise(cores, memory);
+                taken.used += if runs || coming { memory } else { 0 };
             }
         }
         for record in self.without_vm(&guests) {
@@ -323,8 +359,9 @@ impl Checker {
             }
             taken.of_pool += usize::from(own.name == pool.name);
             if will_run(&record) {
-                taken.promise(own.cores, u64::from(own.gib) * GIB);
-                taken.used += u64::from(own.gib) * GIB;
+                let (cores, memory) = own.size();
+                taken.promise(cores, memory);
+                taken.used += memory;
             }
         }
         taken

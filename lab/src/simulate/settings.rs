@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::GIB;
 
+use super::growth::Growth;
 use super::places::{self, Places, Reserved};
 use super::rules::{Bootstrap, Hours, REASONS, Rule, Rules};
 use super::warm::Warm;
@@ -48,10 +50,19 @@ pub struct PoolShape {
     pub oldest: Option<Duration>,
     /// What it keeps ahead of demand.
     pub warm: Option<Warm>,
+    /// How far its machines may grow.
+    pub grows: Option<Growth>,
     /// Where its machines may be put.
     pub places: Places,
     /// The storage of its machines' seeds, where it has any.
     pub seed: Option<&'static str>,
+}
+
+impl PoolShape {
+    /// vCPUs and bytes of memory that its machines begin with.
+    pub fn size(&self) -> (u32, u64) {
+        (self.cores, u64::from(self.gib) * GIB)
+    }
 }
 
 /// Settings with a place for the size of each pool's disk, which changes.
@@ -93,6 +104,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
             vmids,
             oldest: None,
             warm: None,
+            grows: None,
             places,
             seed: None,
         })
@@ -320,6 +332,9 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
     if let Some((min, hours)) = &pool.schedule {
         let fields = hours.written().replace(", ", "\n");
         let _ = writeln!(text, "[[pool.schedule]]\nmin = {min}\n{fields}");
+    }
+    if let Some(grows) = pool.grows {
+        text.push_str(&grows.written());
     }
     if let Some(storage) = pool.seed {
         text.push_str(&super::seeds::written(storage));

@@ -72,7 +72,7 @@ impl Checker {
             return Some(format!("the record of VM {vmid} names {}, it is on {}", record["host"], vm.node));
         }
         match self.node_of(vmid) {
-            Some(_) => None,
+            Some(_) => self.has_grown_badly(vmid, &record),
             None => Some(format!("VM {vmid} is no Node")),
         }
     }
@@ -149,5 +149,8 @@ impl Checker {
 fn taints(node: &Value) -> impl Iterator<Item = String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let keys = taints.into_iter().filter_map(|taint| Some(taint["key"].as_str()?.to_owned()));
-    keys.filter(|key| key == "pve-autoscaler/starting" || key == "pve-autoscaler/being-deleted")
+    keys.filter(|key| {
+        ["pve-autoscaler/starting", "pve-autoscaler/being-deleted", "pve-autoscaler/growing"]
+            .contains(&key.as_str())
+    })
 }

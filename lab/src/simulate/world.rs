@@ -22,6 +22,7 @@ use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 use world::serve::tls::ServerTls;
 
+use super::growth;
 use super::places;
 use super::power;
 use super::rules::{Bootstrap, Rules};
@@ -79,6 +80,7 @@ impl World {
         let mut of_places = Rng::with_seed(seed ^ 0x91ac_0f77_0e1d);
         places::draw(&mut of_places, &mut rules, &mut pools);
         seeds::draw(&mut Rng::with_seed(seed ^ 0x5eed_150e_0e1d), &mut pools);
+        growth::draw(&mut Rng::with_seed(seed ^ 0x9e0b_0f77_0e1d), rules.bootstrap, &mut pools);
         rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
@@ -89,6 +91,7 @@ impl World {
         let mut cluster = ClusterSpec::demo();
         places::make_small(&mut of_places, &mut cluster.hosts);
         seeds::allow(&mut cluster);
+        growth::allow(&mut cluster);
         if rules.power.is_some() {
             power::allow(&mut cluster);
         }

@@ -216,6 +216,11 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
+    /// Whether its labels have any variables.
+    pub fn labels_vary(&self) -> bool {
+        self.labels.values().any(|value| value.contains("{{"))
+    }
+
     /// Of a host by its plain name, or by the one among those of all clusters.
     fn of_host(&self, host: &str) -> [(&'static str, String); 3] {
         let (_, host) = place::split(host);
