@@ -35,42 +35,39 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_has_just_started_takes_its_memory_before_the_lists_show_it() {
+/// One host with room for one machine, whatever is promised of it; with more lines before everything else.
+fn narrow(more: &str) -> Stage {
     let mut spec = ClusterSpec::demo();
     // 4 GiB are the host's, 2 GiB another VM's, 2 GiB are kept: there is room for one machine of 4 GiB.
     spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
     let pool = Some("k8s-workers".to_owned());
     spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
     let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
-    let mut stage = Stage::of(&text, spec, KubeSpec::demo());
+    let mut stage = Stage::of(&format!("{more}{text}"), spec, KubeSpec::demo());
     stage.start();
+    stage
+}
+
+/// Another pod comes once the first machine has come so far, and gets no machine.
+async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
-    let boots = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Booting");
-    stage.until("the first boots", SOON, boots).await;
+    let so_far = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == phase);
+    stage.until("the first has come so far", SOON, so_far).await;
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
     assert_eq!(stage.running_pods(), 1);
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_has_just_started_takes_its_memory_before_the_lists_show_it() {
+    none_is_made_beside_one_that_is("Booting", &narrow("")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
-    let mut spec = ClusterSpec::demo();
-    // As above.
-    spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
-    let pool = Some("k8s-workers".to_owned());
-    spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
-    let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
-    let text = format!("scan_interval = \"5m\"\n{text}");
-    let mut stage = Stage::of(&text, spec, KubeSpec::demo());
-    stage.start();
+    let stage = narrow("scan_interval = \"5m\"\n");
     stage.until("the templates are known", SOON, |stage| !stage.status().hosts.is_empty()).await;
-    stage.deploy("web", 1, "1500m", "1Gi");
-    let ready = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Ready");
-    stage.until("the first is ready", SOON, ready).await;
-    stage.deploy("web", 2, "1500m", "1Gi");
-    stage.throughout("there is one machine", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
-    assert_eq!(stage.running_pods(), 1);
+    none_is_made_beside_one_that_is("Ready", &stage).await;
 }
 
 #[tokio::test(start_paused = true)]
