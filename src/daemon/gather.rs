@@ -18,6 +18,9 @@ use crate::model::power::PowerFacts;
 use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::workload::Backoff;
 
+/// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
+const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
+
 /// The looks that can be acted on, by the prefixes of their clusters.
 type Looks = BTreeMap<String, Look>;
 
@@ -41,7 +44,9 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     let mut hosts = look.hosts(counts_stopped);
     let runs = |vmid| look.seen.guests.get(&vmid).is_some_and(|guest| guest.running);
     let unseen = |view: &&View| {
-        config.prefix(view.record.region.as_deref()) == prefix && is_on(view) && !runs(view.record.slot.vmid)
+        config.prefix(view.record.region.as_deref()) == prefix
+            && is_on(view, look)
+            && !runs(view.record.slot.vmid)
     };
     for View { record, .. } in views.iter().filter(unseen) {
         let Some(host) = hosts.iter_mut().find(|host| host.online && host.name == record.host) else {
@@ -59,9 +64,13 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     hosts
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it.
-fn is_on(view: &View) -> bool {
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet.
+fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
+        Phase::Stopping | Phase::Failed => {
+            view.record.entered.contains_key(&Phase::Starting)
+                && look.at.duration_since(view.since) < LISTS_LAG
+        }
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
         phase => (Phase::Booting..=Phase::Draining).contains(&phase),
     };

@@ -6,7 +6,7 @@ use pve_autoscaler::observability::MachineStatus;
 use serde_json::json;
 use world::guest::GuestFaults;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
-use world::proxmox::{Effect, Fault};
+use world::proxmox::{Effect, Fault, TaskFault};
 
 use world::kubernetes::spec::KubeSpec;
 
@@ -35,15 +35,15 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
-/// One host with room for one machine, whatever is promised of it; with more lines before everything else.
-fn narrow(more: &str) -> Stage {
+/// One host with room for one machine, whatever is promised of it.
+fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     let mut spec = ClusterSpec::demo();
     // 4 GiB are the host's, 2 GiB another VM's, 2 GiB are kept: there is room for one machine of 4 GiB.
     spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
     let pool = Some("k8s-workers".to_owned());
     spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
     let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
-    let mut stage = Stage::of(&format!("{more}{text}"), spec, KubeSpec::demo());
+    let mut stage = Stage::of(&settings(text), spec, KubeSpec::demo());
     stage.start();
     stage
 }
@@ -60,14 +60,37 @@ async fn none_is_made_beside_one_that_is(phase: &str, stage: &Stage) {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_has_just_started_takes_its_memory_before_the_lists_show_it() {
-    none_is_made_beside_one_that_is("Booting", &narrow("")).await;
+    none_is_made_beside_one_that_is("Booting", &narrow(|text| text)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
-    let stage = narrow("scan_interval = \"5m\"\n");
+    let stage = narrow(|text| format!("scan_interval = \"5m\"\n{text}"));
     stage.until("the templates are known", SOON, |stage| !stage.status().hosts.is_empty()).await;
     none_is_made_beside_one_that_is("Ready", &stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
+    let stage = narrow(|text| {
+        let pool = text.split("[[pool]]").nth(1).unwrap_or_default().replace("workers", "others");
+        let other = pool
+            .replace("9100-9109", "9200-9209")
+            .replace("10.10.10.11-10.10.10.20", "10.10.10.21-10.10.10.30");
+        format!("{text}warm = {{ count = 1, state = \"stopped\" }}\n[[pool]]{other}")
+    });
+    let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
+    stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
+    // It is started, and not to be started with its host.
+    stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
+    let of = |pool: &str| json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
+    stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
+    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
+    stage.deploy_with("db", 1, "1500m", "1Gi", &of("others"));
+    let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
+    stage.until("one of the other pool is made", SOON, begun).await;
+    assert!(!stage.pve.vm(9100).is_some_and(|vm| vm.running), "there was room for one of them");
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,10 +83,13 @@ struct Taken {
     promised: u64,
     used: u64,
     of_pool: usize,
+    /// Who was promised something, for the message.
+    by: Vec<u32>,
 }
 
 impl Taken {
-    fn promise(&mut self, cores: u32, memory: u64) {
+    fn promise(&mut self, vmid: u32, (cores, memory): (u32, u64)) {
+        self.by.push(vmid);
         self.vcpus += cores;
         self.promised += memory;
     }
@@ -341,9 +344,9 @@ impl Checker {
             let runs = guest.running && (is_known || first);
             let coming = starts == 0 && record["nodeUid"].is_null();
             if runs || will_run(&record) {
-                let (cores, memory) = self.size_of(guest.vmid, own, as_of);
-                taken.promise(cores, memory);
-                taken.used += if runs || coming { memory } else { 0 };
+                let size = self.size_of(guest.vmid, own, as_of);
+                taken.promise(guest.vmid, size);
+                taken.used += if runs || coming { size.1 } else { 0 };
             }
         }
         for record in self.without_vm(&guests) {
@@ -359,9 +362,8 @@ impl Checker {
             }
             taken.of_pool += usize::from(own.name == pool.name);
             if will_run(&record) {
-                let (cores, memory) = own.size();
-                taken.promise(cores, memory);
-                taken.used += memory;
+                taken.promise(vmid, own.size());
+                taken.used += own.size().1;
             }
         }
         taken
@@ -372,7 +374,7 @@ impl Checker {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());
         if known && (guest.running || stopped) {
-            taken.promise(guest.cores, guest.memory);
+            taken.promise(guest.vmid, (guest.cores, guest.memory));
         }
         taken.used += if guest.running { guest.memory } else { 0 };
     }
