@@ -4,8 +4,8 @@
 //! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no minimum. No pod is
 //!   placed on it before it was asked to join; from then on it is a machine on its way like any other.
 //! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
-//! * One of other settings, another size or an old template, and one on a host that is in maintenance or to be switched off is never asked. It goes, one of a
-//!   pool at a time and while no other is being made, and a new one takes its place.
+//! * One of other settings, another size or an old template, and one on a host that is in maintenance, closed, to be switched off or none of its pool's, where
+//!   somebody moved it, is never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its place.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -73,13 +73,20 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if !pool.sizes.iter().any(|size| (size.cores, size.memory) == (machine.cores, machine.memory)) {
         return Some("the pool has no machines of its size any more".to_owned());
     }
-    if super::power::is_emptied(snapshot, &machine.host) {
-        return Some(format!("its host {} is to be switched off", machine.host));
+    let host = &machine.host;
+    if super::power::is_emptied(snapshot, host) {
+        return Some(format!("its host {host} is to be switched off"));
+    }
+    if !pool.may_be_on(host) {
+        return Some(format!("its host {host} is none of its pool's"));
+    }
+    if config.hosts.get(host).is_some_and(|own| own.closed) {
+        return Some(format!("its host {host} is closed"));
     }
     let hosts = snapshot.proxmox.hosts.iter().flatten();
-    let mut here = hosts.filter(|host| host.name == machine.host && host.online && host.maintenance);
+    let mut here = hosts.filter(|one| one.name == *host && one.online && one.maintenance);
     (config.replace.maintenance && here.next().is_some())
-        .then(|| format!("its host {} is in maintenance", machine.host))
+        .then(|| format!("its host {host} is in maintenance"))
 }
 
 /// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan leaves.

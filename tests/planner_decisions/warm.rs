@@ -128,6 +128,21 @@ fn machines_of_old_settings_are_made_anew_one_at_a_time() {
 }
 
 #[test]
+fn a_machine_that_was_moved_to_where_nothing_is_put_is_made_anew() {
+    let closed = "[[host]]\nname = \"pve1\"\nclosed = true\n";
+    for (hosts, more, gone) in [
+        ("", "", vec![]),
+        ("hosts = [\"pve1\"]", "", vec![]),
+        ("hosts = [\"pve2\"]", "", vec!["w-a"]),
+        ("", closed, vec!["w-a"]),
+    ] {
+        let config = of_pool(&format!("warm = {{ count = 1 }}\n{hosts}"), more);
+        let plan = cluster(&[kept("w-a", "Warm", "stopped")]).plan(&config);
+        assert_eq!(told(&plan).3, gone, "{hosts} {more}: {:?}", plan.unkept);
+    }
+}
+
+#[test]
 fn more_than_the_pool_keeps_go_and_those_of_gone_pools_too() {
     let three = ["w-a", "w-b", "w-c"].map(|name| kept(name, "Warm", "stopped"));
     for (count, gone) in [(3, vec![]), (2, vec!["w-c"]), (0, vec!["w-c", "w-b", "w-a"])] {

@@ -87,10 +87,11 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
         stage.throughout("it is on its host", Duration::from_secs(1), there).await;
     }
     assert_eq!(waiting(&stage), 1);
-    // One that somebody moves is followed.
+    // One that somebody moves is followed, and made anew where its pool may be.
     stage.pve.migrate_by_hand(9100, "pve3");
-    let moved = |stage: &Stage| stage.status().machines.iter().all(|machine| machine.host == "pve3");
-    stage.until("it is on the other host", Duration::from_mins(1), moved).await;
+    stage.until("it is of no use there", Duration::from_mins(2), |stage| !there(stage)).await;
+    let anew = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
+    stage.until("another one waits", Duration::from_mins(5), anew).await;
 }
 
 #[tokio::test(start_paused = true)]
