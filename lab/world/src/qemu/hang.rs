@@ -1,8 +1,7 @@
 //! Emulated guests that hang before their kernel has said a word.
 //!
-//! Rarely an emulated guest with two processors stops between its firmware and its kernel's first line, and never goes on
-//! (QEMU 10.0.2, `-accel tcg,thread=multi`). That is the emulation's fault and nothing of what is tested; the reset button helps, as it
-//! would for an operator.
+//! One with two processors was seen to leave its console empty for six minutes (QEMU 10.0.2, `-accel tcg,thread=multi`), for a reason that
+//! nobody has found. It was nothing of what was tested; the reset button helps, as it would for an operator.
 
 use std::{path::Path, time::Duration};
 
