@@ -122,7 +122,11 @@ impl Daemon {
             let (Some(survey), Some(region)) = (&look.survey, self.regions.get(prefix)) else { continue };
             let here = |view: &&View| config.prefix(view.record.region.as_deref()) == prefix;
             let views: Vec<View> = views.iter().filter(here).cloned().collect();
-            let found = survey.facts(&look.seen, &views, &region.templates.seen(), &self.instance);
+            let old = look.at.saturating_sub(LISTS_LAG).unwrap_or(Timestamp::MIN);
+            let pools = config.pools.iter().filter(|pool| pool.prefix == *prefix);
+            let gone = pools.flat_map(|pool| self.registry.freed_since(&pool.name, old)).collect();
+            let templates = region.templates.seen();
+            let found = survey.facts(&look.seen, (&views, &gone), &templates, &self.instance);
             let all = all.get_or_insert_default();
             all.votes.extend(found.votes.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));
             all.hosts.extend(found.hosts.into_iter().map(|(host, own)| (place::key(prefix, &host), own)));

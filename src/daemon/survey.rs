@@ -58,11 +58,12 @@ impl Survey {
         self.0.hosts.iter().any(|(name, found)| !found.answers && on(name))
     }
 
-    /// For the planner, with what is known here: our machines, our templates, and where we run ourselves.
+    /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our templates, and
+    /// where we run ourselves.
     pub fn facts(
         &self,
         seen: &Seen,
-        views: &[View],
+        (views, gone): (&[View], &BTreeSet<u32>),
         templates: &[TemplateSeen],
         instance: &str,
     ) -> PowerFacts {
@@ -70,10 +71,11 @@ impl Survey {
         let facts = |(name, found): (&String, &HostSurvey)| {
             let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
             let ha = self.0.ha.get(name).into_iter().flatten().copied();
-            let others = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid)).collect();
+            let not_ours = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid));
+            let (going, others) = not_ours.partition(|vmid| gone.contains(vmid));
             let own = (name == instance).then(|| "this daemon runs on it".to_owned());
             let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
-            (name.clone(), HostFacts { answers: found.answers, others, stays_on })
+            (name.clone(), HostFacts { answers: found.answers, others, going, stays_on })
         };
         PowerFacts { votes: self.0.votes.clone(), hosts: self.0.hosts.iter().map(facts).collect() }
     }
@@ -120,11 +122,15 @@ mod tests {
         // The HA manager starts 107 when it likes to.
         let ha = [("b".to_owned(), BTreeSet::from([107]))].into();
         let survey = Survey(PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() });
-        let facts = survey.facts(&seen, &[], &[], "c");
+        let facts = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "c");
         let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
         assert_eq!((others("a"), others("b")), (vec![101, 103, 104], vec![106, 107]));
         assert_eq!(facts.hosts["a"].stays_on, None);
-        let own = survey.facts(&seen, &[], &[], "a");
+        // One that was ours until a moment ago may be gone.
+        let facts = survey.facts(&seen, (&[], &BTreeSet::from([101])), &[], "c");
+        assert_eq!(facts.hosts["a"].others, BTreeSet::from([103, 104]));
+        assert_eq!(facts.hosts["a"].going, BTreeSet::from([101]));
+        let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
         assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"));
     }
 

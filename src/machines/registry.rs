@@ -1,6 +1,6 @@
 //! Where every machine is in its life: written by the machines' tasks, read by rounds, `status` and metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
@@ -139,6 +139,13 @@ impl Registry {
     pub fn freed(&self, pool: &str, slot: &Slot) -> Option<Timestamp> {
         let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
         freed.get(pool)?.get(&slot.vmid).copied()
+    }
+
+    /// The VMIDs of a pool's machines whose records went after that time.
+    pub fn freed_since(&self, pool: &str, since: Timestamp) -> BTreeSet<u32> {
+        let freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed = freed.get(pool).into_iter().flatten();
+        freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
     /// Claims a machine for a task: false where one works on it already.

@@ -27,6 +27,9 @@ pub struct HostFacts {
     /// VMs and containers there that are no machines of ours and may run: those that are not known to be stopped, those that
     /// somebody works on, and those of the HA manager.
     pub others: BTreeSet<u32>,
+    /// VMs that were machines of ours until a moment ago: they are gone, and what is seen may be older than that.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub going: BTreeSet<u32>,
     /// Why it has to stay on besides, in words.
     pub stays_on: Option<String>,
 }

@@ -228,7 +228,7 @@ impl Desk<'_> {
             return verdict(host, HostOutcome::Needed, "its room is needed");
         }
         let since = Some(memory.since);
-        let left = self.machines(&host.name).count();
+        let left = self.left(&host.name);
         if left == 0 {
             return HostVerdict { since, ..verdict(host, HostOutcome::SwitchOff, "nothing is left on it") };
         }
@@ -244,6 +244,12 @@ impl Desk<'_> {
     fn machines<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Machine> {
         let machines = self.snapshot.proxmox.machines.iter().flatten();
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
+    }
+
+    /// How many of them have not gone yet, as far as is known.
+    fn left(&self, host: &str) -> usize {
+        let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
+        self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
     }
 
     /// Why a host stays on whatever our machines need.
@@ -394,7 +400,7 @@ impl Desk<'_> {
                 one.message.push_str("; ");
                 one.message.push_str(why);
             } else if Some(at) == first {
-                let left = self.machines(&one.host).count();
+                let left = self.left(&one.host);
                 (one.since, one.due) = (Some(now), None);
                 (one.verdict, one.message) = match left {
                     0 => (SwitchOff, "nothing runs on it".to_owned()),

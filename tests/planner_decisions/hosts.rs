@@ -159,6 +159,21 @@ fn a_host_with_a_worker_is_emptied_if_another_has_room_for_it() {
 }
 
 #[test]
+fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
+    let config = config(&["c"], "");
+    let memory = "c: {power: {step: Emptying, since: 2026-01-01T11:59:00Z}}";
+    let with = |facts, memory| Hosts { on: THREE, facts, machines: "", memory }.plan(Cluster::new(), &config);
+    let plan = with("c: {answers: true, going: [9102]}", memory);
+    assert_eq!(said(&plan), [("c", HostOutcome::Emptied)]);
+    assert_eq!(why(&plan, "c"), "1 of our machines are left on it");
+    // Nor does one that is idle go at once.
+    assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
+    assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
+    // Somebody else has taken its VMID since.
+    assert_eq!(said(&with("c: {answers: true, others: [9102]}", memory)), [("c", HostOutcome::Needed)]);
+}
+
+#[test]
 fn a_host_whose_worker_has_no_place_elsewhere_stays_and_one_that_is_emptied_is_kept_when_its_room_is_needed()
 {
     let config = of_pool(

@@ -121,6 +121,20 @@ async fn a_host_with_workers_is_emptied_with_new_nodes_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_goes_though_the_last_look_shows_the_kept_machine_that_left_it() {
+    let text = settings("").replace("bridge =", "placement = \"spread\"\nbridge =");
+    let mut stage = stage(&format!("{text}warm = {{ count = 3, state = \"booted\" }}\n"));
+    stage.start();
+    let kept = |stage: &Stage| stage.status().machines.iter().filter(|one| one.phase == "Warm").count();
+    stage.until("one waits on each host", SOON, |stage| kept(stage) == 3).await;
+    stage.until("one host is off", Duration::from_mins(20), |stage| off(stage).len() == 1).await;
+    stage.until("three wait elsewhere", SOON, |stage| kept(stage) == 3).await;
+    let removed = stage.pve.calls().iter().filter(|call| call.method == "DELETE").count();
+    assert_eq!(removed, 1, "{}", stage.scene());
+    assert!(stage.pve.stopped_with_hosts().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on() {
     let mut stage = stage(&settings(""));
     let others = VmSpec { running: true, ..VmSpec::machine(120, "pve3", "database") };

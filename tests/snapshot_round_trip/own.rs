@@ -46,8 +46,9 @@ pub fn host() -> impl Strategy<Value = Host> {
 }
 
 pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
-    let facts = (any::<bool>(), btree_set(any::<u32>(), 0..3), option::of(text()))
-        .prop_map(|(answers, others, stays_on)| HostFacts { answers, others, stays_on });
+    let vmids = || btree_set(any::<u32>(), 0..3);
+    let facts = (any::<bool>(), vmids(), vmids(), option::of(text()))
+        .prop_map(|(answers, others, going, stays_on)| HostFacts { answers, others, going, stays_on });
     (btree_map(name(), any::<u32>(), 0..3), btree_map(name(), facts, 0..3))
         .prop_map(|(votes, hosts)| PowerFacts { votes, hosts })
 }
