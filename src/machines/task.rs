@@ -1,6 +1,7 @@
 //! One task for each machine that something is done to, and how it ends.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -9,10 +10,10 @@ use super::create as creation;
 use super::destroy;
 use super::node;
 use super::retire as retirement;
-use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble};
+use super::tracked::{Tracked, seed};
+use super::trouble::{Blame, Trouble, insist};
 use super::{Context, grow, warm};
-use crate::kubernetes::{ErrorKind, RecordError, Versioned};
+use crate::kubernetes::{ErrorKind, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
 use crate::proxmox::Power;
@@ -61,17 +62,31 @@ pub struct Told {
 /// Where tasks report to.
 pub type Reports = mpsc::UnboundedSender<Told>;
 
+/// How long it is tried to write the record of a machine to be made.
+const CLAIM_LIMIT: Duration = Duration::from_mins(1);
+
 /// Makes a machine: claims its slot by writing the record, then goes through all steps.
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
-    let stored = match ctx.kubernetes.create_record(&record).await {
+    // Whether a record whose answer was lost is there has to be known before another machine is made in its place.
+    let mut repeated = false;
+    let created = insist!(CLAIM_LIMIT, seed(&record.id), {
+        // Nothing is begun while everything is paused. Where the record is there after all, the next look at all finds it.
+        if std::mem::replace(&mut repeated, true)
+            && let Some(what) = ctx.paused()
+        {
+            return Err(Trouble::Failed { what, blame: Blame::Nobody });
+        }
+        Ok(ctx.kubernetes.create_record(&record).await?)
+    });
+    let stored = match created.await {
         Ok(stored) => stored,
-        Err(RecordError::SlotTaken { .. }) => {
+        Err(Trouble::Foreign { .. }) => {
             ctx.registry.forget(&record.id, ctx.clock.now());
             tell(&ctx, &reports, &record, Ending::SlotTaken("another machine's record holds it".to_owned()));
             return;
         }
         Err(error) => {
-            // Where the outcome is not known the record may be there: the next look at all records finds it.
+            // Where the outcome is still not known the record may be there: the next look at all records finds it.
             ctx.registry.forget(&record.id, ctx.clock.now());
             let reason = format!("{error}");
             tell(&ctx, &reports, &record, Ending::Failed { reason, blame: Blame::Nobody });

@@ -108,8 +108,12 @@ impl Tracked {
 
     /// Seed of this machine's jitter: the same machine, the same jitter.
     pub fn seed(&self) -> u64 {
-        let bytes = self.stored.record.id.bytes();
-        bytes
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        seed(&self.stored.record.id)
     }
+}
+
+/// The same by a machine's id.
+pub(super) fn seed(id: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    id.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }

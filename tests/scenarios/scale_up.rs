@@ -14,8 +14,8 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-#[tokio::test(start_paused = true)]
-async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum() {
+/// A pool of one machine at most, and the answer to the first record that is made is lost.
+async fn with_a_lost_answer() -> Stage {
     let stage = Stage::running(&ONE_POOL.replace("max = 5", "max = 1"));
     stage.until("rounds run", SOON, |stage| stage.status().ready).await;
     stage.kube.inject(world::kubernetes::Fault {
@@ -25,6 +25,25 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
         effect: world::kubernetes::Effect::WorkThenLose,
     });
     stage.deploy("web", 2, "1500m", "1Gi");
+    stage
+}
+
+/// Whoever goes on after a crash counts all records that there are.
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_making_had_no_answer_is_the_only_one_before_and_after_a_crash() {
+    let mut stage = with_a_lost_answer().await;
+    stage.until("a VM is there", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
+    assert_eq!(stage.leftovers().iter().filter(|name| name.contains("machine-")).count(), 1);
+    stage.kill();
+    stage.start();
+    let most_one = |stage: &Stage| stage.vms(9100..=9109).len() <= 1;
+    stage.throughout("there is one machine", Duration::from_mins(12), most_one).await;
+    assert_eq!(stage.running_pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum() {
+    let stage = with_a_lost_answer().await;
     stage.until("one pod runs", SOON * 2, |stage| stage.running_pods() == 1).await;
     stage
         .throughout("there is one machine", Duration::from_mins(12), |stage| {

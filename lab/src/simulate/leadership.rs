@@ -117,10 +117,12 @@ impl Checker {
     /// A record before and after a call that writes it; nothing where there is none.
     pub(super) fn change_of_record(&self, call: &Call<'_>) -> Option<(Value, Value)> {
         let writes = call.side == Side::Kubernetes && matches!(call.method, "POST" | "PUT");
-        let name = call.path.split("/configmaps").nth(1).filter(|_| writes)?.trim_start_matches('/');
+        let path = call.path.split("/configmaps").nth(1).filter(|_| writes)?;
+        let map: Value = serde_json::from_slice(call.body).unwrap_or_default();
+        // Of one that is made the path has no name: it may be there although the answer was lost.
+        let name = map["metadata"]["name"].as_str().unwrap_or(path.trim_start_matches('/'));
         let before = self.world.kube.get("ConfigMap", "pve-autoscaler", name).map(|map| record(&map));
-        let written = record(&serde_json::from_slice(call.body).unwrap_or_default());
-        Some((before.unwrap_or_default(), written))
+        Some((before.unwrap_or_default(), record(&map)))
     }
 
     /// An operator's hand on the switch passes no fence.
