@@ -216,9 +216,9 @@ impl Pool {
         self.labels.values().any(|value| labels::uses(value, &["host", "zone"]))
     }
 
-    /// Whether its labels have any variables.
+    /// Whether its labels name what all of its machines have in common.
     pub fn labels_vary(&self) -> bool {
-        self.labels.values().any(|value| value.contains("{{"))
+        self.labels.values().any(|value| labels::uses(value, &["region", "pool"]))
     }
 
     /// Of a host by its plain name, or by the one among those of all clusters.
