@@ -140,6 +140,7 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
         .flatten()
         .filter_map(|machine| Some((machine.node.as_deref()?, machine)))
         .collect();
+    let allowed = Allowed::new(snapshot, config);
     let mut found = Vec::new();
     for (at, node) in snapshot.nodes.iter().enumerate() {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
@@ -151,11 +152,19 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
             found.extend(silent(snapshot.time, config, node).filter(|_| served).map(|due| (at, due)));
             continue;
         }
-        let due = maintenance(snapshot, config, machine)
-            .or_else(|| emptied(snapshot, machine?))
-            .or_else(|| drifted(snapshot, config, pool, machine?))
-            .or_else(|| expired(snapshot.time, pool, node));
-        found.extend(due.map(|due| (at, due)));
+        let all = [
+            maintenance(snapshot, config, machine),
+            machine.and_then(|machine| emptied(snapshot, machine)),
+            machine.and_then(|machine| drifted(snapshot, config, pool, machine)),
+            expired(snapshot.time, pool, node),
+        ];
+        let mut all: Vec<Due> = all.into_iter().flatten().collect();
+        // A reason that may not be acted on hides none that may.
+        let may = |one: &Due| one.held.is_none() && allowed.refuses(one.reason, &pool.name).is_none();
+        if !all.is_empty() {
+            let first = all.iter().position(may).unwrap_or(0);
+            found.push((at, all.swap_remove(first)));
+        }
     }
     found
 }

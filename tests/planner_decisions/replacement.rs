@@ -184,6 +184,27 @@ fn nodes_that_were_made_together_expire_one_after_another() {
 }
 
 #[test]
+fn a_reason_that_may_not_be_acted_on_hides_none_that_may() {
+    let old = "max_node_age = \"100h\"";
+    let rule = |reasons: &str| format!("{ON}[[disruption]]\nreasons = [{reasons}]\nmax_nodes = 0\n");
+    let mut nodes = aged(&cluster(&[("w0", OLD)]).idle("w1", "w"), 101);
+    let young = nodes.nodes.iter_mut().find(|node| node.name == "w1").unwrap();
+    std::sync::Arc::make_mut(young).created = Some(nodes.time);
+    for (settings, reason) in [
+        (String::new(), RemovalReason::Expired),
+        (rule("\"drifted\""), RemovalReason::Expired),
+        (rule("\"expired\""), RemovalReason::Drifted),
+    ] {
+        let plan = plan(&nodes, &of_pool(old, &settings));
+        assert_eq!(removed(&plan), ["w0"], "{settings}: {}", said(&plan, "w0"));
+        assert_eq!(plan.scale_down[0].reason, reason, "{settings}");
+    }
+    let plan = plan(&nodes, &of_pool(old, &rule("\"drifted\", \"expired\"")));
+    assert!(!removed(&plan).contains(&"w0"));
+    assert!(said(&plan, "w0").contains("`[[disruption]]` allows none"), "{}", said(&plan, "w0"));
+}
+
+#[test]
 fn a_node_whose_host_is_in_maintenance_is_replaced() {
     let maintenance = |cluster: &Cluster| {
         let mut snapshot = cluster.snapshot();
