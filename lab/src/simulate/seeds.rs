@@ -114,6 +114,10 @@ impl Checker {
         let Some(storage) = self.world.pool_of(vmid).and_then(|pool| pool.seed) else { return };
         let (Some(vm), Some(record)) = (self.world.pve.vm(vmid), self.record(vmid)) else { return };
         let wanted = format!("{storage}:iso/{OURS}{}.iso", record["id"].as_str().unwrap_or("?"));
+        // A VM that an administrator has started stays as it is: the call does nothing.
+        if vm.running {
+            return;
+        }
         let drive = vm.config.get(DRIVE).and_then(|drive| drive.split(',').next());
         if drive != Some(wanted.as_str()) {
             self.violated(&format!("VM {vmid} is started with {drive:?}, not with its seed {wanted}"));
