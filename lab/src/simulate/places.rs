@@ -150,7 +150,7 @@ impl Checker {
         let lacks = if is_new {
             let lacks = self.refuses(host, pool, Some(as_of), None);
             let starts = || {
-                self.lacks(host, pool, pool.size(), Some(as_of), None)
+                self.lacks(host, &self.leniently(host, pool, as_of), pool.size(), Some(as_of), None)
                     .filter(|_| written["warm"] != "stopped")
             };
             let stores = || self.stores_badly(host, &written, as_of);
@@ -165,6 +165,22 @@ impl Checker {
             let what = if is_new { "is put" } else { "is woken" };
             self.violated(&format!("{} {what} on {host}, which {lacks}", written["name"]));
         }
+    }
+
+    /// A pool with the most lenient limits of all whose machines were put on a host by the same decision: each was put there beside
+    /// those before it alone, and their records are written in any order.
+    fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
+        let mut lenient = pool.clone();
+        let with = self.decided_with(as_of);
+        let here = with.into_iter().filter(|vmid| self.record(*vmid).is_some_and(|it| it["host"] == host));
+        for Places { cpu_halves, memory_halves, reserve, .. } in
+            here.filter_map(|vmid| Some(&self.world.pool_of(vmid)?.places))
+        {
+            lenient.places.cpu_halves = lenient.places.cpu_halves.max(*cpu_halves);
+            lenient.places.memory_halves = lenient.places.memory_halves.max(*memory_halves);
+            lenient.places.reserve = lenient.places.reserve.min(*reserve);
+        }
+        lenient
     }
 
     /// A clone that is asked for goes where its record says, and nowhere else.

@@ -18,6 +18,8 @@ use super::warm::is_kept;
 /// What somebody else did may be unknown to a daemon for so long: between its look and the moment in which what it decided by it is
 /// written are the lag of Proxmox VE's lists, calls that have to be repeated, and the decision.
 const STALE: Duration = Duration::from_mins(2);
+/// A record is written so long after its decision at most, with all its repetitions.
+const CLAIMED: Duration = Duration::from_secs(75);
 /// Between two looks at storages.
 const WEIGHED: Duration = Duration::from_secs(5);
 /// What linked clones and cloud-init drives that are being made take of a storage meanwhile.
@@ -300,6 +302,15 @@ impl Checker {
             Some(None) => false,
             None => true,
         }
+    }
+
+    /// VMIDs of machines whose records a daemon may have written for the same decision.
+    pub(super) fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
+        let inner = self.inner();
+        let lately = |maker: &Option<(String, Instant)>| {
+            maker.as_ref().is_some_and(|(who, at)| who == as_of.who && *at + CLAIMED > as_of.sent)
+        };
+        inner.sights.written.iter().filter(|(_, maker)| lately(maker)).map(|(vmid, _)| *vmid).collect()
     }
 
     /// Records of machines whose VM is not there, or is somebody else's.
