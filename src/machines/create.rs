@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, RESIZE, START};
-use super::ownership::{Sight, look};
+use super::ownership::{Sight, look, ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, anew, destroy, join, node, physical, pinning, security, seed, shape, warm};
@@ -320,7 +320,11 @@ async fn configure(
             ))
         })?;
         if present < disk.bytes {
+            let mut just_set = true;
             insist!(limit, machine.seed(), {
+                if !std::mem::take(&mut just_set) {
+                    ours(ctx, &record).await?;
+                }
                 let upid =
                     ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
                 jobs::succeed(ctx, RESIZE, &upid, limit).await
@@ -335,17 +339,6 @@ async fn configure(
             record.task = None;
         })
         .await
-}
-
-/// The VM's configuration, if it is still ours.
-pub(super) async fn ours(ctx: &Context, record: &crate::model::Record) -> Result<VmConfig, Trouble> {
-    match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
-        Sight::Ours(config) => Ok(*config),
-        Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
-        Sight::BeingCloned | Sight::Absent => {
-            Err(Trouble::Failed { what: "the VM has disappeared".to_owned(), blame: Blame::Nobody })
-        }
-    }
 }
 
 /// A new VM that somebody started before it was configured has booted as its template, with its size and its name: it is none that
@@ -370,10 +363,13 @@ async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> 
 /// Until the VM runs.
 pub(super) async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    let mut ask_first = !fresh;
+    let mut just_looked = fresh;
     insist!(ctx.config.limits.start, machine.seed(), {
-        if std::mem::replace(&mut ask_first, true) && ctx.proxmox.power(host, vmid).await? == Power::Running {
-            return as_configured(ctx, machine).await;
+        if !std::mem::take(&mut just_looked) {
+            ours(ctx, machine.record()).await?;
+            if ctx.proxmox.power(host, vmid).await? == Power::Running {
+                return as_configured(ctx, machine).await;
+            }
         }
         let upid = ctx.proxmox.start(host, vmid).await?;
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {

@@ -44,7 +44,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
         }
-        if let Some((node, why)) = stop(ctx, machine, manner, &present).await? {
+        if let Some((node, why)) = stop(ctx, machine, manner, present).await? {
             return Ok(Ended::Serves(node, why));
         }
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
@@ -246,16 +246,22 @@ async fn stop(
     ctx: &Context,
     machine: &mut Tracked,
     manner: Manner,
-    config: &VmConfig,
+    config: VmConfig,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
-    let host = host.as_str();
+    let vmid = machine.record().slot.vmid;
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
-    let graceful = manner == Manner::Graceful && config.agent_enabled();
     // Proxmox itself pulls the plug when the guest does not end in time.
     let limit = limits.shutdown + limits.start;
+    let mut just_seen = Some(Found::There(Box::new(config)));
     insist!(limit, machine.seed(), {
+        let found = match just_seen.take() {
+            Some(found) => found,
+            None => find(ctx, machine).await?,
+        };
+        let Found::There(config) = found else { return Ok(None) };
+        let host = machine.record().host.clone();
+        let host = host.as_str();
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
             return Ok(None);
         }
@@ -265,7 +271,7 @@ async fn stop(
         {
             return Ok(Some(kept));
         }
-        let (job, upid) = if graceful {
+        let (job, upid) = if manner == Manner::Graceful && config.agent_enabled() {
             (SHUTDOWN, ctx.proxmox.shutdown(host, vmid, patience).await?)
         } else {
             (STOP, ctx.proxmox.stop(host, vmid).await?)
@@ -345,7 +351,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
-            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, &config).await? {
+            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, *config).await? {
                 return Ok(Some(kept));
             }
             forget_node(ctx, machine).await?;

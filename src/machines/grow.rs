@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::jobs::{self, CONFIGURE};
-use super::ownership::{Sight, look};
+use super::ownership::{Sight, look, ours};
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, node};
+use super::{Context, guest, node};
 use crate::bootstrap;
 use crate::config::{Grow, Pool, Size};
 use crate::kubernetes::Versioned;
@@ -116,7 +116,7 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     let (host, vmid) = (&record.host, record.slot.vmid);
     machine.say(ctx, "vCPUs and memory are being plugged");
     let done = insist!(limit, machine.seed(), {
-        let config = create::ours(ctx, &record).await?;
+        let config = ours(ctx, &record).await?;
         let set = wanted(&record, grow, &config);
         if set.is_empty() {
             return Ok(());
@@ -214,29 +214,31 @@ fn has_grown(record: &Record, node: &crate::model::Node) -> bool {
 
 /// Runs a command in the guest to its end. `what` is said where it fails.
 async fn in_guest(ctx: &Context, machine: &Tracked, command: &[String], what: &str) -> Result<(), Trouble> {
-    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+    let record = machine.record();
     let command: Vec<&str> = command.iter().map(String::as_str).collect();
     let end = Instant::now() + IN_GUEST;
     let mut running = None;
     loop {
         let step = match running {
-            None => ctx.proxmox.agent_exec(&host, vmid, &command, None).await.map(|pid| {
+            None => guest::exec(ctx, record, &command, None).await.map(|pid| {
                 running = Some(pid);
                 None
             }),
-            Some(pid) => ctx.proxmox.agent_exec_status(&host, vmid, pid).await.map(Some),
+            Some(pid) => {
+                let status = ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await;
+                status.map(Some).map_err(Trouble::from)
+            }
         };
         match step {
             Ok(Some(status)) if status.exited => return ended(&status, what),
             Ok(_) => {}
             // The guest has forgotten it: an answer was lost.
-            Err(error) if error.kind == Kind::NotFound && running.is_some() => running = None,
-            Err(error) if matches!(error.kind, Kind::Forbidden | Kind::BadRequest | Kind::NotFound) => {
-                return Err(error.into());
+            Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
+                running = None;
             }
-            Err(error) if Instant::now() >= end => return Err(error.into()),
+            Err(trouble) if guest::is_for_good(&trouble) || Instant::now() >= end => return Err(trouble),
             Err(error) => {
-                tracing::debug!(machine = %machine.record().name, %error, "the guest is asked again");
+                tracing::debug!(machine = %record.name, %error, "the guest is asked again");
             }
         }
         if Instant::now() >= end {

@@ -11,7 +11,7 @@ use super::context::Ticket;
 use super::facts::ClusterFacts;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, node, self_join, tokens};
+use super::{Context, guest, node, self_join, tokens};
 use crate::bootstrap::{self, Act, JoinEnd, JoinFacts, K3sFacts, MachineFacts, Settle};
 use crate::config::{Bootstrap, BootstrapMethod, Command, K3s, Kubeadm, Pool, SecretSource};
 use crate::model::Record;
@@ -169,12 +169,12 @@ async fn asked(
     let asking = async {
         loop {
             boot.wait(ctx, record).await;
-            match ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, input).await {
+            match guest::exec(ctx, record, command, input).await {
                 Ok(pid) => {
                     boot.answered(ctx);
                     return Ok(pid);
                 }
-                Err(error) if ends_the_join(&error) => return Err(error.into()),
+                Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
                 Err(error) => {
                     tracing::debug!(machine = %record.name, %error, "the guest agent does not answer yet");
                 }
@@ -200,14 +200,19 @@ async fn watch(
         loop {
             let longest = ctx.config.limits.task_poll * 10;
             tokio::time::sleep(looks.pause(started.elapsed(), longest)).await;
-            match ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await {
+            match ctx
+                .proxmox
+                .agent_exec_status(&record.host, record.slot.vmid, pid)
+                .await
+                .map_err(Trouble::from)
+            {
                 Ok(status) if status.exited => {
                     ctx.pace.learn(&what, looks.took());
                     return Ok(Some(bootstrap::read(&order.act, order.input.as_ref(), &status)));
                 }
                 Ok(_) => {}
-                Err(error) if error.kind == Kind::NotFound => return Ok(None),
-                Err(error) if ends_the_join(&error) => return Err(error.into()),
+                Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(None),
+                Err(trouble) if guest::is_for_good(&trouble) => return Err(trouble),
                 Err(error) => {
                     tracing::debug!(machine = %record.name, %error, "the join cannot be looked at for the moment");
                 }
@@ -218,17 +223,6 @@ async fn watch(
         biased;
         _ = registered => Ok(Some(JoinEnd::Joined { degraded: false })),
         ended = ended => ended,
-    }
-}
-
-/// Whether asking the agent again within the limit of the step is no use: what stands in the way does not pass by itself.
-/// Anything else may, and says nothing of the join, which goes on in the guest meanwhile.
-fn ends_the_join(error: &crate::proxmox::Error) -> bool {
-    match error.kind {
-        Kind::Forbidden | Kind::BadRequest | Kind::NotFound => true,
-        // Somebody has stopped the VM, or taken its agent away.
-        Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
-        _ => false,
     }
 }
 

@@ -27,6 +27,7 @@ mod devices;
 mod drain;
 mod facts;
 mod grow;
+mod guest;
 mod jobs;
 mod join;
 mod leftovers;

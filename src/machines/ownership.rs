@@ -1,5 +1,7 @@
 //! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the record's.
 
+use super::Context;
+use super::trouble::{Blame, Trouble};
 use crate::model::Record;
 use crate::proxmox::marker::Description;
 use crate::proxmox::{Client, Error, Kind, VmConfig};
@@ -27,6 +29,17 @@ pub async fn look(proxmox: &Client, cluster: &str, record: &Record) -> Result<Si
         // A token that sees VMs only through their pool is refused until the clone has ended.
         Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Sight::Absent),
         Err(error) => Err(error),
+    }
+}
+
+/// The VM's configuration, if it is still ours.
+pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Trouble> {
+    match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+        Sight::Ours(config) => Ok(*config),
+        Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
+        Sight::BeingCloned | Sight::Absent => {
+            Err(Trouble::Failed { what: "the VM has disappeared".to_owned(), blame: Blame::Nobody })
+        }
     }
 }
 

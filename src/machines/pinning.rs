@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Context;
-use super::create::ours;
+use super::ownership::ours;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
 use crate::config::{Pinning, Pool};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Context;
+use super::ownership::ours;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use crate::config::{Pool, Security};
@@ -17,7 +18,11 @@ const OWN_ADDRESSES: &str = "ipfilter-net0";
 pub(super) async fn apply(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<(), Trouble> {
     let Some(wanted) = &pool.security else { return Ok(()) };
     let record = machine.record();
+    let mut just_configured = true;
     insist!(ctx.config.limits.configure, machine.seed(), {
+        if !std::mem::take(&mut just_configured) {
+            ours(ctx, record).await?;
+        }
         options(ctx, record, wanted).await?;
         groups(ctx, record, wanted).await?;
         if wanted.ip_filter {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, SUSPEND};
-use super::ownership::{Sight, look};
+use super::ownership::{Sight, look, ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, destroy, join, node};
@@ -65,7 +65,7 @@ async fn suspend(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     insist!(limit, machine.seed(), {
         // An answer may have been lost.
-        match ctx.proxmox.config(&host, vmid).await?.lock() {
+        match ours(ctx, machine.record()).await?.lock() {
             Some(SUSPENDED) => return Ok(()),
             Some(lock) => return Err(still(vmid, lock)),
             None => {}
@@ -127,7 +127,7 @@ pub(super) async fn come_up_with_host(
     insist!(limit, machine.seed(), {
         let config = match known.take() {
             Some(config) => config,
-            None => create::ours(ctx, &record).await?,
+            None => ours(ctx, &record).await?,
         };
         if config.get(ONBOOT) == Some(with_host(true)) {
             return Ok(());

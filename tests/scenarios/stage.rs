@@ -305,6 +305,15 @@ impl Stage {
     }
 }
 
+/// A daemon whose settings nobody can change any more makes one round after the other: it ends with its stage.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for (_, actor) in std::mem::take(&mut self.instances) {
+            actor.kill();
+        }
+    }
+}
+
 /// `metadata.name`.
 pub fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()

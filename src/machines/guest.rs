@@ -1,0 +1,38 @@
+//! Commands in a machine's guest. They run as root there, and a VMID alone proves nothing: before each, the VM says whose it is.
+
+use secrecy::SecretString;
+
+use super::Context;
+use super::ownership::ours;
+use super::trouble::Trouble;
+use crate::model::Record;
+use crate::proxmox::{Error, Kind};
+
+/// Starts a command in the guest of a VM that has just proved to be the record's: its process id there.
+pub(super) async fn exec(
+    ctx: &Context,
+    record: &Record,
+    command: &[&str],
+    input: Option<&SecretString>,
+) -> Result<i64, Trouble> {
+    ours(ctx, record).await?;
+    Ok(ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, input).await?)
+}
+
+/// Whether asking again within the limit of a step is no use: what stands in the way does not pass by itself.
+/// Anything else may, and says nothing of a command, which goes on in the guest meanwhile.
+pub(super) fn is_for_good(trouble: &Trouble) -> bool {
+    match trouble {
+        Trouble::Proxmox(error) => refuses_for_good(error),
+        _ => true,
+    }
+}
+
+fn refuses_for_good(error: &Error) -> bool {
+    match error.kind {
+        Kind::Forbidden | Kind::BadRequest | Kind::NotFound => true,
+        // Somebody has stopped the VM, or taken its agent away.
+        Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
+        _ => false,
+    }
+}

@@ -1,0 +1,126 @@
+//! Somebody deletes a machine's VM and makes another with its VMID while something is under way: nothing is asked of that one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use world::guest::GuestFaults;
+use world::proxmox::spec::VmSpec;
+use world::proxmox::{Effect, Fault};
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(5);
+/// So long everything is looked at that is asked of the other VM.
+const AFTER: Duration = Duration::from_mins(1);
+
+/// How long a call takes at most.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
+/// Puts somebody else's running VM where ours was. The token may do all with it that it may do with ours.
+fn take_over(stage: &Stage) -> Timestamp {
+    let host = stage.pve.vm(9100).unwrap().node;
+    stage.pve.delete_by_hand(9100);
+    let mut other = VmSpec::machine(9100, &host, "taken");
+    other.pool = Some("k8s-workers".to_owned());
+    other.config.insert("agent".to_owned(), "enabled=1".to_owned());
+    other.running = true;
+    assert!(stage.pve.create_by_hand(other));
+    stage.now()
+}
+
+/// What was asked of the VM since, other than how it is. A call that had been sent before may still have arrived.
+fn asked_since(stage: &Stage, since: Timestamp) -> Vec<String> {
+    let since = since + ON_ITS_WAY;
+    let calls = stage.pve.calls().into_iter().filter(|call| call.time > since && call.method != "GET");
+    let of_it = calls.filter(|call| call.path.contains("/qemu/9100"));
+    of_it.map(|call| format!("{} {}", call.method, call.path)).collect()
+}
+
+async fn is_left_alone(stage: &Stage, since: Timestamp, when: &str) {
+    tokio::time::sleep(AFTER).await;
+    assert_eq!(asked_since(stage, since), Vec::<String>::new(), "{when}");
+    let other = stage.pve.vm(9100).unwrap();
+    assert!(other.running && other.config["name"] == "taken", "{when}");
+}
+
+fn failing(method: &str, path: &str, times: usize) -> Fault {
+    let effect = Effect::Answer { status: 596, reason: "Broken pipe".into(), body: String::new() };
+    Fault { method: method.into(), path: path.into(), times, effect }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_guest_is_told_to_join_that_is_not_ours() {
+    let mut taken = 0;
+    for wait in 0.. {
+        let stage = Stage::running(ONE_POOL);
+        stage.deploy("web", 1, "1", "1Gi");
+        let is_there = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+        stage.until("it boots", SOON, is_there).await;
+        tokio::time::sleep(Duration::from_millis(700 * wait)).await;
+        let comes_up = |phase: &str| ["Starting", "Booting"].contains(&phase);
+        if !stage.status().machines.iter().any(|one| comes_up(&one.phase)) {
+            break;
+        }
+        // The agent of the other VM answers at once.
+        let since = take_over(&stage);
+        is_left_alone(&stage, since, &format!("taken {} ms after its start", 700 * wait)).await;
+        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        taken += 1;
+    }
+    assert!(taken > 3, "it was taken over while it booted {taken} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_stopped_that_is_not_ours() {
+    for (how, join_fails) in [("shutdown", None), ("stop", Some("no such server".to_owned()))] {
+        let mut stage = Stage::new(ONE_POOL);
+        stage.pve.set_guest_faults(9000, GuestFaults { join_fails, ..GuestFaults::default() });
+        stage.start();
+        stage.pve.inject(failing("POST", &format!("/nodes/*/qemu/*/status/{how}"), 3));
+        stage.deploy("web", 1, "1", "1Gi");
+        let path = format!("/qemu/9100/status/{how}");
+        let asked = |stage: &Stage| stage.pve.calls().iter().any(|call| call.path.ends_with(&path));
+        if how == "shutdown" {
+            stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+            stage.kube.scale("default", "web", 0);
+        }
+        stage.until("it is to stop", Duration::from_mins(30), asked).await;
+        let since = take_over(&stage);
+        is_left_alone(&stage, since, how).await;
+        let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != 9100);
+        stage.until("its machine is forgotten", SOON, gone).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_started_that_is_not_ours() {
+    let stage = Stage::running(ONE_POOL);
+    stage.pve.inject(failing("POST", "/nodes/*/qemu/*/status/start", 3));
+    stage.deploy("web", 1, "1", "1Gi");
+    let asked =
+        |stage: &Stage| stage.pve.calls().iter().any(|call| call.path.ends_with("/qemu/9100/status/start"));
+    stage.until("it is to start", SOON, asked).await;
+    let since = take_over(&stage);
+    stage.pve.stop_by_hand(9100);
+    tokio::time::sleep(AFTER).await;
+    assert_eq!(asked_since(&stage, since), Vec::<String>::new());
+    assert!(!stage.pve.vm(9100).unwrap().running);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_guest_is_told_to_grow_that_is_not_ours() {
+    let mut stage = Stage::new(&format!("{ONE_POOL}[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n"));
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
+    });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let since = take_over(&stage);
+    stage.deploy("large", 1, "1500m", "1Gi");
+    let grows = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("~ "));
+    stage.until("it is decided before anybody has seen it", SOON, grows).await;
+    is_left_alone(&stage, since, "a machine that is to grow").await;
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+}
