@@ -266,6 +266,7 @@ impl Work<'_> {
         }
         if let Some(bytes) = self.template.disk.filter(|bytes| *bytes > size && !config.is_template()) {
             patiently(SHORT, async || {
+                self.ours(vmid, host, mark).await?;
                 let upid = self.client.resize(host, vmid, "scsi0", bytes).await?;
                 self.ended("the resize", &upid, SHORT).await
             })
