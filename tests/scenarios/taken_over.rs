@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use world::guest::GuestFaults;
 use world::proxmox::spec::VmSpec;
-use world::proxmox::{Effect, Fault};
+use world::proxmox::{CallRecord, Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -93,19 +93,26 @@ async fn no_vm_is_stopped_that_is_not_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_vm_is_started_that_is_not_ours() {
-    let stage = Stage::running(ONE_POOL);
-    stage.pve.inject(failing("POST", "/nodes/*/qemu/*/status/start", 3));
-    stage.deploy("web", 1, "1", "1Gi");
-    let asked =
-        |stage: &Stage| stage.pve.calls().iter().any(|call| call.path.ends_with("/qemu/9100/status/start"));
-    stage.until("it is to start", SOON, asked).await;
-    let since = take_over(&stage);
-    stage.pve.stop_by_hand(9100);
-    tokio::time::sleep(AFTER).await;
-    assert_eq!(asked_since(&stage, since), Vec::<String>::new());
-    assert!(!stage.pve.vm(9100).unwrap().running);
-    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+async fn no_vm_is_configured_or_started_that_is_not_ours() {
+    for (method, call, settings) in [
+        ("PUT", "resize", "disk = \"20GiB\"\n"),
+        ("PUT", "firewall/options", "[pool.security]\npolicy_out = \"reject\"\n"),
+        ("POST", "status/start", ""),
+    ] {
+        let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
+        stage.pve.inject(failing(method, &format!("/nodes/*/qemu/*/{call}"), 3));
+        stage.deploy("web", 1, "1", "1Gi");
+        let path = format!("/qemu/9100/{call}");
+        let is_it = |path: &str, one: &CallRecord| one.path.ends_with(path) && one.method == method;
+        let asked = |stage: &Stage| stage.pve.calls().iter().any(|one| is_it(&path, one));
+        stage.until("it is asked for", SOON, asked).await;
+        let since = take_over(&stage);
+        stage.pve.stop_by_hand(9100);
+        tokio::time::sleep(AFTER).await;
+        assert_eq!(asked_since(&stage, since), Vec::<String>::new(), "{call}");
+        assert!(!stage.pve.vm(9100).unwrap().running, "{call}");
+        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
