@@ -51,10 +51,10 @@ impl Trigger {
             biased;
             () = self.cluster.changed() => {}
             () = self.machines.changed() => {}
-            _ = self.inventory.changed() => {}
-            _ = self.physical.changed() => {}
-            _ = self.config.changed() => {}
-            _ = self.pokes.changed() => {}
+            Ok(()) = self.inventory.changed() => {}
+            Ok(()) = self.physical.changed() => {}
+            Ok(()) = self.config.changed() => {}
+            Ok(()) = self.pokes.changed() => {}
             () = tokio::time::sleep(longest) => {}
         }
     }
@@ -144,6 +144,13 @@ mod tests {
         let started = Instant::now();
         trigger.settle(WINDOW, MOST).await;
         started.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_can_change_any_more_is_worth_no_round() {
+        let (cluster, began) = (Cluster::default(), Instant::now());
+        cluster.trigger().fire(10 * MOST).await;
+        assert_eq!(began.elapsed(), 10 * MOST);
     }
 
     #[tokio::test(start_paused = true)]

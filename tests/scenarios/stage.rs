@@ -305,7 +305,7 @@ impl Stage {
     }
 }
 
-/// A daemon whose settings nobody can change any more makes one round after the other: it ends with its stage.
+/// Its daemons end with it: a test may play on one stage after the other.
 impl Drop for Stage {
     fn drop(&mut self) {
         for (_, actor) in std::mem::take(&mut self.instances) {
