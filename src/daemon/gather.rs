@@ -64,12 +64,14 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     hosts
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet.
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet. One that the
+/// look does not show at all may run unseen: a token without its rights sees nothing. It counts until its record says that it goes.
 fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
         Phase::Stopping | Phase::Failed => {
             view.record.entered.contains_key(&Phase::Starting)
-                && look.at.duration_since(view.since) < LISTS_LAG
+                && (look.at.duration_since(view.since) < LISTS_LAG
+                    || !look.seen.guests.contains_key(&view.record.slot.vmid))
         }
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
         phase => (Phase::Booting..=Phase::Draining).contains(&phase),

@@ -9,7 +9,7 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(2);
 
 /// Takes the token's rights over the pool of machines away, or gives them back.
-fn rights(stage: &Stage, there: bool) {
+pub fn rights(stage: &Stage, there: bool) {
     let (from, to) = ("/pool/k8s-workers", "/pool/nothing");
     let (from, to) = if there { (to, from) } else { (from, to) };
     stage.pve.change_access(|access| {

@@ -10,6 +10,7 @@ use world::proxmox::{Effect, Fault, TaskFault};
 
 use world::kubernetes::spec::KubeSpec;
 
+use crate::out_of_sight::rights;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -87,6 +88,23 @@ async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
     let stage = narrow(|text| format!("scan_interval = \"5m\"\n{text}"));
     stage.until("the templates are known", SOON, |stage| !stage.status().hosts.is_empty()).await;
     none_is_made_beside_one_that_is("Ready", &stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
+    // What is promised is all that stands against a second one: of 12 GiB, 6 may be.
+    let stage = narrow(|text| {
+        text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
+    });
+    stage.deploy("web", 1, "1", "1Gi");
+    let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
+    stage.until("one boots", SOON, |stage| phase(stage, "Booting")).await;
+    rights(&stage, false);
+    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    let alone = |stage: &Stage| stage.status().machines.len() == 1;
+    stage.throughout("none is made beside it", Duration::from_mins(5), alone).await;
+    rights(&stage, true);
+    stage.until("the pod runs", SOON * 5, |stage| stage.running_pods() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
