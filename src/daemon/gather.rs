@@ -21,6 +21,9 @@ use crate::model::workload::Backoff;
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
 const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
+/// So long after a host came online it may still be about to start the VMs that come up with it.
+const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
+
 /// The looks that can be acted on, by the prefixes of their clusters.
 type Looks = BTreeMap<String, Look>;
 
@@ -64,19 +67,26 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     hosts
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet. One that the
-/// look does not show at all may run unseen: a token without its rights sees nothing. It counts until its record says that it goes.
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet.
 fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
-        Phase::Stopping | Phase::Failed => {
-            view.record.entered.contains_key(&Phase::Starting)
-                && (look.at.duration_since(view.since) < LISTS_LAG
-                    || !look.seen.guests.contains_key(&view.record.slot.vmid))
-        }
+        Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
         phase => (Phase::Booting..=Phase::Draining).contains(&phase),
     };
     started && !view.record.is_physical()
+}
+
+/// Whether a machine that goes may run although the look does not say so. One that the look does not show at all may run unseen: a
+/// token without its rights sees nothing. One that is configured comes up with its host. It counts until its record says that it goes.
+fn may_run(view: &View, look: &Look) -> bool {
+    let View { record, .. } = view;
+    let has_been = |phase: Phase| record.entered.contains_key(&phase);
+    let late = look.at.duration_since(view.since) < LISTS_LAG;
+    let unseen = !look.seen.guests.contains_key(&record.slot.vmid);
+    let online = look.online.get(&record.host);
+    let comes_up = online.is_some_and(|since| look.at.duration_since(*since) < STARTS_WITH_HOST);
+    (has_been(Phase::Starting) && (late || unseen)) || (has_been(Phase::Configuring) && comes_up)
 }
 
 /// Timers of nodes in a mode that writes nothing: node → since when unneeded.

@@ -1,9 +1,10 @@
 //! The Proxmox side, looked at every `scan_interval` with one call, so that a slow Proxmox delays no round.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,9 @@ const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 /// A look at PCI devices that takes longer is gone on with by the next; what was known counts until then.
 const DEVICES: Duration = Duration::from_secs(20);
 
+/// After so long without a look, a host may have been off and be back again.
+const BLIND: SignedDuration = SignedDuration::from_mins(1);
+
 /// One look.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
@@ -34,6 +38,8 @@ pub(super) struct Look {
     /// The PCI devices that pools give to machines.
     pub devices: Arc<Devices>,
     pub at: Timestamp,
+    /// Since when each host that is online was seen so by every look.
+    pub online: Arc<BTreeMap<String, Timestamp>>,
     /// How many looks came before.
     pub number: u64,
 }
@@ -131,6 +137,7 @@ impl Inventory {
                         survey: surveyed.clone(),
                         devices: devices.clone(),
                         at: clock.now(),
+                        online: Arc::default(),
                         number: 0,
                     };
                     self.saw(look, problem);
@@ -165,8 +172,9 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    fn saw(&self, look: Look, problem: Option<String>) {
+    fn saw(&self, mut look: Look, problem: Option<String>) {
         let (last, trouble) = self.last();
+        look.online = Arc::new(online_since(&look, last.as_ref()));
         let other = last.is_some_and(|last| last.devices != look.devices);
         let different = other || self.hosts_differ(&look.seen) || trouble.is_some() != problem.is_some();
         {
@@ -227,6 +235,14 @@ impl Inventory {
         };
         tokio::time::timeout(limit, looked).await.unwrap_or(false)
     }
+}
+
+/// Since when hosts are online. Nobody knows of one that no look has seen for long: it may have been off meanwhile.
+fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp> {
+    let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
+    let since = |host: &String| last.and_then(|last| last.online.get(host).copied());
+    let online = look.seen.hosts.values().filter(|host| host.online);
+    online.map(|host| (host.name.clone(), since(&host.name).unwrap_or(look.at))).collect()
 }
 
 /// The cluster's list, and why it cannot be acted on, if so. A token that may not ask for the quorum finds out when it acts.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, RESIZE, START};
-use super::ownership::{Sight, look, ours};
+use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, anew, destroy, join, node, physical, pinning, security, seed, shape, warm};
@@ -320,11 +320,8 @@ async fn configure(
             ))
         })?;
         if present < disk.bytes {
-            let mut just_set = true;
             insist!(limit, machine.seed(), {
-                if !std::mem::take(&mut just_set) {
-                    ours(ctx, &record).await?;
-                }
+                ours(ctx, &record).await?;
                 let upid =
                     ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
                 jobs::succeed(ctx, RESIZE, &upid, limit).await
@@ -360,17 +357,17 @@ async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> 
     Err(Trouble::Failed { what, blame: Blame::Nobody })
 }
 
-/// Until the VM runs.
-pub(super) async fn start(ctx: &Context, machine: &Tracked, fresh: bool) -> Result<(), Trouble> {
+/// Until the VM runs. One that is `known_off` is not asked at first whether it runs.
+pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> Result<(), Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    let mut just_looked = fresh;
+    let mut known_off = known_off;
     insist!(ctx.config.limits.start, machine.seed(), {
-        if !std::mem::take(&mut just_looked) {
-            ours(ctx, machine.record()).await?;
-            if ctx.proxmox.power(host, vmid).await? == Power::Running {
-                return as_configured(ctx, machine).await;
-            }
+        let asked = Instant::now();
+        ours(ctx, machine.record()).await?;
+        if !std::mem::take(&mut known_off) && ctx.proxmox.power(host, vmid).await? == Power::Running {
+            return as_configured(ctx, machine).await;
         }
+        still_ours(ctx, machine.record(), asked).await?;
         let upid = ctx.proxmox.start(host, vmid).await?;
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,

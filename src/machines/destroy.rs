@@ -1,7 +1,9 @@
 //! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record dropped.
 
+use tokio::time::Instant;
+
 use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
-use super::ownership::{Sight, look};
+use super::ownership::{Sight, look, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
@@ -36,6 +38,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         physical::end(ctx, machine).await?;
         return Ok(Ended::Gone);
     }
+    let asked = Instant::now();
     let found = present(ctx, machine).await?;
     let storages = leftovers::storages(ctx, machine, found.as_ref());
     if let Some(present) = found {
@@ -44,7 +47,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
         }
-        if let Some((node, why)) = stop(ctx, machine, manner, present).await? {
+        if let Some((node, why)) = stop(ctx, machine, manner, (present, asked)).await? {
             return Ok(Ended::Serves(node, why));
         }
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
@@ -67,7 +70,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
 async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig>, Trouble> {
     let limits = &ctx.config.limits;
-    let until = tokio::time::Instant::now() + limits.clone;
+    let until = Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
         // What still runs has to end first.
         let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::making(machine.record()) };
@@ -85,7 +88,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
             Found::BeingCloned => "clone".to_owned(),
             Found::Gone => return Ok(None),
         };
-        if tokio::time::Instant::now() >= until {
+        if Instant::now() >= until {
             return Err(stale_lock(machine, &lock));
         }
         let note =
@@ -241,23 +244,24 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     }
 }
 
-/// Until QEMU has ended, or the Node that the guest is again keeps it, and why.
+/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The VM was seen, which was asked for when it says.
 async fn stop(
     ctx: &Context,
     machine: &mut Tracked,
     manner: Manner,
-    config: VmConfig,
+    (config, asked): (VmConfig, Instant),
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let vmid = machine.record().slot.vmid;
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
     // Proxmox itself pulls the plug when the guest does not end in time.
     let limit = limits.shutdown + limits.start;
-    let mut just_seen = Some(Found::There(Box::new(config)));
+    let mut seen = Some((Found::There(Box::new(config)), asked));
     insist!(limit, machine.seed(), {
-        let found = match just_seen.take() {
-            Some(found) => found,
-            None => find(ctx, machine).await?,
+        let asked = Instant::now();
+        let (found, asked) = match seen.take() {
+            Some(seen) => seen,
+            None => (find(ctx, machine).await?, asked),
         };
         let Found::There(config) = found else { return Ok(None) };
         let host = machine.record().host.clone();
@@ -271,6 +275,7 @@ async fn stop(
         {
             return Ok(Some(kept));
         }
+        still_ours(ctx, machine.record(), asked).await?;
         let (job, upid) = if manner == Manner::Graceful && config.agent_enabled() {
             (SHUTDOWN, ctx.proxmox.shutdown(host, vmid, patience).await?)
         } else {
@@ -342,6 +347,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
     insist!(limit, machine.seed(), {
+        let asked = Instant::now();
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
             Found::Gone => return Ok(None),
@@ -351,7 +357,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
-            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, *config).await? {
+            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
                 return Ok(Some(kept));
             }
             forget_node(ctx, machine).await?;
@@ -366,6 +372,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 text,
             }));
         }
+        still_ours(ctx, machine.record(), asked).await?;
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;

@@ -1,10 +1,19 @@
 //! Whose VM is it? Nothing is done to one whose own configuration has not just proved that it is the record's.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::Context;
 use super::trouble::{Blame, Trouble};
 use crate::model::Record;
 use crate::proxmox::marker::Description;
 use crate::proxmox::{Client, Error, Kind, VmConfig};
+
+/// A proof that was asked for longer ago is asked for anew before anything is done.
+const FRESH: Duration = Duration::from_secs(2);
+/// So often an answer that took longer is asked for: where all take so long, the last has to do.
+const TRIES: u32 = 3;
 
 /// What stands at a record's VMID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +41,34 @@ pub async fn look(proxmox: &Client, cluster: &str, record: &Record) -> Result<Si
     }
 }
 
-/// The VM's configuration, if it is still ours.
+/// The VM's configuration, if it is still ours. An answer that was long on its way says what was: it is asked for again.
 pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Trouble> {
-    match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
-        Sight::Ours(config) => Ok(*config),
-        Sight::Foreign(what) => Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
-        Sight::BeingCloned | Sight::Absent => {
-            Err(Trouble::Failed { what: "the VM has disappeared".to_owned(), blame: Blame::Nobody })
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let asked = Instant::now();
+        match look(&ctx.proxmox, &ctx.config.cluster, record).await? {
+            Sight::Ours(_) if !is_fresh(asked) && tries < TRIES => {}
+            Sight::Ours(config) => return Ok(*config),
+            Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
+            Sight::BeingCloned | Sight::Absent => {
+                let what = "the VM has disappeared".to_owned();
+                return Err(Trouble::Failed { what, blame: Blame::Nobody });
+            }
         }
     }
+}
+
+/// Proves it again where the proof was asked for too long ago.
+pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<(), Trouble> {
+    if is_fresh(asked) {
+        return Ok(());
+    }
+    ours(ctx, record).await.map(|_| ())
+}
+
+fn is_fresh(asked: Instant) -> bool {
+    asked.elapsed() < FRESH
 }
 
 fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::Instant;
+
 use super::Context;
-use super::ownership::ours;
+use super::ownership::{ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use crate::config::{Pool, Security};
@@ -18,15 +20,13 @@ const OWN_ADDRESSES: &str = "ipfilter-net0";
 pub(super) async fn apply(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<(), Trouble> {
     let Some(wanted) = &pool.security else { return Ok(()) };
     let record = machine.record();
-    let mut just_configured = true;
     insist!(ctx.config.limits.configure, machine.seed(), {
-        if !std::mem::take(&mut just_configured) {
-            ours(ctx, record).await?;
-        }
-        options(ctx, record, wanted).await?;
-        groups(ctx, record, wanted).await?;
+        let asked = Instant::now();
+        ours(ctx, record).await?;
+        options(ctx, record, wanted, asked).await?;
+        groups(ctx, record, wanted, asked).await?;
         if wanted.ip_filter {
-            addresses(ctx, record).await?;
+            addresses(ctx, record, asked).await?;
         }
         read_back(ctx, record, wanted).await
     })
@@ -52,19 +52,21 @@ async fn differing(
     Ok(as_set(wanted).into_iter().filter(|(key, value)| present.get(*key) != Some(value)).collect())
 }
 
-async fn options(ctx: &Context, record: &Record, wanted: &Security) -> Result<(), Trouble> {
+async fn options(ctx: &Context, record: &Record, wanted: &Security, asked: Instant) -> Result<(), Trouble> {
     let change = differing(ctx, record, wanted).await?;
     if !change.is_empty() {
+        still_ours(ctx, record, asked).await?;
         ctx.proxmox.set_firewall_options(&record.host, record.slot.vmid, &change).await?;
     }
     Ok(())
 }
 
 /// A rule is put before all others: the last group first, so that they stand in the pool's order.
-async fn groups(ctx: &Context, record: &Record, wanted: &Security) -> Result<(), Trouble> {
+async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instant) -> Result<(), Trouble> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let present = ctx.proxmox.security_groups_of(host, vmid).await?;
     for group in wanted.groups.iter().rev().filter(|group| !present.contains(*group)) {
+        still_ours(ctx, record, asked).await?;
         let added = ctx.proxmox.add_security_group(host, vmid, group).await;
         added.map_err(|error| match error.kind {
             Kind::BadRequest => Trouble::Failed {
@@ -78,18 +80,21 @@ async fn groups(ctx: &Context, record: &Record, wanted: &Security) -> Result<(),
 }
 
 /// The first device's own addresses and no others: those of the template's are another machine's.
-async fn addresses(ctx: &Context, record: &Record) -> Result<(), Trouble> {
+async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(), Trouble> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let own = own_addresses(record);
     let present = ctx.proxmox.ip_set(host, vmid, OWN_ADDRESSES).await?;
     if present.is_none() {
+        still_ours(ctx, record, asked).await?;
         ctx.proxmox.create_ip_set(host, vmid, OWN_ADDRESSES).await?;
     }
     let present = present.unwrap_or_default();
     for address in own.iter().filter(|own| !present.iter().any(|there| alone(there) == own.as_str())) {
+        still_ours(ctx, record, asked).await?;
         ctx.proxmox.add_to_ip_set(host, vmid, OWN_ADDRESSES, address).await?;
     }
     for there in present.iter().filter(|there| !own.contains(alone(there))) {
+        still_ours(ctx, record, asked).await?;
         ctx.proxmox.remove_from_ip_set(host, vmid, OWN_ADDRESSES, there).await?;
     }
     Ok(())

@@ -61,11 +61,18 @@ fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     // 4 GiB are the host's, 2 GiB another VM's, 2 GiB are kept: there is room for one machine of 4 GiB.
     spec.hosts.iter_mut().for_each(|host| host.memory = 14 * GIB);
     let pool = Some("k8s-workers".to_owned());
-    spec.vms.push(VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") });
+    let mut other = VmSpec { running: true, pool, ..VmSpec::machine(120, "pve1", "other") };
+    other.config.insert("onboot".to_owned(), "1".to_owned());
+    spec.vms.push(other);
     let text = ONE_POOL.replace("bridge =", "hosts = [\"pve1\"]\nmemory_overcommit = 4.0\nbridge =");
     let mut stage = Stage::of(&settings(text), spec, KubeSpec::demo());
     stage.start();
     stage
+}
+
+/// What is promised is all that stands against a second machine: of 12 GiB, 6 may be.
+fn promised(text: String) -> String {
+    text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
 }
 
 /// Another pod comes once the first machine has come so far, and gets no machine.
@@ -92,10 +99,7 @@ async fn a_machine_that_is_ready_takes_its_memory_before_the_lists_show_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
-    // What is promised is all that stands against a second one: of 12 GiB, 6 may be.
-    let stage = narrow(|text| {
-        text.replace("overcommit = 4.0", "overcommit = 0.5").replace("\"4GiB\"", "\"2560MiB\"")
-    });
+    let stage = narrow(promised);
     stage.deploy("web", 1, "1", "1Gi");
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one boots", SOON, |stage| phase(stage, "Booting")).await;
@@ -107,20 +111,51 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_takes_its_memory() {
     stage.until("the pod runs", SOON * 5, |stage| stage.running_pods() == 1).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
-    let stage = narrow(|text| {
+/// Room for one machine, and two pools that want it; the first has these settings besides.
+fn narrow_for_two(settings: &str, change: impl FnOnce(String) -> String) -> Stage {
+    narrow(|text| {
+        let text = change(text);
         let pool = text.split("[[pool]]").nth(1).unwrap_or_default().replace("workers", "others");
         let other = pool
             .replace("9100-9109", "9200-9209")
             .replace("10.10.10.11-10.10.10.20", "10.10.10.21-10.10.10.30");
-        format!("{text}warm = {{ count = 1, state = \"stopped\" }}\n[[pool]]{other}")
-    });
+        format!("{text}{settings}[[pool]]{other}")
+    })
+}
+
+/// Pods that want this pool.
+fn of(pool: &str) -> serde_json::Value {
+    json!({ "nodeSelector": { "pve-autoscaler/pool": pool } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_host() {
+    // Its removal is tried now and then, and Proxmox VE's lists are made anew now and then.
+    for off in (500..560).step_by(6) {
+        let stage = narrow_for_two("", promised);
+        stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
+        let configured = |stage: &Stage| stage.pve.config_of(9100, "onboot").is_some_and(|on| on == "1");
+        stage.until("it is configured", SOON, configured).await;
+        stage.pve.power_off_host("pve1");
+        let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
+        stage.until("it is given up", SOON * 3, given_up).await;
+        stage.deploy_with("db", 1, "1500m", "1Gi", &of("others"));
+        tokio::time::sleep(Duration::from_secs(off)).await;
+        stage.pve.power_on_host("pve1");
+        let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.pool == "others");
+        stage.until("one of the other pool is made", SOON * 5, begun).await;
+        let beside = stage.pve.vm(9100).is_some_and(|vm| vm.running);
+        assert!(!beside, "there was room for one of them, with the host off for {off} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_takes_its_memory_until_its_vm_is_gone() {
+    let stage = narrow_for_two("warm = { count = 1, state = \"stopped\" }\n", |text| text);
     let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
     stage.until("one is kept", SOON, |stage| phase(stage, "Warm")).await;
     // It is started, and not to be started with its host.
     stage.pve.inject_task("qmconfig", TaskFault::Fails("the disk is full".into()));
-    let of = |pool: &str| json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
     stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
     stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
     assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));

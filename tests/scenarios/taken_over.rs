@@ -13,6 +13,9 @@ const SOON: Duration = Duration::from_mins(5);
 /// So long everything is looked at that is asked of the other VM.
 const AFTER: Duration = Duration::from_mins(1);
 
+/// How long answers are on their way that are late.
+const LATE: Duration = Duration::from_secs(6);
+
 /// How long a call takes at most.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
@@ -46,6 +49,11 @@ async fn is_left_alone(stage: &Stage, since: Timestamp, when: &str) {
 fn failing(method: &str, path: &str, times: usize) -> Fault {
     let effect = Effect::Answer { status: 596, reason: "Broken pipe".into(), body: String::new() };
     Fault { method: method.into(), path: path.into(), times, effect }
+}
+
+fn answered_late(method: &str, path: &str) -> Fault {
+    let effect = Effect::WorkThenDelay(LATE);
+    Fault { method: method.into(), path: path.into(), times: 1, effect }
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,20 +107,67 @@ async fn no_vm_is_configured_or_started_that_is_not_ours() {
         ("PUT", "firewall/options", "[pool.security]\npolicy_out = \"reject\"\n"),
         ("POST", "status/start", ""),
     ] {
-        let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
-        stage.pve.inject(failing(method, &format!("/nodes/*/qemu/*/{call}"), 3));
-        stage.deploy("web", 1, "1", "1Gi");
         let path = format!("/qemu/9100/{call}");
         let is_it = |path: &str, one: &CallRecord| one.path.ends_with(path) && one.method == method;
+        let fails = failing(method, &format!("/nodes/*/qemu/*/{call}"), 3);
         let asked = |stage: &Stage| stage.pve.calls().iter().any(|one| is_it(&path, one));
-        stage.until("it is asked for", SOON, asked).await;
-        let since = take_over(&stage);
-        stage.pve.stop_by_hand(9100);
-        tokio::time::sleep(AFTER).await;
-        assert_eq!(asked_since(&stage, since), Vec::<String>::new(), "{call}");
-        assert!(!stage.pve.vm(9100).unwrap().running, "{call}");
-        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        is_left_as_it_is(settings, fails, asked, &format!("{call} is to be repeated")).await;
+        // What comes before it was done, and the answer is long on its way.
+        let late = answered_late("POST", "/nodes/*/qemu/9100/config");
+        let done = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
+        is_left_as_it_is(settings, late, done, &format!("{call} comes next")).await;
     }
+}
+
+/// A VM that is taken over once `far_enough`, with this fault before, is neither changed nor started.
+async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Stage) -> bool, when: &str) {
+    let stage = Stage::running(&format!("{ONE_POOL}{settings}"));
+    stage.pve.inject(fault);
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it has come so far", SOON, far_enough).await;
+    let since = take_over(&stage);
+    stage.pve.stop_by_hand(9100);
+    tokio::time::sleep(AFTER).await;
+    // The call that was on its way is told of when it is answered.
+    let configured = |call: &String| call.ends_with("/qemu/9100/config");
+    let asked: Vec<String> =
+        asked_since(&stage, since).into_iter().filter(|call| !configured(call)).collect();
+    assert_eq!(asked, Vec::<String>::new(), "{when}");
+    assert!(!stage.pve.vm(9100).unwrap().running, "{when}");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_started_for_what_it_said_long_ago() {
+    let stage = Stage::running(ONE_POOL);
+    stage.pve.inject(answered_late("POST", "/nodes/*/qemu/9100/config"));
+    stage.deploy("web", 1, "1", "1Gi");
+    let configured = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
+    stage.until("it is configured", SOON, configured).await;
+    stage.pve.inject(answered_late("GET", "/nodes/*/qemu/9100/config"));
+    // Its configuration is read now, and shown after the other VM was made.
+    tokio::time::sleep(LATE * 3 / 2).await;
+    let since = take_over(&stage);
+    stage.pve.stop_by_hand(9100);
+    tokio::time::sleep(AFTER).await;
+    assert_eq!(asked_since(&stage, since), Vec::<String>::new());
+    assert!(!stage.pve.vm(9100).unwrap().running);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_shut_down_that_was_ours_before_the_record_was_written() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    let path = "/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-9100".to_owned();
+    let effect = world::kubernetes::Effect::WorkThenDelay(LATE);
+    stage.kube.inject(world::kubernetes::Fault { method: "PUT".into(), path, times: 20, effect });
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("its VM is about to be shut down", Duration::from_mins(30), stops).await;
+    let since = take_over(&stage);
+    is_left_alone(&stage, since, "a machine that is to be shut down").await;
 }
 
 #[tokio::test(start_paused = true)]

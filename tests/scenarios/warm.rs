@@ -62,8 +62,10 @@ async fn machines_wait_without_a_token_and_join_sooner_the_warmer_they_are() {
         stage.until("the token is gone", SOON, |stage| tokens(stage) == 0).await;
     }
     let [full, linked, stopped, booted, suspended] = took[..] else { panic!("{took:?}") };
-    // A linked clone takes no time that matters; a copy, a boot, and reading memory do.
-    assert!(linked < full && stopped <= linked && suspended < stopped && booted < suspended, "{took:?}");
+    // A linked clone takes no more time than boots differ by; a copy, a boot, and reading memory do.
+    let stopped_at_best = stopped.saturating_sub(Duration::from_secs(4));
+    assert!(linked < full && stopped_at_best < linked && stopped < full, "{took:?}");
+    assert!(suspended < stopped && booted < suspended, "{took:?}");
     assert!(booted < Duration::from_secs(12), "{took:?}");
 }
 

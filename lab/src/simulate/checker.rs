@@ -23,8 +23,10 @@ use super::world::World;
 
 /// From a look at the quorum to the call that relies on it, at most.
 const JUST_LOOKED: Duration = Duration::from_secs(2);
-/// How long a call about a VM may still be on its way, or its worker at work.
-const ASKED: Duration = Duration::from_secs(90);
+/// How long a call about a VM may still be on its way: the longest that faults hold one up, and a little.
+const ASKED: Duration = Duration::from_secs(21);
+/// So long after a VM was asked whose it is something may be done that relies on the answer.
+const PROVEN: Duration = Duration::from_secs(3);
 /// A pool whose machines an administrator or a fault took away may be below its minimum for as long.
 const DISTURBED: Duration = Duration::from_mins(40);
 
@@ -46,6 +48,7 @@ pub(super) struct Inner {
     pub(super) no_quorum_since: Option<Instant>,
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
+    proven: BTreeMap<u32, Instant>,
     disturbed: BTreeMap<&'static str, Instant>,
     /// VMs that an administrator started: whatever waits in them may join.
     pub(super) started: BTreeSet<u32>,
@@ -177,9 +180,13 @@ impl Checker {
         }
     }
 
-    /// Whether the daemon has lately asked for something to be done to this VM.
+    /// Whether something that the daemon has asked for may still happen to whatever has this VMID: it may be on its way, or about to
+    /// be sent. Neither can be taken back when somebody else's VM is there by then.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
-        self.inner().asked.get(&vmid).is_some_and(|asked| asked.elapsed() < ASKED)
+        let inner = self.inner();
+        let within =
+            |times: &BTreeMap<u32, Instant>, time| times.get(&vmid).is_some_and(|at| at.elapsed() < time);
+        within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
     /// The Node of a VM, by its SMBIOS uuid.
@@ -216,9 +223,14 @@ impl Checker {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
+            (Side::Proxmox, "GET", ["nodes", _, "qemu", vmid, "config"]) => {
+                if let Ok(vmid) = vmid.parse() {
+                    self.inner().proven.insert(vmid, Instant::now());
+                }
+            }
             (Side::Proxmox, "POST" | "PUT" | "DELETE", ["nodes", host, "qemu", vmid, rest @ ..]) => {
                 if let Ok(vmid) = vmid.parse() {
-                    self.vm_asked(host, vmid, call.method, rest);
+                    self.vm_asked(host, vmid, &call, rest);
                 }
             }
             (Side::Kubernetes, "DELETE", ["api", "v1", "nodes", node]) => self.node_deletion(node),
@@ -250,10 +262,15 @@ impl Checker {
         }
     }
 
-    fn vm_asked(&self, host: &str, vmid: u32, method: &str, rest: &[&str]) {
+    fn vm_asked(&self, host: &str, vmid: u32, call: &Call<'_>, rest: &[&str]) {
+        let method = call.method;
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
         if self.inner().foreign.contains_key(&vmid) {
+            // What says which configuration it is to change is refused for any other.
+            if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
+                return;
+            }
             return self.violated(&format!("{method} {} for the foreign VM {vmid}", rest.join("/")));
         }
         match (method, rest) {
