@@ -29,6 +29,8 @@ pub struct Admin {
     to_do: Vec<(Instant, String)>,
     /// When pods of nodes that are drained are next asked to go.
     evicts: Instant,
+    /// VMs that the administrator made.
+    made: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +44,16 @@ impl Admin {
     /// Has done nothing yet.
     pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
-        Self { world, log, checker, random, held: Vec::new(), to_do: Vec::new(), evicts: Instant::now() }
+        Self {
+            world,
+            log,
+            checker,
+            random,
+            held: Vec::new(),
+            to_do: Vec::new(),
+            evicts: Instant::now(),
+            made: Vec::new(),
+        }
     }
 
     fn say(&self, what: &str) {
@@ -52,9 +63,12 @@ impl Admin {
     /// Does something by hand.
     pub fn step(&mut self) {
         let pve = self.world.pve.clone();
-        let act = self.random.u8(..14);
+        let act = self.random.u8(..16);
         if act <= 1 {
             return self.make_foreigner();
+        }
+        if act == 15 {
+            return self.remove_foreigner();
         }
         let ours: Vec<u32> = self.checker.ours();
         if ours.is_empty() {
@@ -70,11 +84,13 @@ impl Admin {
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
             }
-            3 if !locked && !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid) => {
+            3 | 14 if !locked && !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid) => {
                 self.say(&format!("deletes VM {vmid} and makes another with its id"));
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
-                self.create(VmSpec::machine(vmid, &vm.node, "taken"));
+                if self.create(VmSpec::machine(vmid, &vm.node, "taken")) {
+                    self.checker.taken_over(vmid);
+                }
             }
             4 | 5 if !locked => {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
@@ -147,17 +163,31 @@ impl Admin {
                 "pve1".clone_into(&mut vm.node);
             }
             self.say(&format!("makes VM {vmid}"));
-            self.create(vm);
+            if self.create(vm) {
+                self.checker.made_by_hand(vmid);
+            }
         }
     }
 
-    fn create(&mut self, mut vm: VmSpec) {
-        let vmid = vm.vmid;
+    fn remove_foreigner(&mut self) {
+        if self.made.is_empty() {
+            return;
+        }
+        let vmid = self.made.swap_remove(self.random.usize(..self.made.len()));
+        self.say(&format!("removes VM {vmid} again"));
+        self.checker.removed_by_hand(vmid);
+        self.world.pve.delete_by_hand(vmid);
+    }
+
+    fn create(&mut self, mut vm: VmSpec) -> bool {
         // In the pool of the machines the token may do everything with it.
         vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
-        if self.world.pve.create_by_hand(vm) {
-            self.checker.made_by_hand(vmid);
+        let vmid = vm.vmid;
+        let made = self.world.pve.create_by_hand(vm);
+        if made {
+            self.made.push(vmid);
         }
+        made
     }
 
     /// Goes on with drains as `kubectl drain --ignore-daemonsets` does: what a budget forbids is asked for again.

@@ -91,6 +91,8 @@ pub struct Figures {
     pub sleeps: u64,
     /// The latter.
     pub wakes: u64,
+    /// VMs in whose place an administrator made another.
+    pub taken: u64,
 }
 
 impl Checker {
@@ -151,6 +153,17 @@ impl Checker {
         if let Some(vm) = self.world.pve.vm(vmid) {
             self.inner().foreign.insert(vmid, vm);
         }
+    }
+
+    /// An administrator made this VM in the place of one of ours.
+    pub fn taken_over(&self, vmid: u32) {
+        self.inner().figures.taken += 1;
+        self.made_by_hand(vmid);
+    }
+
+    /// An administrator removes a VM of their own.
+    pub fn removed_by_hand(&self, vmid: u32) {
+        self.inner().foreign.remove(&vmid);
     }
 
     /// An administrator starts this VM.

@@ -63,13 +63,14 @@ impl std::fmt::Display for Outcome {
         let [calls, met, faults, runs, hand_overs] = self.counts;
         write!(
             f,
-            "{} clones, {} destructions, {} evictions, {} growths, {} hosts off, {} woken, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
+            "{} clones, {} destructions, {} evictions, {} growths, {} hosts off, {} woken, {} taken over, {calls} calls, {met} of them faulty, {faults} faults, {runs} runs of daemons, {hand_overs} hand-overs, settled in {:.0} min: ",
             self.figures.clones,
             self.figures.destructions,
             self.figures.evictions,
             self.figures.growths,
             self.figures.sleeps,
             self.figures.wakes,
+            self.figures.taken,
             self.settled.as_secs_f64() / 60.0,
         )?;
         if self.is_fine() {
