@@ -164,7 +164,7 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);
     }
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought);
+    let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought).plan;
     let going: BTreeSet<&str> = set.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
     then.scale_up.is_empty()
         && then.nodes.iter().all(|one| {

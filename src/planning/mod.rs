@@ -55,7 +55,7 @@ pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classes::Groups;
@@ -77,17 +77,14 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     going::expect_taints(&mut sorted);
     late::expect_devices(&mut sorted, config);
     let offers = sizes::offers(config, snapshot);
-    let mut stranded = BTreeSet::new();
+    let mut stays = replacement::Stays::default();
     let (mut plan, due) = loop {
-        let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stranded);
-        let mut plan = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
+        let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
+        let Decision { mut plan, homeless } = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
         plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
-        let more = replacement::stranded(&mut sorted, &plan);
-        if more.is_empty() {
+        if !stays.learn(&mut sorted, &plan, homeless) {
             break (plan, due);
         }
-        // Once for each pool at most.
-        stranded.extend(more);
     };
     for verdict in &mut plan.nodes {
         if let Some(due) = due.get(&verdict.node) {
@@ -105,8 +102,21 @@ enum Depth {
     Thought,
 }
 
+/// What was decided of a snapshot.
+struct Decision {
+    plan: Plan,
+    /// Nodes on their way out of which a pod finds no place, neither on what is there or comes nor on what is made: its name.
+    homeless: BTreeMap<String, String>,
+}
+
 /// The same for a sorted snapshot without its pods.
-fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Pool], depth: Depth) -> Plan {
+fn decide(
+    snapshot: &Snapshot,
+    pods: &[Arc<Pod>],
+    config: &Config,
+    offers: &[Pool],
+    depth: Depth,
+) -> Decision {
     let mut view = View::new(snapshot, pods, config, offers);
     view.grows = depth == Depth::Real;
     let mut growth = scale_up::decide(&mut view);
@@ -129,7 +139,8 @@ fn decide(snapshot: &Snapshot, pods: &[Arc<Pod>], config: &Config, offers: &[Poo
     if depth == Depth::Real {
         warm::provide(&view, growth.rooms, &mut plan);
     }
-    plan
+    let homeless = growth.homeless.iter().filter_map(|pod| Some((pod.node.clone()?, pod.id())));
+    Decision { plan, homeless: homeless.collect() }
 }
 
 /// The pods that leave a node which is being drained, by the rules that chose it.

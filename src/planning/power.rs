@@ -103,7 +103,7 @@ fn shortage(
     };
     let waiting = growth.verdicts.iter().filter(|one| stuck(one.verdict)).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
-    waiting + growth.homeless + missing.map(|count| count as usize).sum::<usize>()
+    waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
 }
 
 fn host<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Host> {

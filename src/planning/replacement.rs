@@ -49,21 +49,21 @@ impl Due {
     }
 }
 
-/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those of
-/// the pools that are `stranded` stay.
+/// Chooses the nodes that are replaced now and marks them; all that are due, by name. Those that have to stay do.
 pub(super) fn mark(
     snapshot: &mut Snapshot,
     pods: &[Arc<Pod>],
     config: &Config,
-    stranded: &BTreeSet<String>,
+    stays: &Stays,
 ) -> BTreeMap<String, Due> {
     let mut due = find(snapshot, config);
     if due.is_empty() {
         return BTreeMap::new();
     }
-    let stays = |at: usize| pool_of(&snapshot.nodes[at]).is_some_and(|pool| stranded.contains(pool));
-    for (_, one) in due.iter_mut().filter(|(at, _)| stays(*at)) {
-        one.held.get_or_insert_with(|| "there is no room for a machine in its place".to_owned());
+    for (at, one) in &mut due {
+        if one.held.is_none() {
+            one.held = stays.holds(&snapshot.nodes[*at]);
+        }
     }
     let mut turns = Turns::new(snapshot, config);
     turns.spare = spare(snapshot, pods, &due);
@@ -85,24 +85,82 @@ pub(super) fn mark(
     all
 }
 
-/// The pools of nodes that were marked, and for which nothing is on its way: their pods have no place, and no machine is made for
-/// them. Whatever would be kept for their pods would be kept in vain, and could be what stands in the way of a machine in their place.
-pub(super) fn stranded(snapshot: &mut Snapshot, plan: &Plan) -> BTreeSet<String> {
-    let mut marked: BTreeSet<String> = BTreeSet::new();
-    for node in snapshot.nodes.iter_mut().filter(|node| node.annotations.contains_key(REPLACED)) {
-        marked.extend(pool_of(node).map(ToOwned::to_owned));
-        Arc::make_mut(node).annotations.remove(REPLACED);
+/// What is not replaced in this round, found out by deciding as if it were.
+#[derive(Debug, Default)]
+pub(super) struct Stays {
+    /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for them. Whatever would be
+    /// kept for their pods would be kept in vain, and could be what stands in the way of a machine in their place.
+    stranded: BTreeSet<String>,
+    /// Nodes of which one pod would find no place: what were made for the others would be made in vain, and go again.
+    in_vain: BTreeMap<String, String>,
+    tries: usize,
+}
+
+impl Stays {
+    /// So often it is decided anew for single nodes; then their pools wait.
+    const TRIES: usize = 4;
+
+    /// Why this node stays, if so.
+    fn holds(&self, node: &Node) -> Option<String> {
+        if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
+            return Some("there is no room for a machine in its place".to_owned());
+        }
+        let pod = self.in_vain.get(&node.name)?;
+        Some(format!("{pod} would find no place, whatever is made for its other pods"))
     }
+
+    /// Takes the marks off again; whether more stays, so that it is to be decided anew. `homeless` are nodes of which a pod finds no
+    /// place, and the pod.
+    pub(super) fn learn(
+        &mut self,
+        snapshot: &mut Snapshot,
+        plan: &Plan,
+        mut homeless: BTreeMap<String, String>,
+    ) -> bool {
+        let mut marked: BTreeMap<String, String> = BTreeMap::new();
+        for node in snapshot.nodes.iter_mut().filter(|node| node.annotations.contains_key(REPLACED)) {
+            let pool = pool_of(node).unwrap_or_default().to_owned();
+            marked.insert(node.name.clone(), pool);
+            Arc::make_mut(node).annotations.remove(REPLACED);
+        }
+        homeless.retain(|node, _| marked.contains_key(node));
+        if makes_for_them(plan) && !homeless.is_empty() {
+            self.tries += 1;
+            if self.tries > Self::TRIES {
+                self.stranded.extend(homeless.keys().filter_map(|node| marked.get(node).cloned()));
+            }
+            self.in_vain.append(&mut homeless);
+            return true;
+        }
+        if is_anything_under_way(snapshot, plan) {
+            return false;
+        }
+        let any = !marked.is_empty();
+        self.stranded.extend(marked.into_values());
+        any
+    }
+}
+
+/// Whether something is made of which pods that wait are not the reason, while no host is on its way: with that one, there may be a
+/// place for all.
+fn makes_for_them(plan: &Plan) -> bool {
+    let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
+    let made = machines.map(|machine| machine.pods.as_slice());
+    let mut all = made.chain(plan.grow.iter().map(|machine| machine.pods.as_slice()));
+    all.any(<[_]>::is_empty) && !plan.hosts.iter().any(|host| changes(host.verdict))
+}
+
+/// Whether anything comes or goes, by this plan or since before it.
+fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
     let comes_or_goes = |machine: &Machine| {
         machine.phase != Phase::Ready && machine.phase != Phase::Gone && !is_kept(machine)
     };
-    let moves = !plan.scale_up.is_empty()
+    !plan.scale_up.is_empty()
         || !plan.scale_down.is_empty()
         || !plan.grow.is_empty()
         || plan.hosts.iter().any(|host| changes(host.verdict))
         || snapshot.proxmox.machines.iter().flatten().any(|one| comes_or_goes(one) || one.growing.is_some())
-        || snapshot.nodes.iter().any(|node| being_deleted(node));
-    if moves { BTreeSet::new() } else { marked }
+        || snapshot.nodes.iter().any(|node| being_deleted(node))
 }
 
 /// Whether a host is on its way on or off.

@@ -36,7 +36,7 @@ pub(super) struct Growth<'a> {
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Pods of nodes on their way out that find no place.
-    pub homeless: usize,
+    pub homeless: Vec<&'a Arc<Pod>>,
     /// What is left for more machines.
     pub rooms: Rooms<'a>,
 }
@@ -131,7 +131,7 @@ impl<'a> Packer<'_, 'a> {
             })
             .collect();
         let homeless = self.pods.iter().zip(&self.spots);
-        let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == Spot::None).count();
+        let homeless = homeless.filter(|(pod, spot)| !pod.listed && **spot == Spot::None);
         Growth {
             pools: self.growth(on),
             grown: self.grown(),
@@ -139,7 +139,7 @@ impl<'a> Packer<'_, 'a> {
             verdicts,
             placed,
             upcoming: self.upcoming,
-            homeless,
+            homeless: homeless.map(|(waiting, _)| waiting.pod).collect(),
             rooms: self.rooms,
         }
     }

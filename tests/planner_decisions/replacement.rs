@@ -312,3 +312,24 @@ fn a_node_whose_machine_is_given_up_stands_in_for_none() {
         assert_eq!(removed(&plan), goes, "{phase}");
     }
 }
+
+#[test]
+fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
+    let pinned = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: pinned\n  namespace: d\n  \
+                  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
+                  spec: {nodeName: w0, nodeSelector: {disk: fast}, containers: [{name: c, resources: {}}]}";
+    let config = of_pool("", ON);
+    let plan = cluster(&[("w0", OLD)]).with(pinned).plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "{:?}", plan.nodes);
+    let words = "drifted: `max_pods` was 50, is 110; not replaced now: d/pinned would find no place, whatever is made for its \
+                 other pods";
+    assert_eq!(said(&plan, "w0"), words);
+    // It keeps no other one waiting.
+    let plan = cluster(&[("w0", OLD), ("w1", OLD)]).with(pinned).plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (1, Vec::new()), "{:?}", plan.nodes);
+    assert!(
+        said(&plan, "w1").contains("goes once a node that takes d/p-w1 is ready"),
+        "{}",
+        said(&plan, "w1")
+    );
+}
