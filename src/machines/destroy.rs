@@ -244,7 +244,7 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     }
 }
 
-/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The VM was seen, which was asked for when it says.
+/// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with when it was asked for.
 async fn stop(
     ctx: &Context,
     machine: &mut Tracked,
