@@ -2,7 +2,8 @@
 //!
 //! Proxmox's destroy goes on where a disk cannot be freed (its storage is busy, or away), ends well, and says so only in its
 //! log; a disk that an interrupted clone was writing is in no configuration at all. Such a disk belongs to the next VM with
-//! that VMID, so the record stays, and with it the slot is closed, until the disk is gone.
+//! that VMID, so the record stays, and with it the slot is closed, until the disk is gone. Where that log is gone as well, and the
+//! token may not look for itself, somebody who may has to.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ const DESTRUCTION: &str = "qmdestroy";
 pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfig>) -> BTreeSet<String> {
     let record = machine.record();
     let volumes = config.map(VmConfig::volumes).unwrap_or_default();
-    let of_drives = volumes.into_iter().filter_map(|volume| Some(volume.split_once(':')?.0.to_owned()));
+    let of_drives = volumes.into_iter().filter_map(storage_of);
     let mut storages: BTreeSet<String> = of_drives.collect();
     storages.extend(ctx.templates.storages(record.template));
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
@@ -42,12 +43,13 @@ pub(super) async fn none(
     let limit = ctx.config.limits.destroy;
     let record = machine.record();
     let (host, vmid) = (&record.host, record.slot.vmid);
-    let reported = insist!(limit, machine.seed(), reported(ctx, machine).await).await?;
-    storages.extend(reported.iter().filter_map(|disk| Some(disk.split_once(':')?.0.to_owned())));
+    let told = insist!(limit, machine.seed(), told(ctx, machine).await).await?;
+    let reported: BTreeSet<String> = told.disks.iter().filter_map(|disk| storage_of(disk)).collect();
+    storages.extend(reported.iter().cloned());
     let mut left = BTreeSet::new();
-    for storage in storages {
+    for storage in &storages {
         let seen = insist!(limit, machine.seed(), {
-            match ctx.proxmox.disks_of(host, &storage, vmid).await {
+            match ctx.proxmox.disks_of(host, storage, vmid).await {
                 Ok(disks) => Ok(disks),
                 // A storage that was removed, or is not for this token: what the log says has to do.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Ok(Vec::new()),
@@ -56,22 +58,35 @@ pub(super) async fn none(
         });
         left.extend(seen.await?);
     }
-    let blind = left.is_empty() && !reported.is_empty() && !may_see(ctx, machine, &reported).await?;
-    if blind {
-        left = reported;
-    }
+    let mut unseen = BTreeSet::new();
     if left.is_empty() {
+        unseen = not_seen(ctx, machine, if told.lost { storages } else { reported }).await?;
+    }
+    if left.is_empty() && unseen.is_empty() {
         return Ok(());
     }
     // The VMID may be a stranger's by now, and then so are the disks.
     if insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(vmid).await?)).await? {
         return Ok(());
     }
-    Err(found(ctx, machine, &left, blind))
+    Err(match (left.is_empty(), told.disks.is_empty()) {
+        (false, _) => found(ctx, machine, &left, false),
+        (true, false) => found(ctx, machine, &told.disks, true),
+        (true, true) => untold(ctx, machine, &unseen),
+    })
 }
 
-/// What the destruction itself reported as left, where its log can still be read.
-async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, Trouble> {
+/// What destructions said.
+#[derive(Default)]
+struct Told {
+    /// The disks that they could not free.
+    disks: BTreeSet<String>,
+    /// The log of one is gone: what it could not free is not known.
+    lost: bool,
+}
+
+/// What the destruction itself reported as left.
+async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
     let record = machine.record();
     let recorded = record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION);
     let destructions = if let Some(upid) = recorded {
@@ -87,29 +102,44 @@ async fn reported(ctx: &Context, machine: &Tracked) -> Result<BTreeSet<String>, 
         let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
         rows.into_iter().map(|row| row.upid).collect()
     };
-    let mut disks = BTreeSet::new();
+    let mut told = Told::default();
     for upid in destructions {
-        disks.extend(ctx.proxmox.leaked_disks(&upid).await?);
+        match ctx.proxmox.leaked_disks(&upid).await? {
+            Some(disks) => told.disks.extend(disks),
+            None => told.lost = true,
+        }
     }
-    Ok(disks)
+    Ok(told)
 }
 
-/// Whether the token would see these disks if they were there. With rights on a pool it does not: a VM that is destroyed has
-/// left its pool.
-async fn may_see(ctx: &Context, machine: &Tracked, disks: &BTreeSet<String>) -> Result<bool, Trouble> {
+/// Those of these storages on which the token would not see a disk of the VM if it were there. With rights on a pool it does not:
+/// a VM that is destroyed has left its pool.
+async fn not_seen(
+    ctx: &Context,
+    machine: &Tracked,
+    mut storages: BTreeSet<String>,
+) -> Result<BTreeSet<String>, Trouble> {
+    if storages.is_empty() {
+        return Ok(storages);
+    }
     let limit = ctx.config.limits.destroy;
     let vm = format!("/vms/{}", machine.record().slot.vmid);
     let on_vm = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&vm).await?)).await?;
-    let storages: BTreeSet<&str> = disks.iter().filter_map(|disk| Some(disk.split_once(':')?.0)).collect();
-    for storage in storages {
+    let mut unseen = BTreeSet::new();
+    while let Some(storage) = storages.pop_first() {
         let path = format!("/storage/{storage}");
         let on_it = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
         let seen = on_it.contains("Datastore.Audit") && on_vm.contains("VM.Config.Disk");
         if !seen && !on_it.contains("Datastore.Allocate") {
-            return Ok(false);
+            unseen.insert(storage);
         }
     }
-    Ok(true)
+    Ok(unseen)
+}
+
+/// The storage that a volume is on.
+fn storage_of(volume: &str) -> Option<String> {
+    Some(volume.split_once(':')?.0.to_owned())
 }
 
 fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool) -> Trouble {
@@ -118,11 +148,7 @@ fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool)
     let free: Vec<String> = left.iter().map(|disk| format!("pvesm free {disk}")).collect();
     let mut steps = vec![format!("on {}: {}", record.host, free.join(" && "))];
     if blind {
-        // It cannot be seen from here that they are gone: somebody has to say so.
-        steps.push(format!(
-            "then, because the token may not see them: {}",
-            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record)
-        ));
+        steps.push(a_word(ctx, machine));
     }
     let what = format!(
         "VM {} is destroyed and has left {} behind; its slot stays closed until that is gone",
@@ -130,4 +156,24 @@ fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool)
         disks.join(", ")
     );
     Trouble::Administrator { what, command: steps.join("; ") }
+}
+
+/// Nobody can tell from here whether something is left on these storages.
+fn untold(ctx: &Context, machine: &Tracked, storages: &BTreeSet<String>) -> Trouble {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    let names: Vec<&str> = storages.iter().map(String::as_str).collect();
+    let what = format!(
+        "VM {vmid} is destroyed, the log of that is gone, and the token may not see whether disks of it are left on {}; its slot stays closed until somebody has looked",
+        names.join(", ")
+    );
+    let lists: Vec<String> =
+        storages.iter().map(|storage| format!("pvesm list {storage} --vmid {vmid}")).collect();
+    let look = format!("on {host}, with `pvesm free` for each disk that is listed: {}", lists.join(" && "));
+    Trouble::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
+}
+
+/// It cannot be seen from here that nothing is left: somebody has to say so.
+fn a_word(ctx: &Context, machine: &Tracked) -> String {
+    let dropped = crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
+    format!("then, because the token may not see them: {dropped}")
 }

@@ -64,12 +64,18 @@ impl Client {
         Ok(lines.into_iter().find_map(|line| target(&line)))
     }
 
-    /// The disks that a destroy could not remove, by their volume ids: an administrator has to.
+    /// The disks that a destroy could not remove, by their volume ids: an administrator has to. `None` where its log is gone.
     ///
     /// To be asked after every destroy: the task ends with warnings since qemu-server 9.1.19, and with `OK` all the same before that.
-    pub async fn leaked_disks(&self, upid: &Upid) -> Result<Vec<String>, Error> {
+    pub async fn leaked_disks(&self, upid: &Upid) -> Result<Option<Vec<String>>, Error> {
         let lines = self.task_log_tail(upid, usize::MAX).await?;
-        Ok(lines.iter().filter_map(|line| leaked(line)).collect())
+        // Its status would be refused; its log is answered with this one line.
+        if let [line] = &*lines
+            && line.starts_with("unable to open file")
+        {
+            return Ok(None);
+        }
+        Ok(Some(lines.iter().filter_map(|line| leaked(line)).collect()))
     }
 }
 

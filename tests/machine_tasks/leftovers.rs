@@ -92,6 +92,32 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_can_tell_any_more_is_asked_of_the_administrator() {
+    let mut world = doomed(support::pve()).await;
+    world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
+    // As it is found, and by whoever goes on after a restart.
+    for _ in 0..2 {
+        let why = stuck(world.go_on().await);
+        assert!(world.pve.vm(VMID).is_none());
+        assert!(why.contains("pvesm list shared --vmid 9101"), "{why}");
+        assert!(
+            why.contains("kubectl -n pve-autoscaler delete configmap -l pve-autoscaler/machine="),
+            "{why}"
+        );
+    }
+    assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_sees_the_storages_needs_no_log() {
+    let mut world = doomed(seeing()).await;
+    world.pve.set_storage_busy("shared", false);
+    world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn release_8_leaves_disks_behind_with_a_task_that_ended_well() {
     let mut spec = ClusterSpec { version: "8.4.21".to_owned(), ..ClusterSpec::demo() };
     spec.access = world::proxmox::spec::AccessSpec::least_privilege("8.4.21", &["shared"], &["vmbr0"]);

@@ -366,7 +366,7 @@ async fn trap_20_disks_that_a_destruction_leaves_are_named_by_its_log_in_either_
         let upid = client.destroy("pve1", VMID).await.unwrap();
         let exit = done(&client, &upid).await;
         assert_eq!(exit == Exit::Ok, version == "8.4.21", "{exit:?}");
-        let mut named = client.leaked_disks(&upid).await.unwrap();
+        let mut named = client.leaked_disks(&upid).await.unwrap().unwrap();
         named.sort();
         assert_eq!(named, pve.volumes_of(VMID), "{version}");
         assert_eq!(named.len(), 2);

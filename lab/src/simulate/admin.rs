@@ -293,6 +293,7 @@ impl Admin {
                     }
                 }
                 ["pvesm", "free", volume] => self.world.pve.free_by_hand(volume),
+                ["pvesm", "list", storage, "--vmid", vmid] => self.free_what_is_listed(storage, vmid),
                 ["kubectl", "-n", namespace, "delete", "configmap", "-l", label] => {
                     self.drop_records(namespace, label.trim_end_matches('`'));
                 }
@@ -304,6 +305,13 @@ impl Admin {
                     .checker
                     .violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
             }
+        }
+    }
+
+    fn free_what_is_listed(&self, storage: &str, vmid: &str) {
+        let disks = vmid.parse().map(|vmid| self.world.pve.volumes_of(vmid)).unwrap_or_default();
+        for disk in disks.iter().filter(|disk| disk.split(':').next() == Some(storage)) {
+            self.world.pve.free_by_hand(disk);
         }
     }
 
