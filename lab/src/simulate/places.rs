@@ -156,8 +156,11 @@ impl Checker {
             let stores = || self.stores_badly(host, &written, as_of);
             self.record_made(vmid, who, !in_time);
             lacks.or_else(starts).or_else(stores)
-        } else if is_asked && before["warm"] != "booted" && self.is_where_it_was(vmid, host, as_of) {
-            self.lacks(host, pool, pool.size(), Some(as_of), Some(vmid))
+        } else if is_asked {
+            self.woken(vmid, who);
+            let starts = before["warm"] != "booted" && self.is_where_it_was(vmid, host, as_of);
+            let lenient = || self.leniently(host, pool, as_of);
+            starts.then(|| self.lacks(host, &lenient(), pool.size(), Some(as_of), Some(vmid))).flatten()
         } else {
             None
         };
@@ -167,8 +170,8 @@ impl Checker {
         }
     }
 
-    /// A pool with the most lenient limits of all whose machines were put on a host by the same decision: each was put there beside
-    /// those before it alone, and their records are written in any order.
+    /// A pool with the most lenient limits of all whose machines were put on a host, or woken there, by the same decision: each came
+    /// beside those before it alone, and their records are written in any order.
     fn leniently(&self, host: &str, pool: &PoolShape, as_of: AsOf<'_>) -> PoolShape {
         let mut lenient = pool.clone();
         let with = self.decided_with(as_of);

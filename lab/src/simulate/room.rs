@@ -47,6 +47,8 @@ pub struct Sights {
     /// Which daemon made a record, and when; nobody where the answer to that was lost: then others may be made in its place, and it
     /// is dropped untouched once it is found.
     written: BTreeMap<u32, Option<(String, Instant)>>,
+    /// Which daemon asked a machine to join that was kept warm, and when.
+    woken: BTreeMap<u32, (String, Instant)>,
 }
 
 /// A VM as it has been since some time.
@@ -54,6 +56,8 @@ struct Sight {
     node: String,
     running: bool,
     since: Instant,
+    /// When somebody moved it there, where its record did not have it.
+    moved: Option<Instant>,
     /// How often it was started.
     starts: u32,
     /// vCPUs and bytes of memory that it has.
@@ -115,14 +119,18 @@ impl Checker {
         for GuestView { vmid, node, running, cores, memory, .. } in guests {
             let size = (cores, memory);
             let starts = u32::from(running);
-            let new = || Sight { node: node.clone(), running, since: now, starts, size, sized: now };
+            let new =
+                || Sight { node: node.clone(), running, since: now, moved: None, starts, size, sized: now };
             let sight = sights.guests.entry(vmid).or_insert_with(new);
             if sight.size != size {
                 (sight.size, sight.sized) = (size, now);
             }
             if sight.node != node || sight.running != running {
                 let starts = sight.starts + u32::from(running && !sight.running);
-                *sight = Sight { node, running, since: now, starts, size, sized: sight.sized };
+                // A clone that is done goes where its record has it.
+                let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
+                let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
+                *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
             }
         }
         for host in &self.world.hosts {
@@ -304,13 +312,18 @@ impl Checker {
         }
     }
 
+    /// A daemon asks a machine to join that was kept warm.
+    pub(super) fn woken(&self, vmid: u32, who: &str) {
+        self.inner().sights.woken.insert(vmid, (who.to_owned(), Instant::now()));
+    }
+
     /// VMIDs of machines whose records a daemon may have written for the same decision.
     pub(super) fn decided_with(&self, as_of: AsOf<'_>) -> Vec<u32> {
         let inner = self.inner();
-        let lately = |maker: &Option<(String, Instant)>| {
-            maker.as_ref().is_some_and(|(who, at)| who == as_of.who && *at + CLAIMED > as_of.sent)
-        };
-        inner.sights.written.iter().filter(|(_, maker)| lately(maker)).map(|(vmid, _)| *vmid).collect()
+        let made = inner.sights.written.iter().filter_map(|(vmid, maker)| Some((vmid, maker.as_ref()?)));
+        let written = made.chain(&inner.sights.woken);
+        let lately = written.filter(|(_, (who, at))| who == as_of.who && *at + CLAIMED > as_of.sent);
+        lately.map(|(vmid, _)| *vmid).collect()
     }
 
     /// Records of machines whose VM is not there, or is somebody else's.
@@ -327,11 +340,14 @@ impl Checker {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         let mut taken = Taken::default();
         for guest in guests.iter().filter(|guest| !guest.template && Some(guest.vmid) != except) {
-            let (is_known, starts) = {
+            let (is_known, follows, starts) = {
                 let inner = self.inner();
                 let sight = inner.sights.guests.get(&guest.vmid);
-                let known = sight.is_some_and(|sight| as_of.is_none_or(|as_of| as_of.knew(sight.since)));
-                (known, sight.map_or(0, |sight| sight.starts))
+                let knew = |since| as_of.is_none_or(|as_of| as_of.knew(since));
+                let known = sight.is_some_and(|sight| knew(sight.since));
+                // Its record follows it, which may be later than the decision.
+                let follows = sight.and_then(|sight| sight.moved).is_none_or(knew);
+                (known, follows, sight.map_or(0, |sight| sight.starts))
             };
             let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
             let Some(own) = machine else {
@@ -347,7 +363,7 @@ impl Checker {
             // The VM of a clone is on its template's host until it is done.
             let is_cloned = guest.lock.as_deref() == Some("clone") || record["smbiosUuid"].is_null();
             let place = if is_cloned { planned } else { &guest.node };
-            if place != host || (place != planned && !is_known) {
+            if place != host || !follows || (place != planned && !is_known) {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
