@@ -8,15 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use super::inventory::Look;
 use super::regions::Region;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Pool};
 use crate::machines::{self, Found, Taken, View};
-use crate::model::Snapshot;
-use crate::model::machine::{Host, Machine, Phase, WarmState};
+use crate::model::machine::{Host, Intent, Machine, Phase, WarmState};
 use crate::model::node::Node;
+use crate::model::pci::Held;
 use crate::model::place;
 use crate::model::power::PowerFacts;
 use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
 use crate::model::workload::Backoff;
+use crate::model::{Record, Snapshot};
 
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
 const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
@@ -60,6 +61,8 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
         host.cores_assigned = host.cores_assigned.saturating_add(cores);
         host.memory_assigned = host.memory_assigned.saturating_add(memory);
         host.memory_used = host.memory_used.saturating_add(memory);
+        let known = host.pci.held.iter().any(|held| held.vmid == record.slot.vmid);
+        host.pci.held.extend(devices(config, record).filter(|_| !known));
     }
     for host in &mut hosts {
         host.name = place::key(prefix, &host.name);
@@ -67,9 +70,23 @@ fn hosts(config: &Config, prefix: &str, look: &Look, views: &[View]) -> Vec<Host
     hosts
 }
 
-/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet.
+/// The devices that a machine's VM was made with, where that is what its pool gives now.
+fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = Held> + 'a {
+    let own =
+        |pool: &&Pool| pool.name == record.pool && record.made_of.get("pci") == pool.made_of().get("pci");
+    let given = config.pools.iter().find(own).into_iter().flat_map(|pool| &pool.pci);
+    given.flat_map(|one| {
+        let held = Held { vmid: record.slot.vmid, mapping: Some(one.mapping.clone()), address: None };
+        std::iter::repeat_n(held, one.count as usize)
+    })
+}
+
+/// Whether a machine's VM was started, and nothing was done to stop it, or so lately that the look does not show it yet; or may still
+/// be started.
 fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
+        // Until its record says that it goes, somebody else who comes to lead goes on with it.
+        Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
         Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
         phase => (Phase::Booting..=Phase::Draining).contains(&phase),
@@ -235,6 +252,67 @@ impl Daemon {
                 |host: &String| usable.is_some_and(|found| found.usable.iter().any(|one| one.host == *host));
             memory.across = reach.iter().filter(|host| !own(host)).map(|host| pool.host_key(host)).collect();
             memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::Devices;
+    use crate::model::machine::Slot;
+    use crate::proxmox::Seen;
+
+    #[test]
+    fn a_machine_that_is_given_up_takes_its_room_until_its_record_says_so() {
+        let now = Timestamp::UNIX_EPOCH;
+        let look = Look {
+            seen: Arc::new(Seen::default()),
+            survey: None,
+            devices: Arc::new(Devices::default()),
+            at: now,
+            online: Arc::default(),
+            number: 0,
+        };
+        let discard = Intent::Discard { reason: "its disk was full".to_owned(), since: now };
+        let (stopped, booted) = (Some(WarmState::Stopped), Some(WarmState::Booted));
+        for (intent, warm, expected) in [
+            (Intent::Create, None, true),
+            (Intent::Create, booted, true),
+            (Intent::Create, stopped, false),
+            (discard.clone(), None, false),
+            (discard, booted, false),
+        ] {
+            let record = Record {
+                id: "m1".to_owned(),
+                pool: "workers".to_owned(),
+                name: "workers-a1".to_owned(),
+                slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
+                region: None,
+                host: "pve1".to_owned(),
+                template: 9000,
+                template_host: "pve1".to_owned(),
+                cores: 2,
+                memory: 4 << 30,
+                intent,
+                created: now,
+                task: None,
+                smbios_uuid: None,
+                token_id: None,
+                old_token_ids: Vec::new(),
+                node_uid: None,
+                cordoned: false,
+                clone_in_doubt: false,
+                entered: BTreeMap::new(),
+                pods: Vec::new(),
+                warm,
+                asked: None,
+                pinned: None,
+                growing: None,
+                made_of: BTreeMap::new(),
+            };
+            let view = View { phase: Phase::Failed, ..View::requested(record, now) };
+            assert_eq!(is_on(&view, &look), expected, "{:?} {warm:?}", view.record.intent);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::proxmox::{Client, Error, Guest, Kind, PciMapping, Seen};
 
 /// Mappings are looked at again after this time, and checked against the hardware.
 const MAPPINGS: Duration = Duration::from_mins(1);
-/// All VMs' devices are: a VM that is stopped and started with others between two looks is not noticed before.
+/// A VM's devices are: one that is stopped and started with others between two looks is not noticed before.
 const GUESTS: Duration = Duration::from_mins(5);
 
 /// What a host's devices are, by the hosts' names.
@@ -36,10 +36,19 @@ pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
-    /// VMID → its host, and what it holds there.
-    guests: BTreeMap<u32, (String, Vec<Held>)>,
+    guests: BTreeMap<u32, Holder>,
+    /// Host → a VM there of which nobody knows yet what it holds, and why.
+    unread: BTreeMap<String, String>,
     mappings_due: Option<Instant>,
-    guests_due: Option<Instant>,
+}
+
+/// A VM as it was read.
+#[derive(Debug)]
+struct Holder {
+    host: String,
+    held: Vec<Held>,
+    /// What it says counts until it could be read again after this.
+    due: Instant,
 }
 
 impl DeviceSurvey {
@@ -58,10 +67,6 @@ impl DeviceSurvey {
         if self.mappings_due.is_none_or(|due| now >= due) || !self.knows(&wanted) {
             self.look_at_mappings(proxmox, &wanted, seen).await?;
             self.mappings_due = Some(now + MAPPINGS);
-        }
-        if self.guests_due.is_none_or(|due| now >= due) {
-            self.guests.clear();
-            self.guests_due = Some(now + GUESTS);
         }
         let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
         self.look_at_guests(proxmox, counts_stopped, seen).await;
@@ -100,7 +105,7 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// Reads the configurations of VMs that hold devices, or would if somebody started them, and were not read before.
+    /// Reads the configurations of VMs that hold devices, or would if somebody started them, and were not read lately.
     async fn look_at_guests(&mut self, proxmox: &Client, counts_stopped: bool, seen: &Seen) {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
@@ -110,21 +115,28 @@ impl DeviceSurvey {
         };
         let there: BTreeMap<u32, &Guest> =
             seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
-        self.guests.retain(|vmid, (host, _)| there.get(vmid).is_some_and(|guest| guest.host == *host));
+        self.guests.retain(|vmid, known| there.get(vmid).is_some_and(|guest| guest.host == known.host));
+        self.unread.clear();
         for (vmid, guest) in there {
-            if self.guests.contains_key(&vmid) {
+            let known = self.guests.get(&vmid);
+            if known.is_some_and(|known| Instant::now() < known.due) {
                 continue;
             }
             let held = match proxmox.devices_of(&guest.host, vmid).await {
                 Ok(held) => held,
-                // What the token must not see, nobody can count.
-                Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => Vec::new(),
                 Err(error) => {
                     tracing::debug!(vmid, %error, "what devices it holds cannot be read");
+                    // What is gone by now, or must not be seen any more, is in no list from now on.
+                    let gone = matches!(error.kind, Kind::Forbidden | Kind::NotFound);
+                    if known.is_none() && !gone {
+                        let why = format!("what VM {vmid} holds cannot be read: {error}");
+                        self.unread.insert(guest.host.clone(), why);
+                    }
                     continue;
                 }
             };
-            self.guests.insert(vmid, (guest.host.clone(), held));
+            let (host, due) = (guest.host.clone(), Instant::now() + GUESTS);
+            self.guests.insert(vmid, Holder { host, held, due });
         }
     }
 
@@ -143,7 +155,14 @@ impl DeviceSurvey {
                 host.broken.insert(mapping.clone(), problem.clone());
             }
         }
-        for (host, held) in self.guests.values() {
+        for (host, why) in &self.unread {
+            if let Some(HostPci { mappings, broken, .. }) = hosts.get_mut(host) {
+                for mapping in mappings.keys() {
+                    broken.entry(mapping.clone()).or_insert_with(|| why.clone());
+                }
+            }
+        }
+        for Holder { host, held, .. } in self.guests.values() {
             if let Some(host) = hosts.get_mut(host) {
                 host.held.extend(held.iter().cloned());
             }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use world::kubernetes::samples;
 use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
+use world::proxmox::{Effect, Fault};
 
+use crate::out_of_sight::rights;
 use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(4);
@@ -116,6 +118,59 @@ async fn a_device_that_has_changed_costs_no_clone() {
     let records = stage.kube.list("ConfigMap");
     let record = records.iter().find(|map| name(map).starts_with("machine-")).unwrap();
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
+}
+
+/// The only device is somebody else's. From so many seconds on nobody can read of its VM what it has.
+async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
+    let mut stage = stage();
+    stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
+    let fault = Fault {
+        method: "GET".into(),
+        path: "/nodes/*/qemu/700/config".into(),
+        times: 1000,
+        effect: Effect::Answer { status: 401, reason: "authentication failure".into(), body: String::new() },
+    };
+    if from == 0 {
+        stage.pve.inject(fault.clone());
+    }
+    stage.start();
+    tokio::time::sleep(Duration::from_secs(from)).await;
+    if from > 0 {
+        stage.pve.inject(fault);
+    }
+    deploy(&stage, 1);
+    let none = |stage: &Stage| stage.status().machines.is_empty();
+    stage.throughout("no machine is made", Duration::from_mins(12), none).await;
+    let why: Vec<String> = stage.status().pods.into_iter().map(|pod| pod.why).collect();
+    assert!(why.iter().any(|why| why.contains(expected)), "{why:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_stays_taken_while_its_vm_cannot_be_read_again() {
+    nothing_is_made_where_a_vm_cannot_be_read(30, "pve2 has 0 of 0 devices of `gpu` left").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
+    nothing_is_made_where_a_vm_cannot_be_read(0, "what VM 700 holds cannot be read").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
+    let mut stage = stage();
+    stage.pve.map_pci("gpu", &[("pve1", "0000:01:00")]);
+    stage.start();
+    deploy(&stage, 1);
+    let phase = |stage: &Stage, phase: &str| stage.status().machines.iter().any(|one| one.phase == phase);
+    stage.until("one boots", SOON, |stage| phase(stage, "Booting")).await;
+    rights(&stage, false);
+    stage.until("it is given up", SOON, |stage| phase(stage, "Failed")).await;
+    let alone = |stage: &Stage| stage.status().machines.len() == 1;
+    stage.throughout("none is made beside it", Duration::from_mins(5), alone).await;
+    rights(&stage, true);
+    stage
+        .until("another is made in its place", SOON * 5, |stage| stage.ready_nodes("workers").len() == 1)
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

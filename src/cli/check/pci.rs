@@ -21,7 +21,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
             wrong.push(Line::wrong(what.clone(), message).help(help));
         }
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
-            let help = "map the device anew: what the mapping says of it is not what the host has any more";
+            let help = "where the mapping does not fit what the host has any more, map the device anew";
             wrong.push(
                 Line::doubtful(what.clone(), format!("no machine can have it on {host}: {problem}"))
                     .help(help),
