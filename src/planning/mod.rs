@@ -82,7 +82,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
         let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
         let Decision { mut plan, homeless } = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
         plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
-        if !stays.learn(&mut sorted, &plan, homeless) {
+        if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
     };

@@ -91,7 +91,7 @@ pub(super) struct Stays {
     /// Pools for whose nodes nothing is on its way: their pods have no place, and no machine is made for them. Whatever would be
     /// kept for their pods would be kept in vain, and could be what stands in the way of a machine in their place.
     stranded: BTreeSet<String>,
-    /// Nodes of which one pod would find no place: what were made for the others would be made in vain, and go again.
+    /// Nodes that would not go whatever is made for their pods, and why: it would be made in vain, and go again.
     in_vain: BTreeMap<String, String>,
     tries: usize,
 }
@@ -105,8 +105,7 @@ impl Stays {
         if pool_of(node).is_some_and(|pool| self.stranded.contains(pool)) {
             return Some("there is no room for a machine in its place".to_owned());
         }
-        let pod = self.in_vain.get(&node.name)?;
-        Some(format!("{pod} would find no place, whatever is made for its other pods"))
+        self.in_vain.get(&node.name).cloned()
     }
 
     /// Takes the marks off again; whether more stays, so that it is to be decided anew. `homeless` are nodes of which a pod finds no
@@ -114,31 +113,72 @@ impl Stays {
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,
+        config: &Config,
         plan: &Plan,
-        mut homeless: BTreeMap<String, String>,
+        homeless: &BTreeMap<String, String>,
     ) -> bool {
-        let mut marked: BTreeMap<String, String> = BTreeMap::new();
-        for node in snapshot.nodes.iter_mut().filter(|node| node.annotations.contains_key(REPLACED)) {
+        let mut marked: Vec<Marked> = Vec::new();
+        for node in &mut snapshot.nodes {
+            let Some(reason) = reason(node) else { continue };
             let pool = pool_of(node).unwrap_or_default().to_owned();
-            marked.insert(node.name.clone(), pool);
             Arc::make_mut(node).annotations.remove(REPLACED);
+            marked.push(Marked { rank: rank(reason), node: node.name.clone(), pool });
         }
-        homeless.retain(|node, _| marked.contains_key(node));
-        if makes_for_them(plan) && !homeless.is_empty() {
-            self.tries += 1;
-            if self.tries > Self::TRIES {
-                self.stranded.extend(homeless.keys().filter_map(|node| marked.get(node).cloned()));
+        marked.sort();
+        if makes_for_them(plan) {
+            let homeless = marked.iter().filter_map(|one| {
+                let pod = homeless.get(&one.node)?;
+                Some((one, format!("{pod} would find no place, whatever is made for its other pods")))
+            });
+            let mut stay: Vec<(&Marked, String)> = homeless.collect();
+            stay.extend(lacking(snapshot, config, plan, &marked).into_iter().map(|one| {
+                (
+                    one,
+                    "its pool would be below its minimum, and no machine can be made in its place".to_owned(),
+                )
+            }));
+            if !stay.is_empty() {
+                self.tries += 1;
+                if self.tries > Self::TRIES {
+                    self.stranded.extend(stay.iter().map(|(one, _)| one.pool.clone()));
+                }
+                self.in_vain.extend(stay.into_iter().map(|(one, why)| (one.node.clone(), why)));
+                return true;
             }
-            self.in_vain.append(&mut homeless);
-            return true;
         }
         if is_anything_under_way(snapshot, plan) {
             return false;
         }
         let any = !marked.is_empty();
-        self.stranded.extend(marked.into_values());
+        self.stranded.extend(marked.into_iter().map(|one| one.pool));
         any
     }
+}
+
+/// A node whose turn it is: those that serve worst come first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Marked {
+    rank: u8,
+    node: String,
+    pool: String,
+}
+
+/// Those of the marked nodes that their pools need for their minimum, whatever comes and is made.
+fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
+    let mut all = Vec::new();
+    for pool in &config.pools {
+        let leaves = |node: &Node| being_deleted(node) || marked.iter().any(|one| one.node == node.name);
+        let own = snapshot.nodes.iter().filter(|node| pool_of(node) == Some(pool.name.as_str()));
+        let serving = own.filter(|node| ready(node) && !leaves(node)).count();
+        let machines = snapshot.proxmox.machines.iter().flatten();
+        let coming =
+            machines.filter(|one| one.pool == pool.name && one.phase < Phase::Ready && !is_kept(one)).count();
+        let made: usize =
+            plan.scale_up.iter().filter(|one| one.pool == pool.name).map(|one| one.machines.len()).sum();
+        let short = (pool.min as usize).saturating_sub(serving + coming + made);
+        all.extend(marked.iter().rev().filter(|one| one.pool == pool.name).take(short));
+    }
+    all
 }
 
 /// Whether something is made of which pods that wait are not the reason, while no host is on its way: with that one, there may be a

@@ -333,3 +333,23 @@ fn nothing_is_made_for_a_node_of_which_one_pod_has_no_place() {
         said(&plan, "w1")
     );
 }
+
+#[test]
+fn nothing_is_made_of_another_pool_for_a_node_that_its_own_pool_needs() {
+    // On the host there is room for a small machine, and for none in the place of `w0`.
+    let there = inventory(&machine("w0", OLD)).replace("32Gi, memoryUsed: 4Gi", "28Gi, memoryUsed: 20Gi");
+    let old = Cluster::new().with(&there).idle("w0", "w").pod("p-w0", "1", "w0");
+    let mut config = of_pool("min = 1", ON);
+    let mut small = config.pools[0].clone();
+    (small.name, small.min) = ("small".to_owned(), 0);
+    small.sizes.iter_mut().for_each(|size| (size.cores, size.memory) = (2, 4 << 30));
+    config.pools.push(small);
+    let plan = old.plan(&config);
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()), "{:?} {:?}", plan.scale_up, plan.nodes);
+    let words = "drifted: `max_pods` was 50, is 110; not replaced now: its pool would be below its minimum, and no machine can be \
+                 made in its place";
+    assert!(said(&plan, "w0").starts_with(words), "{}", said(&plan, "w0"));
+    // The pool can do without.
+    config.pools[0].min = 0;
+    assert_eq!(made(&old.plan(&config)), 1);
+}
