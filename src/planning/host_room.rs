@@ -60,7 +60,7 @@ impl HostRoom {
     /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its devices count from the
     /// day it was made on, but somebody else may have taken them since.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
-        self.shut.is_none() && !self.devices.overdrawn(pool) && (has_room || self.lacks(pool).is_none())
+        self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }
 
     /// What the host lacks for one more machine of the pool to run, in words.

@@ -32,6 +32,9 @@ pub(super) enum Full {
 }
 
 impl Full {
+    /// Reasons that are over once a machine of the pool goes.
+    pub(super) const NEEDS_A_PLACE: [&str; 2] = ["PoolAtMax", "NoFreeSlot"];
+
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Self::AtMax(_) => "PoolAtMax",
@@ -225,6 +228,13 @@ impl<'a> Rooms<'a> {
         let woken = waiting.iter().filter(|one| one.suits(pool)).find(can_run)?;
         let host = woken.host.clone();
         Some(Place { host, storage: None, rank: (i64::MIN, 0), slot: None, woken: Some(woken.clone()) })
+    }
+
+    /// Whether a machine of the pool that does not run could not be started on this host, and another host has room for one.
+    pub(super) fn runs_elsewhere(&self, pool: &Pool, host: &str) -> bool {
+        let here = self.hosts.as_ref().and_then(|hosts| hosts.get(host));
+        here.is_some_and(|here| !here.runs(pool, false))
+            && self.host(pool, 0).is_ok_and(|place| place.host != host)
     }
 
     /// Where a machine that is made for the pool goes, with so many bytes of its memory on disk.

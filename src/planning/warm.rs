@@ -5,17 +5,19 @@
 //!   placed on it before it was asked to join; from then on it is a machine on its way like any other.
 //! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
 //! * One of other settings, another size or an old template, and one on a host that is in maintenance, closed, to be switched off or none of its pool's, where
-//!   somebody moved it, is never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its place.
+//!   somebody moved it, or where others have its devices, is never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its place.
+//! * One that could not be started for want of room goes where pods wait and nothing but it keeps its pool from making a machine elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::device_room::DeviceRoom;
 use super::replacement;
-use super::rooms::{Place, Rooms};
+use super::rooms::{Full, Place, Rooms};
 use super::{View, names};
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::machine::{Machine, Phase, WarmState};
-use crate::model::plan::{NewMachine, Plan, PoolGrowth, PoolReason, Unkept};
+use crate::model::plan::{NewMachine, Plan, PodVerdict, PoolGrowth, PoolReason, Unkept};
 use crate::model::quantity;
 
 /// A machine that waits to be asked to join.
@@ -83,10 +85,15 @@ fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -
     if config.hosts.get(host).is_some_and(|own| own.closed) {
         return Some(format!("its host {host} is closed"));
     }
-    let hosts = snapshot.proxmox.hosts.iter().flatten();
-    let mut here = hosts.filter(|one| one.name == *host && one.online && one.maintenance);
-    (config.replace.maintenance && here.next().is_some())
-        .then(|| format!("its host {host} is in maintenance"))
+    let here = snapshot.proxmox.hosts.iter().flatten().find(|one| one.name == *host && one.online)?;
+    if config.replace.maintenance && here.maintenance {
+        return Some(format!("its host {host} is in maintenance"));
+    }
+    // One that was not started yet: what runs has its devices.
+    let starts = machine.warm == Some(WarmState::Stopped) && !pool.pci.is_empty();
+    let machines = || snapshot.proxmox.machines.as_deref().unwrap_or_default();
+    (starts && DeviceRoom::new(here, machines(), &config.pools).overdrawn(pool))
+        .then(|| format!("others have its devices on its host {host}"))
 }
 
 /// Adds to a plan what is to be made ahead of demand and what is kept no longer. `rooms` is what the plan leaves.
@@ -103,7 +110,10 @@ pub(super) fn provide(view: &View, mut rooms: Rooms, plan: &mut Plan) {
         .flatten()
         .filter(|machine| is_kept(machine) && !woken.contains(machine.name.as_str()))
         .collect();
-    let unkept = kept_no_longer(view, &kept);
+    let mut unkept = kept_no_longer(view, &kept);
+    let mut stuck = in_the_way(view, &kept, &rooms, &plan.pods);
+    stuck.retain(|one| unkept.iter().all(|other| other.pool != one.pool));
+    unkept.append(&mut stuck);
     // What replaces a node was chosen without counting down this room.
     let busy = machines(&plan.scale_up).any(|machine| machine.woken.is_none());
     let (keep, refused) = if busy { Default::default() } else { to_keep(view, &kept, &mut rooms) };
@@ -153,16 +163,46 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
             let reason = format!("the pool keeps {} warm", pool.warm.count);
             unkept(machine, why(machine).unwrap_or(reason));
         }
-        let leaving = view.snapshot.proxmox.machines.iter().flatten().any(|machine| {
-            machine.pool == pool.name && machine.warm.is_some() && machine.phase >= Phase::Draining
-        });
-        if surplus == 0 && !leaving && machines.iter().all(|machine| machine.phase == Phase::Warm) {
+        if surplus == 0
+            && !is_one_leaving(view, pool)
+            && machines.iter().all(|machine| machine.phase == Phase::Warm)
+        {
             for machine in unfit.iter().take(1) {
                 unkept(machine, why(machine).unwrap_or_default());
             }
         }
     }
     all
+}
+
+/// Whether a machine of the pool that waited is on its way out.
+fn is_one_leaving(view: &View, pool: &Pool) -> bool {
+    let mut machines = view.snapshot.proxmox.machines.iter().flatten();
+    machines.any(|one| one.pool == pool.name && one.warm.is_some() && one.phase >= Phase::Draining)
+}
+
+/// Machines that could not be started where they are, one of a pool, where pods wait for what another host has room for, and the
+/// pool's maximum or its slots have not.
+fn in_the_way(view: &View, kept: &[&Machine], rooms: &Rooms, pods: &[PodVerdict]) -> Vec<Unkept> {
+    let full = |pool: &Pool| {
+        let mut reasons = pods.iter().flat_map(|pod| &pod.reasons);
+        reasons.any(|one| one.pool == pool.name && Full::NEEDS_A_PLACE.contains(&one.reason))
+    };
+    let pools = view.config.pools.iter().filter(|pool| full(pool) && !is_one_leaving(view, pool));
+    let stuck = pools.filter_map(|pool| {
+        let rests = |machine: &&&Machine| {
+            machine.pool == pool.name
+                && machine.phase == Phase::Warm
+                && machine.warm.is_some_and(|state| !state.runs())
+        };
+        let machine = kept.iter().filter(rests).find(|machine| rooms.runs_elsewhere(pool, &machine.host))?;
+        let reason = format!(
+            "its host {} has no room for it to run, and pods wait for a machine that another host has room for",
+            machine.host
+        );
+        Some(Unkept { machine: machine.name.clone(), pool: pool.name.clone(), reason })
+    });
+    stuck.collect()
 }
 
 /// What is made, and why some pools get fewer than they are to have.

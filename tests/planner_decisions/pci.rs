@@ -86,7 +86,7 @@ fn what_was_learnt_before_does_not_hide_the_device() {
 }
 
 #[test]
-fn a_stopped_machine_that_waits_keeps_its_device() {
+fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it() {
     let waits =
         "{name: w-1, pool: w, vmid: 101, host: a, cores: 8, memory: 16Gi, phase: Warm, warm: stopped}";
     let config = pool("warm = { count = 2 }");
@@ -97,6 +97,24 @@ fn a_stopped_machine_that_waits_keeps_its_device() {
     assert_eq!(hosts(&woken), ["a"]);
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
     assert!(hosts(&taken).is_empty());
+    let gone = |plan: &Plan| -> Vec<String> { plan.unkept.iter().map(|one| one.reason.clone()).collect() };
+    assert_eq!(gone(&taken), ["others have its devices on its host a"]);
+    // What cannot be given for a moment may be given again.
+    let broken = cluster(1, &format!("{ONE}, broken: {{gpu: \"another device\"}}"), "", waits).plan(&config);
+    assert_eq!((hosts(&broken), gone(&broken)), (vec![], vec![]));
+    assert_eq!(gone(&woken), Vec::<String>::new());
+}
+
+#[test]
+fn of_two_machines_that_wait_for_one_device_one_goes() {
+    let waits = |name: &str, vmid: u32| {
+        format!(
+            "{{name: {name}, pool: w, vmid: {vmid}, host: a, cores: 8, memory: 16Gi, phase: Warm, warm: stopped}}"
+        )
+    };
+    let plan = cluster(0, ONE, ONE, &[waits("w-1", 101), waits("w-2", 102)].join(", "))
+        .plan(&pool("warm = { count = 2 }"));
+    assert_eq!(plan.unkept.len(), 1, "{:?}", plan.unkept);
 }
 
 proptest! {

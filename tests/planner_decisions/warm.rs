@@ -115,6 +115,40 @@ fn a_stopped_machine_is_woken_only_where_its_host_has_room_for_it() {
 }
 
 #[test]
+fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
+    let mut config = of_pool("warm = { count = 1 }", "");
+    config.pools[0].max = 1;
+    let elsewhere = ", {name: pve2, online: true, cores: 64, memory: 32Gi, memoryUsed: 4Gi}]";
+    for (state, used, other, pods, gone) in [
+        ("stopped", "25Gi", elsewhere, 1, vec!["w-a"]),
+        ("suspended", "25Gi", elsewhere, 1, vec!["w-a"]),
+        // It can be started, or runs already; nobody waits; nobody else has room.
+        ("stopped", "4Gi", elsewhere, 1, vec![]),
+        ("booted", "25Gi", elsewhere, 1, vec![]),
+        ("stopped", "25Gi", elsewhere, 0, vec![]),
+        ("stopped", "25Gi", "]", 1, vec![]),
+    ] {
+        let there = inventory(&kept("w-a", "Warm", state))
+            .replace("memoryUsed: 4Gi}]", &format!("memoryUsed: {used}}}{other}"));
+        config.pools[0].warm.state = match state {
+            "booted" => WarmState::Booted,
+            "suspended" => WarmState::Suspended,
+            _ => WarmState::Stopped,
+        };
+        let cluster = Cluster::new().with(&there);
+        let cluster = if pods > 0 { cluster.pod("p", "3", "") } else { cluster };
+        let plan = cluster.plan(&config);
+        assert_eq!(told(&plan).3, gone, "{state} {used} {other} {pods}");
+    }
+    // Nothing keeps the pool from making another.
+    config.pools[0].max = 2;
+    let there = inventory(&kept("w-a", "Warm", "stopped"))
+        .replace("memoryUsed: 4Gi}]", &format!("memoryUsed: 25Gi}}{elsewhere}"));
+    let plan = Cluster::new().with(&there).pod("p", "3", "").plan(&config);
+    assert_eq!((told(&plan).1, told(&plan).3), (1, vec![]));
+}
+
+#[test]
 fn machines_of_old_settings_are_made_anew_one_at_a_time() {
     let drifted = |name: &str| kept(name, "Warm", "stopped").replace("},", ", madeOf: {clone: full}},");
     let config = of_pool("warm = { count = 2 }", "");
