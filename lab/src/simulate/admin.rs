@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use world::proxmox::spec::VmSpec;
 
 use super::checker::{Checker, name};
+use super::devices;
 use super::log::Log;
 use super::world::World;
 
@@ -88,7 +89,9 @@ impl Admin {
                 self.say(&format!("deletes VM {vmid} and makes another with its id"));
                 self.checker.deleted_by_hand(vmid);
                 pve.delete_by_hand(vmid);
-                if self.create(VmSpec::machine(vmid, &vm.node, "taken")) {
+                let mut taken = VmSpec::machine(vmid, &vm.node, "taken");
+                self.choose_pool(&mut taken);
+                if self.create(taken) {
                     self.checker.taken_over(vmid);
                 }
             }
@@ -96,8 +99,14 @@ impl Admin {
                 let host = self.world.hosts.get(self.random.usize(..self.world.hosts.len())).cloned();
                 let host =
                     host.filter(|host| *host != vm.node && pve.is_online(host) && pve.is_online(&vm.node));
-                // Proxmox VE moves no VM with an image that is on its host alone.
-                if let Some(host) = host.filter(|_| !super::seeds::is_bound(&vm)) {
+                // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its host, and none to
+                // where there is no such device.
+                let devices = self.world.rules.devices;
+                let stays = |host: &String| {
+                    super::seeds::is_bound(&vm)
+                        || (devices::has_one(&vm) && (vm.running || devices.on(host) == 0))
+                };
+                if let Some(host) = host.filter(|host| !stays(host)) {
                     self.say(&format!("moves VM {vmid} to {host}"));
                     pve.migrate_by_hand(vmid, &host);
                 }
@@ -163,6 +172,8 @@ impl Admin {
                 "pve1".clone_into(&mut vm.node);
             }
             self.say(&format!("makes VM {vmid}"));
+            self.choose_pool(&mut vm);
+            devices::give(&mut vm, self.world.rules.devices);
             if self.create(vm) {
                 self.checker.made_by_hand(vmid);
             }
@@ -179,9 +190,12 @@ impl Admin {
         self.world.pve.delete_by_hand(vmid);
     }
 
-    fn create(&mut self, mut vm: VmSpec) -> bool {
-        // In the pool of the machines the token may do everything with it.
+    /// In the pool of the machines the token may do everything with a VM.
+    fn choose_pool(&mut self, vm: &mut VmSpec) {
         vm.pool = self.random.bool().then(|| "k8s-workers".to_owned());
+    }
+
+    fn create(&mut self, vm: VmSpec) -> bool {
         let vmid = vm.vmid;
         let made = self.world.pve.create_by_hand(vm);
         if made {

@@ -11,6 +11,7 @@
 
 mod admin;
 mod checker;
+mod devices;
 mod disks;
 mod doubt;
 mod faults;

@@ -11,6 +11,7 @@ use world::proxmox::GuestView;
 use world::proxmox::spec::GIB;
 
 use super::checker::{Checker, name};
+use super::devices;
 use super::places::{Places, vmid};
 use super::settings::PoolShape;
 use super::warm::is_kept;
@@ -89,6 +90,8 @@ struct Taken {
     promised: u64,
     used: u64,
     of_pool: usize,
+    /// PCI devices of the mapping.
+    devices: usize,
     /// Who was promised something, for the message.
     by: Vec<u32>,
 }
@@ -180,7 +183,12 @@ impl Checker {
         if pool.grows.is_some_and(|grows| grows.cores > threads) {
             return Some(format!("starts no VM with more vCPUs than its {threads} threads"));
         }
-        let there = self.taken(host, pool, as_of, except).of_pool;
+        let taken = self.taken(host, pool, as_of, except);
+        let devices = self.world.rules.devices.on(host);
+        if pool.device && taken.devices >= devices {
+            return Some(format!("has {devices} devices, and {} are taken: {taken:?}", taken.devices));
+        }
+        let there = taken.of_pool;
         let most = pool.places.most.filter(|most| there >= *most)?;
         Some(format!("has {there} of the pool, and {most} are allowed"))
     }
@@ -369,6 +377,7 @@ impl Checker {
             taken.of_pool += usize::from(own.name == pool.name);
             let first = guest.running && starts <= 1;
             let runs = guest.running && (is_known || first);
+            taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));
             let coming = starts == 0 && record["nodeUid"].is_null();
             if runs || will_run(&record) {
                 let size = self.size_of(guest.vmid, own, as_of);
@@ -388,6 +397,7 @@ impl Checker {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
+            taken.devices += usize::from(own.device);
             if will_run(&record) {
                 taken.promise(vmid, own.size());
                 taken.used += own.size().1;
@@ -402,6 +412,8 @@ impl Checker {
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());
         if known && (guest.running || stopped) {
             taken.promise(guest.vmid, (guest.cores, guest.memory));
+            taken.devices +=
+                usize::from(self.world.pve.vm(guest.vmid).is_some_and(|vm| devices::has_one(&vm)));
         }
         taken.used += if guest.running { guest.memory } else { 0 };
     }

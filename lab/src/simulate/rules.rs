@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::devices::Devices;
 use super::places::Reserved;
 use super::power::Power;
 
@@ -108,6 +109,8 @@ pub struct Rules {
     pub closed_host: Option<&'static str>,
     /// What a host keeps for others.
     pub reserved: Option<Reserved>,
+    /// PCI devices of the hosts.
+    pub devices: Devices,
     /// `proxmox.count_stopped`.
     pub count_stopped: bool,
     /// Hosts that may be switched off.

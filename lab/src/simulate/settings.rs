@@ -10,6 +10,7 @@ use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::GIB;
 
+use super::devices::{self, Devices};
 use super::growth::Growth;
 use super::places::{self, Places, Reserved};
 use super::rules::{Bootstrap, Hours, REASONS, Rule, Rules};
@@ -56,6 +57,8 @@ pub struct PoolShape {
     pub places: Places,
     /// The storage of its machines' seeds, where it has any.
     pub seed: Option<&'static str>,
+    /// Whether each of its machines has a PCI device of its host.
+    pub device: bool,
 }
 
 impl PoolShape {
@@ -107,6 +110,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
             grows: None,
             places,
             seed: None,
+            device: false,
         })
     });
     shapes.collect()
@@ -144,6 +148,7 @@ pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
         unready_after: pick(random, &[None, None, Some(10), Some(40)]).flatten().map(Duration::from_mins),
         closed_host: seldom(random, 4).then(|| pick(random, &["pve1", "pve2", "pve3"])).flatten(),
         reserved: None,
+        devices: Devices::default(),
         count_stopped: false,
         power: None,
     }
@@ -335,6 +340,9 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
     }
     if let Some(grows) = pool.grows {
         text.push_str(&grows.written());
+    }
+    if pool.device {
+        text.push_str(&devices::written());
     }
     if let Some(storage) = pool.seed {
         text.push_str(&super::seeds::written(storage));

@@ -22,6 +22,7 @@ use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, VmSpec};
 use world::serve::tls::ServerTls;
 
+use super::devices::{self, Devices};
 use super::growth;
 use super::places;
 use super::power;
@@ -81,6 +82,7 @@ impl World {
         places::draw(&mut of_places, &mut rules, &mut pools);
         seeds::draw(&mut Rng::with_seed(seed ^ 0x5eed_150e_0e1d), &mut pools);
         growth::draw(&mut Rng::with_seed(seed ^ 0x9e0b_0f77_0e1d), rules.bootstrap, &mut pools);
+        rules.devices = Devices::draw(&mut Rng::with_seed(seed ^ 0xde71_ce50_0e1d), &mut pools);
         rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
@@ -92,6 +94,7 @@ impl World {
         places::make_small(&mut of_places, &mut cluster.hosts);
         seeds::allow(&mut cluster);
         growth::allow(&mut cluster);
+        devices::allow(&mut cluster, rules.devices);
         if rules.power.is_some() {
             power::allow(&mut cluster);
         }

@@ -107,8 +107,10 @@ impl Pve {
         let Some(vm) = state.vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) else { return };
         apply_pending(vm);
         let node = vm.node.clone();
-        // One that the start has not chosen devices for already is started by hand, where it has some.
-        let _ = super::pci::take(&mut state, &node, vmid);
+        // A start that was asked for has chosen its devices just now; one by hand, or with the host, comes to nothing without.
+        if super::pci::take(&mut state, &node, vmid).is_err() {
+            return;
+        }
         let Some(vm) = state.vms.get_mut(&vmid) else { return };
         if vm.get("boot").is_some_and(|order| order.starts_with("order=net")) {
             for (path, content) in image.into_iter().filter(|(path, _)| vm.disk.read(path).is_none()) {
