@@ -166,7 +166,7 @@ struct Marked {
 /// Those of the marked nodes that their pools need for their minimum, whatever comes and is made.
 fn lacking<'a>(snapshot: &Snapshot, config: &Config, plan: &Plan, marked: &'a [Marked]) -> Vec<&'a Marked> {
     let mut all = Vec::new();
-    for pool in &config.pools {
+    for pool in config.pools.iter().filter(|pool| marked.iter().any(|one| one.pool == pool.name)) {
         let leaves = |node: &Node| being_deleted(node) || marked.iter().any(|one| one.node == node.name);
         let own = snapshot.nodes.iter().filter(|node| pool_of(node) == Some(pool.name.as_str()));
         let serving = own.filter(|node| ready(node) && !leaves(node)).count();
