@@ -42,6 +42,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     let found = present(ctx, machine).await?;
     let storages = leftovers::storages(ctx, machine, found.as_ref());
     if let Some(present) = found {
+        // Its making may have ended before that was recorded; by it a Node is known that its guest has become since.
+        let uuid = present.smbios_uuid();
+        machine.change(ctx, |record| record.smbios_uuid = record.smbios_uuid.take().or(uuid)).await?;
         if manner == Manner::Graceful {
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use world::guest::{FIRST_BOOT, GuestFaults};
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
+use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -199,6 +200,30 @@ async fn a_machine_that_joins_by_itself_again_while_it_is_given_up_keeps_its_pow
         stage.until("it is one of the pool's nodes again", SOON, ready).await;
         stage.throughout("it serves on", Duration::from_mins(5), serves).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_joins_by_itself_before_it_was_made_keeps_its_power_and_its_pods() {
+    let stage = joins_by_itself(without_agent());
+    let path = "/nodes/*/qemu/9100/config".to_owned();
+    stage.pve.inject(Fault { method: "POST".into(), path, times: 1, effect: Effect::WorkThenTimeOut });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let comes_up = |stage: &Stage| stage.pve.config_of(9100, "onboot").is_some_and(|on| on == "1");
+    stage.until("it comes up with its host", SOON, comes_up).await;
+    let host = stage.pve.vm(9100).unwrap().node;
+    stage.pve.power_off_host(&host);
+    let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
+    stage.until("it is given up", Duration::from_mins(30), given_up).await;
+    let configuring = "failed: the configuration failed";
+    assert!(stage.status().decisions.iter().any(|one| one.what.contains(configuring)), "{}", stage.scene());
+    stage.pve.set_away(true);
+    stage.pve.power_on_host(&host);
+    stage.until("the pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.kube.list("Pod")[0]["spec"]["nodeName"], stage.pve.vm(9100).unwrap().config["name"]);
+    stage.pve.set_away(false);
+    let serves = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running) && stage.running_pods() == 1;
+    stage.throughout("it serves", Duration::from_mins(10), serves).await;
+    assert_eq!(stage.ready_nodes("workers").len(), 1, "{}", stage.scene());
 }
 
 fn secret(folder: &Path, text: &str) -> String {

@@ -124,7 +124,7 @@ impl Pve {
         }
     }
 
-    /// Gives a host its power back; its VMs with `onboot` start.
+    /// Gives a host its power back; its VMs with `onboot` start, a template does not.
     pub fn power_on_host(&self, node: &str) {
         let starting: Vec<u32> = {
             let mut state = self.state();
@@ -134,8 +134,8 @@ impl Pve {
                 host.on_since = Some(Instant::now());
                 host.booted = Instant::now();
             }
-            let vms = state.vms.values().filter(|vm| vm.node == node && vm.get("onboot") == Some("1"));
-            vms.map(|vm| vm.vmid).collect()
+            let vms = state.vms.values().filter(|vm| vm.node == node && !vm.is_template());
+            vms.filter(|vm| vm.get("onboot") == Some("1")).map(|vm| vm.vmid).collect()
         };
         for vmid in starting {
             self.power_on(vmid);
