@@ -303,6 +303,7 @@ mod tests {
                 node_uid: None,
                 cordoned: false,
                 clone_in_doubt: false,
+                storages: std::collections::BTreeSet::new(),
                 entered: BTreeMap::new(),
                 pods: Vec::new(),
                 warm,

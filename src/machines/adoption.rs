@@ -469,6 +469,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         node_uid: Some(node.uid.clone()),
         cordoned: false,
         clone_in_doubt: false,
+        storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         warm: None,
         asked: None,
         pinned: None,

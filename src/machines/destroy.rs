@@ -40,11 +40,8 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;
-    let storages = leftovers::storages(ctx, machine, found.as_ref());
     if let Some(present) = found {
-        // Its making may have ended before that was recorded; by it a Node is known that its guest has become since.
-        let uuid = present.smbios_uuid();
-        machine.change(ctx, |record| record.smbios_uuid = record.smbios_uuid.take().or(uuid)).await?;
+        note(ctx, machine, &present).await?;
         if manner == Manner::Graceful {
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
@@ -65,9 +62,22 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
     seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
-    leftovers::none(ctx, machine, storages).await?;
+    leftovers::none(ctx, machine).await?;
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
+}
+
+/// Records what nobody could read any more once the VM is gone: where its disks are, and the uuid by which a Node is known that its
+/// guest may have become although its making was given up.
+async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Result<(), Trouble> {
+    let uuid = present.smbios_uuid();
+    let storages = present.storages().into_iter().map(ToOwned::to_owned);
+    machine
+        .change(ctx, |record| {
+            record.smbios_uuid = record.smbios_uuid.take().or(uuid);
+            record.storages.extend(storages);
+        })
+        .await
 }
 
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.

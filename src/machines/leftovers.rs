@@ -10,18 +10,15 @@ use std::collections::BTreeSet;
 use super::Context;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use crate::proxmox::{Kind, TaskFilter, Upid, VmConfig};
+use crate::model::Record;
+use crate::proxmox::{Kind, TaskFilter, Upid};
 
 /// The kind of task that destroys a VM.
 const DESTRUCTION: &str = "qmdestroy";
 
-/// The storages where a machine may have left something: those of its drives, of its template, and the pool's own.
-pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfig>) -> BTreeSet<String> {
-    let record = machine.record();
-    let volumes = config.map(VmConfig::volumes).unwrap_or_default();
-    let of_drives = volumes.into_iter().filter_map(storage_of);
-    let mut storages: BTreeSet<String> = of_drives.collect();
-    storages.extend(ctx.templates.storages(record.template));
+/// The storages where a machine may have left something: those that its record names, and the pool's own.
+fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
+    let mut storages = record.storages.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let named = |pool: &crate::config::Pool| {
         let of_disks = pool.extra_disks.iter().map(|disk| disk.storage.clone());
@@ -31,17 +28,14 @@ pub(super) fn storages(ctx: &Context, machine: &Tracked, config: Option<&VmConfi
     storages
 }
 
-/// Whether nothing of a VM that is gone is left on these storages, nor of what its destruction could not free.
+/// Whether nothing of a VM that is gone is left on its storages, nor of what its destruction could not free.
 ///
 /// # Errors
 /// Something is left: an administrator has to remove it. Or a storage could not be asked.
-pub(super) async fn none(
-    ctx: &Context,
-    machine: &Tracked,
-    mut storages: BTreeSet<String>,
-) -> Result<(), Trouble> {
+pub(super) async fn none(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let limit = ctx.config.limits.destroy;
     let record = machine.record();
+    let mut storages = storages(ctx, record);
     let (host, vmid) = (&record.host, record.slot.vmid);
     let told = insist!(limit, machine.seed(), told(ctx, machine).await).await?;
     let reported: BTreeSet<String> = told.disks.iter().filter_map(|disk| storage_of(disk)).collect();

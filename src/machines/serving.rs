@@ -188,6 +188,7 @@ mod tests {
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,
+            storages: std::collections::BTreeSet::new(),
             entered: std::collections::BTreeMap::new(),
             pods: Vec::new(),
             warm: None,

@@ -25,6 +25,13 @@ pub struct Usable {
     pub print: String,
 }
 
+impl Usable {
+    /// The names of the storages that its volumes are on.
+    pub fn storages(&self) -> BTreeSet<String> {
+        self.sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
+    }
+}
+
 /// What was found for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
@@ -51,12 +58,6 @@ impl Templates {
     pub fn sources(&self, template: u32) -> BTreeSet<String> {
         let known = self.known(template).map(|usable| usable.sources);
         known.unwrap_or_else(|| BTreeSet::from([format!("template {template}")]))
-    }
-
-    /// The names of the storages that a template's volumes are on, as far as it was looked at.
-    pub fn storages(&self, template: u32) -> BTreeSet<String> {
-        let sources = self.known(template).map(|usable| usable.sources).unwrap_or_default();
-        sources.iter().filter_map(|source| source.rsplit('/').next()).map(ToOwned::to_owned).collect()
     }
 
     fn known(&self, template: u32) -> Option<Usable> {
@@ -245,17 +246,16 @@ fn print(vmid: u32, vm: &VmConfig) -> String {
 }
 
 fn sources(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
-    let storages = vm.volumes().into_iter().filter_map(|volume| volume.split(':').next());
     let shared = |name: &str| seen.storages.iter().any(|one| one.name == name && one.size.shared);
-    storages
+    vm.storages()
+        .into_iter()
         .map(|name| if shared(name) { name.to_owned() } else { format!("{}/{name}", guest.host) })
         .collect()
 }
 
 /// Its own host, and all others if every volume is on a storage that they share.
 fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
-    let storages: BTreeSet<&str> =
-        vm.volumes().into_iter().map(|volume| volume.split(':').next().unwrap_or("")).collect();
+    let storages = vm.storages();
     let has = |host: &str, storage: &str| {
         seen.storages.iter().any(|one| one.host == host && one.name == storage && one.size.shared)
     };

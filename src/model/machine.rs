@@ -1,6 +1,6 @@
 //! A machine: one VM of a pool from the first intent to its end, and the hosts that carry it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -313,6 +313,9 @@ pub struct Record {
     /// A clone was asked for and nobody knows what came of it: a VM with this VMID that cannot be seen may be ours.
     #[serde(default)]
     pub clone_in_doubt: bool,
+    /// Names of the storages that disks of its VM may be on, whatever can be seen of it by then.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub storages: BTreeSet<String>,
     /// When each phase was entered: the machine's own timeline.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,

@@ -1,6 +1,6 @@
 //! A VM's configuration as the API returns it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -118,6 +118,12 @@ impl VmConfig {
         let volume = |value: &'_ String| value.split(',').next().is_some_and(|first| first.contains(':'));
         let drives = self.values.iter().filter(|(key, value)| is_drive(key) && volume(value));
         drives.filter_map(|(_, value)| value.split(',').next()).collect()
+    }
+
+    /// The storages that those volumes are on, and what a suspended VM's memory is in.
+    pub fn storages(&self) -> BTreeSet<&str> {
+        let volumes = self.volumes().into_iter().chain(self.get("vmstate"));
+        volumes.filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
     }
 
     /// The disks that a backup job would take, written so that it leaves them out.

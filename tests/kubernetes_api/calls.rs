@@ -38,6 +38,7 @@ fn record(id: &str) -> Record {
         node_uid: None,
         cordoned: false,
         clone_in_doubt: false,
+        storages: std::collections::BTreeSet::default(),
         warm: None,
         asked: None,
         pinned: None,

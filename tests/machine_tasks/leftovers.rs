@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pve_autoscaler::machines::Ending;
+use pve_autoscaler::machines::{Ending, Templates};
 use world::proxmox::spec::{ClusterSpec, Grant};
 use world::proxmox::{Pve, TaskFault};
 
@@ -106,6 +106,20 @@ async fn what_nobody_can_tell_any_more_is_asked_of_the_administrator() {
         );
     }
     assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_goes_on_knows_where_the_disks_of_a_vm_were_that_is_gone() {
+    for pve in [support::pve(), seeing()] {
+        let mut world = doomed(pve).await;
+        world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
+        let told = stuck(world.go_on().await);
+        assert!(world.pve.vm(VMID).is_none());
+        // It has not looked at the template yet.
+        world.context.templates = Templates::default();
+        assert_eq!(stuck(world.go_on().await), told);
+        assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    }
 }
 
 #[tokio::test(start_paused = true)]

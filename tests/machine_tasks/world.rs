@@ -1,6 +1,6 @@
 //! What machines' tasks work with: the embedded Proxmox VE, and as much of Kubernetes as keeps their records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use http::Method;
@@ -64,7 +64,7 @@ impl Store {
         let name = asked.path.strip_prefix(path).map(|rest| rest.trim_start_matches('/').to_owned());
         let Some(name) = name else {
             return match asked.method {
-                Method::GET => Reply::Json(
+                Method::GET if !asked.path.starts_with("/api/v1/nodes/") => Reply::Json(
                     200,
                     json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] }),
                 ),
@@ -183,6 +183,7 @@ impl World {
             node_uid: None,
             cordoned: false,
             clone_in_doubt: false,
+            storages: BTreeSet::new(),
             warm: None,
             asked: None,
             pinned: None,

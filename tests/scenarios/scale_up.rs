@@ -55,6 +55,19 @@ async fn a_record_whose_making_had_no_answer_makes_no_machine_beyond_the_maximum
     assert_eq!(stage.leftovers().len(), 1, "{:?}", stage.leftovers());
 }
 
+/// Whatever can be seen of template and VM later, what is left of it is looked for there.
+#[tokio::test(start_paused = true)]
+async fn a_record_names_the_storages_of_the_template_before_there_is_a_vm() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let own = |stage: &Stage| stage.leftovers().into_iter().find(|name| name.contains("machine-"));
+    stage.until("there is a record", SOON, |stage| own(stage).is_some()).await;
+    assert_eq!(stage.vms(9100..=9109), [0; 0]);
+    let maps = stage.kube.list("ConfigMap");
+    let mut records = maps.iter().filter_map(|map| map["data"]["record"].as_str());
+    assert!(records.any(|record| record.contains(r#""storages":["shared"]"#)), "{maps:?}");
+}
+
 /// One host with room for one machine, whatever is promised of it.
 fn narrow(settings: impl FnOnce(String) -> String) -> Stage {
     let mut spec = ClusterSpec::demo();
