@@ -95,7 +95,7 @@ fn is_on(view: &View, look: &Look) -> bool {
 }
 
 /// Whether a machine that goes may run although the look does not say so. One that the look does not show at all may run unseen: a
-/// token without its rights sees nothing. One that is configured comes up with its host. It counts until its record says that it goes.
+/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that is configured comes up with its host. It counts until its record says that it goes.
 fn may_run(view: &View, look: &Look) -> bool {
     let View { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -103,7 +103,10 @@ fn may_run(view: &View, look: &Look) -> bool {
     let unseen = !look.seen.guests.contains_key(&record.slot.vmid);
     let online = look.online.get(&record.host);
     let comes_up = online.is_some_and(|since| look.at.duration_since(*since) < STARTS_WITH_HOST);
-    (has_been(Phase::Starting) && (late || unseen)) || (has_been(Phase::Configuring) && comes_up)
+    let started = has_been(Phase::Starting);
+    (started && late)
+        || (unseen && (started || record.smbios_uuid.is_some()))
+        || (has_been(Phase::Configuring) && comes_up)
 }
 
 /// Timers of nodes in a mode that writes nothing: node → since when unneeded.
@@ -276,12 +279,15 @@ mod tests {
         };
         let discard = Intent::Discard { reason: "its disk was full".to_owned(), since: now };
         let (stopped, booted) = (Some(WarmState::Stopped), Some(WarmState::Booted));
-        for (intent, warm, expected) in [
-            (Intent::Create, None, true),
-            (Intent::Create, booted, true),
-            (Intent::Create, stopped, false),
-            (discard.clone(), None, false),
-            (discard, booted, false),
+        let made = Some("6f1e0f2c".to_owned());
+        for (intent, warm, smbios_uuid, expected) in [
+            (Intent::Create, None, None, true),
+            (Intent::Create, booted, None, true),
+            (Intent::Create, stopped, None, false),
+            (discard.clone(), None, None, false),
+            (discard.clone(), booted, None, false),
+            // Nobody sees it, and it may have been started.
+            (discard, None, made, true),
         ] {
             let record = Record {
                 id: "m1".to_owned(),
@@ -297,7 +303,7 @@ mod tests {
                 intent,
                 created: now,
                 task: None,
-                smbios_uuid: None,
+                smbios_uuid,
                 token_id: None,
                 old_token_ids: Vec::new(),
                 node_uid: None,

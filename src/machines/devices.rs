@@ -47,6 +47,8 @@ pub struct DeviceSurvey {
 struct Holder {
     host: String,
     held: Vec<Held>,
+    /// Whether it ran: what it holds is settled when it starts.
+    running: bool,
     /// What it says counts until it could be read again after this.
     due: Instant,
 }
@@ -118,7 +120,7 @@ impl DeviceSurvey {
         self.guests.retain(|vmid, known| there.get(vmid).is_some_and(|guest| guest.host == known.host));
         self.unread.clear();
         for (vmid, guest) in there {
-            let known = self.guests.get(&vmid);
+            let known = self.guests.get(&vmid).filter(|known| known.running == guest.running);
             if known.is_some_and(|known| Instant::now() < known.due) {
                 continue;
             }
@@ -136,7 +138,7 @@ impl DeviceSurvey {
                 }
             };
             let (host, due) = (guest.host.clone(), Instant::now() + GUESTS);
-            self.guests.insert(vmid, Holder { host, held, due });
+            self.guests.insert(vmid, Holder { host, held, running: guest.running, due });
         }
     }
 

@@ -13,15 +13,20 @@ use crate::stage::{ONE_POOL, Stage, name};
 const SOON: Duration = Duration::from_mins(4);
 
 /// The pool with a GPU for each of its machines.
-fn with_gpus() -> String {
+fn with_gpus(settings: &str) -> String {
     format!(
-        "{ONE_POOL}placement = \"pack\"\n[[pool.pci]]\nmapping = \"gpu\"\nresource = \"nvidia.com/gpu\"\n"
+        "{settings}placement = \"pack\"\n[[pool.pci]]\nmapping = \"gpu\"\nresource = \"nvidia.com/gpu\"\n"
     )
 }
 
 /// One GPU on pve1, two on pve2 of which somebody else's VM has one; the token may use them, and see that VM.
 fn stage() -> Stage {
-    let stage = unseeing();
+    stage_of(&with_gpus(ONE_POOL))
+}
+
+/// The same with these settings.
+fn stage_of(settings: &str) -> Stage {
+    let stage = unseeing(settings);
     stage.pve.change_access(|access| {
         access.roles.insert("Look".to_owned(), vec!["VM.Audit".to_owned()]);
         permit(access, "/vms/700", "Look");
@@ -30,8 +35,8 @@ fn stage() -> Stage {
 }
 
 /// The same where it may not see the VM.
-fn unseeing() -> Stage {
-    let stage = Stage::new(&with_gpus());
+fn unseeing(settings: &str) -> Stage {
+    let stage = Stage::new(settings);
     stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
     let mut other = VmSpec::machine(700, "pve2", "games");
     other.config.insert("hostpci0".to_owned(), "0000:41:00.0,pcie=1".to_owned());
@@ -155,6 +160,26 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
     nothing_is_made_where_a_vm_cannot_be_read(0, "what VM 700 holds cannot be read").await;
 }
 
+/// What it had when it was read before, stopped, is not what it has.
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_starts_holds_what_it_was_given_meanwhile() {
+    let counted = ONE_POOL.replace("resource_pool", "count_stopped = true\nresource_pool");
+    let mut stage = stage_of(&with_gpus(&counted));
+    stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
+    stage.pve.stop_by_hand(700);
+    stage.pve.set_config_by_hand(700, "hostpci0", None);
+    stage.start();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));
+    stage.pve.start_by_hand(700);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    deploy(&stage, 1);
+    let none = |stage: &Stage| stage.status().machines.is_empty();
+    stage.throughout("no machine is made", Duration::from_mins(2), none).await;
+    let why: Vec<String> = stage.status().pods.into_iter().map(|pod| pod.why).collect();
+    assert!(why.iter().any(|why| why.contains("pve2 has 0 of 1 devices of `gpu` left")), "{why:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
     let mut stage = stage();
@@ -175,7 +200,7 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
 
 #[tokio::test(start_paused = true)]
 async fn a_device_that_somebody_has_unseen_costs_one_machine() {
-    let mut stage = unseeing();
+    let mut stage = unseeing(&with_gpus(ONE_POOL));
     // The only device of pve1 is with a VM that the token may not see.
     stage.pve.set_config_by_hand(700, "hostpci0", Some("mapping=gpu"));
     stage.pve.stop_by_hand(700);
