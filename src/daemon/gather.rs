@@ -95,7 +95,8 @@ fn is_on(view: &View, look: &Look) -> bool {
 }
 
 /// Whether a machine that goes may run although the look does not say so. One that the look does not show at all may run unseen: a
-/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that is configured comes up with its host. It counts until its record says that it goes.
+/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that is
+/// configured comes up with its host. It counts until its record says that it goes.
 fn may_run(view: &View, look: &Look) -> bool {
     let View { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
