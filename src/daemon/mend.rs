@@ -12,7 +12,6 @@ use crate::kubernetes::{Records, Versioned};
 use crate::machines::{self, Ending, Told, View};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase, WarmState};
-use crate::model::snapshot::STARTING_TAINT;
 use crate::proxmox::Guest;
 
 /// All records are read again this often.
@@ -170,8 +169,7 @@ impl Daemon {
         let node = machines::node_of(&self.watches, &stored.record);
         let settled = stored.record.intent == Intent::Create
             && stored.record.tokens().next().is_none()
-            && stored.record.node_uid.is_some()
-            && node.as_ref().is_none_or(|node| node.taints.iter().all(|taint| taint.key != STARTING_TAINT));
+            && stored.record.node_uid.is_some();
         let mut view = View::found(&stored, node.map(|node| node.name.clone()), now);
         // One that waits to be asked: `hold_against_vms` sees to it that it is there.
         if stored.record.intent == Intent::Create
@@ -182,7 +180,7 @@ impl Daemon {
             return;
         }
         if settled {
-            // A Node that is missing for a moment may come back; `hold_against_nodes` decides.
+            // Its Node may be missing for a moment, or not be ready yet where it has registered anew: `hold_against_nodes` decides.
             view.phase = Phase::Ready;
             self.registry.put(view);
             let growing = stored.record.growing.is_some() && active;

@@ -31,12 +31,9 @@ pub(super) enum Made {
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
-    // A node that had registered before a restart is not too late, however old its record is.
-    let left =
-        if machine.record().node_uid.is_some() { ctx.config.limits.ready } else { limit.saturating_sub(age) };
     let blame = machine.blame();
     let steps = steps(ctx, machine, fresh);
-    tokio::time::timeout(left, steps)
+    tokio::time::timeout(limit.saturating_sub(age), steps)
         .await
         .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }))
 }

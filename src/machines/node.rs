@@ -12,7 +12,7 @@ use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::model::selector::Labels;
-use crate::model::snapshot::POOL_LABEL;
+use crate::model::snapshot::{POOL_LABEL, STARTING_TAINT};
 
 /// The Node whose `systemUUID` is the VM's; `None` while there is none.
 pub(super) fn find(ctx: &Context, record: &Record) -> Option<Arc<Node>> {
@@ -65,21 +65,25 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     machine.save(ctx).await
 }
 
-/// Whether a ready machine's Node has lost what was put on it: it was deleted and has registered anew, or somebody took the
-/// pool's label off.
+/// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered anew, or somebody took
+/// the pool's label off. One that is not ready lacks its labels only: like any other it has its time to be ready again.
 pub(crate) fn is_bare(record: &Record, node: &Node) -> bool {
-    let anew = record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
-    is_ready(node) && (anew || node.labels.get(POOL_LABEL) != Some(&record.pool))
+    let anew = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
+    let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
+    node.labels.get(POOL_LABEL) != Some(&record.pool) || (is_ready(node) && (anew() || starting()))
 }
 
-/// Puts that back, and notes which Node it is.
+/// Puts that back, and notes which Node it is once it is open.
 pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let (Some(pool), Some(node)) = (pool, find(ctx, &record)) else { return Ok(()) };
     tracing::info!(machine = %record.name, node = %node.name, "the Node gets back what it has lost");
-    open(ctx, machine, pool, &node).await?;
     machine.node = Some(node.name.clone());
+    if !is_ready(&node) {
+        return read_back(ctx, machine, pool, &node).await;
+    }
+    open(ctx, machine, pool, &node).await?;
     machine.stored.record.node_uid = Some(node.uid.clone());
     machine.save(ctx).await
 }

@@ -47,3 +47,28 @@ async fn a_node_without_its_pools_label_counts_for_its_pools_maximum() {
     stage.deploy("web", 4, "1500m", "1Gi");
     stage.throughout("no second machine is made", SOON, |stage| stage.vms(9100..=9109) == [9100]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_anew_has_the_time_of_any_other_to_be_ready() {
+    let text = ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"");
+    let stage = Stage::running(&text);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let (name, host) = (stage.ready_nodes("workers").remove(0), stage.pve.vm(9100).unwrap().node);
+    stage.kube.set_nodes_never_ready(true);
+    stage.pve.power_off_host(&host);
+    stage.kube.remove("Node", "", &name);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.pve.power_on_host(&host);
+    // All records are read every five minutes, and `limits.ready` is five; `scale_down.unready_time` is twenty.
+    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.until("it runs again", SOON, runs).await;
+    stage.throughout("nobody pulls its plug", Duration::from_mins(14), runs).await;
+    stage.kube.set_nodes_never_ready(false);
+    let open = |stage: &Stage| {
+        let node = stage.kube.get("Node", "", &name);
+        node.is_some_and(|node| node["spec"]["taints"].is_null())
+            && stage.ready_nodes("workers").contains(&name)
+    };
+    stage.until("it is a node like any other", SOON, open).await;
+}
