@@ -38,7 +38,18 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
         machine.phase = Phase::Failed;
     }
+    let elsewhere = look.and_then(|look| elsewhere(&view.record, look));
+    machine.seen_on = elsewhere.map(|host| config.host_key(view.record.region.as_deref(), host));
     machine
+}
+
+/// The host on which the look shows a machine's VM, if it is not the one of its record: somebody moved it, and whoever works on it has
+/// not followed it yet; or it was followed since. A clone is shown on its template's host for a while.
+fn elsewhere<'a>(record: &Record, look: &'a Look) -> Option<&'a str> {
+    record.smbios_uuid.as_ref()?;
+    let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
+    let shown = look.seen.guests.get(&record.slot.vmid)?.host.as_str();
+    (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
 /// The hosts of one cluster, by their names among those of all. A machine that has started after the look is not in what its host

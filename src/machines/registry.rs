@@ -77,6 +77,7 @@ impl View {
             pool: self.record.pool.clone(),
             vmid: self.record.slot.vmid,
             host: config.host_key(self.record.region.as_deref(), &self.record.host),
+            seen_on: None,
             cores: self.record.cores,
             memory: self.record.memory,
             phase: self.phase,

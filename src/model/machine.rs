@@ -142,6 +142,9 @@ pub struct Machine {
     pub vmid: u32,
     /// The Proxmox host it is on.
     pub host: String,
+    /// Another host on which Proxmox VE shows it: somebody has moved it, or is about to, and it is not followed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_on: Option<String>,
     /// vCPUs.
     pub cores: u32,
     /// Memory in bytes.
@@ -164,6 +167,13 @@ pub struct Machine {
     /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// The hosts that it is to be counted on.
+    pub fn hosts(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.host).chain(&self.seen_on)
+    }
 }
 
 /// A running machine that is being given more: what it had before, and what its Node said then.

@@ -36,7 +36,7 @@ impl DeviceRoom {
                 }
             }
         }
-        let here = machines.iter().filter(|machine| machine.host == host.name);
+        let here = machines.iter().filter(|machine| machine.hosts().any(|one| *one == host.name));
         let asked: BTreeMap<(u32, &str), u32> = here
             .filter_map(|machine| Some((machine, pools.iter().find(|pool| pool.name == machine.pool)?)))
             .filter(|(machine, pool)| asks(machine, pool))
@@ -251,6 +251,10 @@ mod tests {
             let room = DeviceRoom::new(&host(TWO, &held), &machines, &pools);
             assert_eq!(room.free(&pools[0].pci[0]), free, "{phase:?} {made:?} {held:?}");
         }
+        // Somebody has moved it here, and its record does not say so yet.
+        let moved =
+            Machine { host: "b".to_owned(), seen_on: Some("a".to_owned()), ..machine(Phase::Warm, &now) };
+        assert_eq!(DeviceRoom::new(&host(TWO, &[]), &[moved], &pools).free(&pools[0].pci[0]), 1);
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl DiskRoom {
             let Some(pool) = pools.iter().find(|pool| pool.name == machine.pool) else { continue };
             let clone = machine.made_of.get(STORED_ON).or_else(|| pool.storages.first());
             let clone = clone.filter(|storage| pool.storages.contains(storage)).map(String::as_str);
-            let here = machine.host == host;
+            let here = machine.hosts().any(|one| *one == host);
             if machine.phase <= Phase::Configuring {
                 self.count(disks(pool, clone), here);
             }

@@ -155,7 +155,9 @@ pub(super) fn hosts(
     let snapshot = view.snapshot;
     let mut ours: BTreeMap<&str, Ours> = BTreeMap::new();
     for machine in snapshot.proxmox.machines.iter().flatten() {
-        ours.entry(&machine.host).or_default().count(machine);
+        for host in machine.hosts() {
+            ours.entry(host).or_default().count(machine);
+        }
     }
     let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
         let ours = ours.remove(host.name.as_str()).unwrap_or_default();

@@ -63,6 +63,7 @@ struct MachineDocument {
     vmid: u32,
     #[serde(default)]
     host: String,
+    seen_on: Option<String>,
     #[serde(default)]
     cores: u32,
     #[serde(default)]
@@ -201,6 +202,7 @@ impl MachineDocument {
             pool: self.pool,
             vmid: self.vmid,
             host: self.host,
+            seen_on: self.seen_on,
             cores: self.cores,
             memory: self.memory.units()?,
             phase: self.phase,

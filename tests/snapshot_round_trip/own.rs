@@ -105,6 +105,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             name,
             pool,
             vmid,
+            seen_on: host.clone().filter(|_| vmid % 2 == 0),
             host: host.unwrap_or_default(),
             cores,
             memory,

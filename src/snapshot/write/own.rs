@@ -61,6 +61,7 @@ fn machine(machine: &Machine) -> Fields {
         .with("pool", machine.pool.as_str())
         .with("vmid", machine.vmid)
         .with("host", machine.host.as_str())
+        .some("seenOn", machine.seen_on.as_deref())
         .with("cores", machine.cores)
         .with("memory", quantity::binary(machine.memory))
         .with("phase", format!("{:?}", machine.phase))
