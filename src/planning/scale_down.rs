@@ -11,9 +11,10 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, consolidation, ready, replacing};
+use super::{Depth, View, aftermath, consolidation, pool_of, ready, replacing};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
+use crate::model::snapshot::UNNEEDED_SINCE;
 use crate::scheduling::{NodeIndex, SimNode};
 
 /// What scaling down decided.
@@ -50,7 +51,11 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay(&drainable, &together, &round, &mut verdicts);
     for (at, node) in &kept {
-        if node.above {
+        // Its time goes on while another machine of its pool is on its way, which may be the one in its place: else both would be
+        // unneeded from the same moment on, and the empty one would go.
+        let coming = |at: &NodeIndex| pool_of(&view.world.node(*at).node) == Some(&node.pool.name);
+        let counted = view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE);
+        if node.above && !(counted && growth.upcoming.keys().any(coming)) {
             needed(&mut verdicts[*at], NodeOutcome::Utilized);
         } else {
             round.why_kept(node, view.snapshot.time).apply(&mut verdicts[*at]);

@@ -19,13 +19,19 @@ fn sizes(scale_down: &str, pool: &str) -> Config {
 
 /// Nodes with their cores, each with pods of so many thousandths of a core.
 fn cluster(nodes: &[(u32, &[u32])]) -> Cluster {
+    cluster_and(nodes, None)
+}
+
+/// The same with a machine that is no node yet.
+fn cluster_and(nodes: &[(u32, &[u32])], coming: Option<&str>) -> Cluster {
     let machine = |(number, (cores, _)): (usize, &(u32, &[u32]))| {
         let memory = cores * 4;
         format!(
             "{{name: n{number}, pool: w, vmid: 910{number}, host: pve1, cores: {cores}, memory: {memory}Gi, phase: Ready, node: n{number}}}"
         )
     };
-    let machines: Vec<String> = nodes.iter().enumerate().map(machine).collect();
+    let machines = nodes.iter().enumerate().map(machine).chain(coming.map(ToOwned::to_owned));
+    let machines: Vec<String> = machines.collect();
     let inventory = format!(
         "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\n\
          hosts: [{{name: pve1, online: true, cores: 64, memory: 512Gi, memoryUsed: 4Gi}}]\nmachines: [{}]",
@@ -111,6 +117,19 @@ fn pools_that_may_not_are_not_replaced() {
     assert_eq!(made(&cluster(&[(16, &[1500])]).plan(&config)), [2]);
     config.pools[0].max = 1;
     assert_eq!(made(&cluster(&[(16, &[1500])]).plan(&config)), Vec::<u32>::new());
+}
+
+#[test]
+fn a_nodes_time_goes_on_while_the_machine_in_its_place_is_made() {
+    let config = sizes(&format!("{ON}\nutilization_threshold = 0.1"), "min = 1");
+    let coming = "{name: w-new, pool: w, vmid: 9109, host: pve1, cores: 2, memory: 8Gi, phase: Booting}";
+    let plan = cluster_and(&[(16, &[1800])], Some(coming)).plan(&config);
+    let node = &plan.nodes[0];
+    assert_eq!(node.verdict, NodeOutcome::AtMinimum);
+    assert_eq!(node.since.map(|since| since.to_string()).as_deref(), Some("2026-01-01T11:00:00Z"));
+    // It is the one that goes then, though the other is empty.
+    let both = cluster(&[(16, &[1800]), (2, &[])]).plan(&config);
+    assert_eq!(removed(&both), ["n0"]);
 }
 
 #[test]
