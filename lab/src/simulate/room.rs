@@ -360,7 +360,9 @@ impl Checker {
             let machine = self.world.pool_of(guest.vmid).filter(|_| !foreign.contains(&guest.vmid));
             let Some(own) = machine else {
                 if guest.node == host && is_known {
-                    let blind = self.inner().sights.blind;
+                    // It may have lost them since the last look here.
+                    let blind = (!self.world.pve.has_grants_on(POOL)).then(Instant::now);
+                    let blind = blind.or(self.inner().sights.blind);
                     let sees = blind.is_none_or(|last| as_of.is_none_or(|as_of| as_of.knew(last)));
                     self.count_foreign(guest, sees, &mut taken);
                 }
