@@ -18,7 +18,7 @@ const HOURS: u64 = 2;
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
 fn holds(seed: u64) {
-    let outcome = play(seed, HOURS, false);
+    let outcome = play(seed, HOURS, 1, false);
     assert!(
         outcome.is_fine(),
         "{outcome}\nits log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}`"
@@ -49,7 +49,7 @@ fn the_promises_hold_for_fresh_seeds() {
 #[test]
 fn the_same_seed_tells_the_same_story_twice() {
     for seed in [2, 11] {
-        let (one, other) = (play(seed, 1, true), play(seed, 1, true));
+        let (one, other) = (play(seed, 1, 1, true), play(seed, 1, 1, true));
         assert!(one.log.lines().count() > 50, "{}", one.log);
         let differ = one.log.lines().zip(other.log.lines()).find(|(one, other)| one != other);
         assert_eq!(differ, None);

@@ -33,9 +33,16 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
     let blame = machine.blame();
     let steps = steps(ctx, machine, fresh);
-    tokio::time::timeout(limit.saturating_sub(age), steps)
+    let made = tokio::time::timeout(limit.saturating_sub(age), steps)
         .await
-        .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }))
+        .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }));
+    // Whoever was before may have asked for its VM, and so may one who was cut off before the answer.
+    let may_be_asked = !fresh || machine.phase == Phase::Cloning;
+    let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
+    if may_be_asked && nothing_known && matches!(made, Err(Trouble::Limit { .. })) {
+        machine.stored.record.clone_in_doubt = true;
+    }
+    made
 }
 
 async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
@@ -181,6 +188,11 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Sight::Absent if maybe_sent.is_some_and(|sent| sent.elapsed() < jobs::ON_ITS_WAY) => {
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
+                }
+                // Its guest may have become a Node that nobody has seen yet: that has to go before another has its name.
+                Sight::Absent if machine.record().smbios_uuid.is_some() => {
+                    let what = "its VM was removed by somebody else".to_owned();
+                    return Err(Trouble::Failed { what, blame: Blame::Nobody });
                 }
                 Sight::Absent => {}
             }

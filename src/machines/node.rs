@@ -56,13 +56,21 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     let ready =
         tokio::time::timeout(limits.ready, until(ctx, || find(ctx, &record).filter(|node| is_ready(node))));
     let node = ready.await.map_err(|_| late("the Node's readiness", limits.ready))?;
-    open(ctx, machine, pool, &node).await?;
-    tokens::delete_all(ctx, machine, limits.ready).await?;
+    serve(ctx, machine, &node).await?;
     machine.enter(ctx, Phase::Ready, "");
+    machine.save(ctx).await
+}
+
+/// What ends the making of a machine once its Node is ready; the record says so with its next change.
+pub(super) async fn serve(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
+    if let Some(pool) = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool) {
+        open(ctx, machine, pool, node).await?;
+    }
+    tokens::delete_all(ctx, machine, ctx.config.limits.ready).await?;
     machine.stored.record.token_id = None;
     machine.stored.record.old_token_ids.clear();
     machine.stored.record.node_uid = Some(node.uid.clone());
-    machine.save(ctx).await
+    Ok(())
 }
 
 /// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered anew, or somebody took

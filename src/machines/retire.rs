@@ -85,9 +85,13 @@ pub(super) async fn empty(
     }
 }
 
-/// The node serves again, as it did before.
+/// The node serves again, as it did before. One whose making was given up serves from now on: it has the time of any other
+/// where it is not ready.
 pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     let limit = ctx.config.limits.drain;
+    if machine.record().node_uid.is_none() {
+        node::serve(ctx, machine, node).await?;
+    }
     if machine.record().cordoned {
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.uncordon(&node.name).await?)).await?;
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use pve_autoscaler::machines::{Ending, Templates};
+use pve_autoscaler::model::Record;
 use world::proxmox::spec::{ClusterSpec, Grant};
-use world::proxmox::{Pve, TaskFault};
+use world::proxmox::{Effect, Fault, Pve, TaskFault};
 
 use crate::lab;
 use crate::support::{self, VMID};
@@ -47,6 +48,38 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     assert!(why.contains("was changed by others"), "{why}");
     let asked: Vec<_> = world.pve.calls().into_iter().filter(|call| call.method != "GET").collect();
     assert!(asked.is_empty(), "{asked:?}");
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_time_is_over() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    // Who leads now has a clock that is ahead.
+    let created = world.context.clock.now() - Duration::from_mins(16);
+    let record = Record { created, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    let effect = Effect::Delay(Duration::from_secs(20));
+    let path = "/nodes/*/qemu/*/clone".to_owned();
+    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+    let asked = world.ask_for_clone();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
+    assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
+    assert!(asked.is_finished(), "it was awaited");
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_configured_vm_is_gone_is_given_up_and_not_made_once_more() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    let smbios_uuid = Some("00000000-0000-4000-8000-000000000001".to_owned());
+    let record = Record { smbios_uuid, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    let ending = world.go_on().await;
+    let removed = "the clone failed: its VM was removed by somebody else";
+    assert!(matches!(&ending, Ending::Failed { reason, .. } if reason == removed), "{ending:?}");
+    assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
 }
 

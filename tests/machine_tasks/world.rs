@@ -15,6 +15,7 @@ use pve_autoscaler::proxmox::marker::Marker;
 use pve_autoscaler::proxmox::{Client, CloneRequest, Settings, Upid};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use world::proxmox::Pve;
 
@@ -219,10 +220,16 @@ impl World {
 
     /// Begins to make that VM.
     pub async fn begin_clone(&self) -> Upid {
+        self.ask_for_clone().await.unwrap()
+    }
+
+    /// Asks for that VM, whether or not the answer is awaited.
+    pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine };
         let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
-        self.context.proxmox.clone_vm(&request).await.unwrap()
+        let proxmox = self.context.proxmox.clone();
+        tokio::spawn(async move { proxmox.clone_vm(&request).await.unwrap() })
     }
 
     /// Goes on with the only machine, as after a start of the daemon, and says how that ended.

@@ -226,6 +226,34 @@ async fn a_machine_that_joins_by_itself_before_it_was_made_keeps_its_power_and_i
     assert_eq!(stage.ready_nodes("workers").len(), 1, "{}", stage.scene());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_up_again() {
+    let stage = joins_by_itself(without_agent());
+    stage.kube.set_nodes_never_ready(true);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let labelled = |stage: &Stage| {
+        let nodes = stage.kube.list("Node");
+        nodes.iter().any(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers")
+    };
+    stage.until("its Node has its labels", SOON, labelled).await;
+    stage.pve.set_away(true);
+    stage.stall.set(true);
+    stage.kube.set_nodes_never_ready(false);
+    let given_up =
+        |stage: &Stage| stage.status().decisions.iter().filter(|one| one.what.contains(" failed: ")).count();
+    stage.until("it is given up", Duration::from_mins(20), |stage| given_up(stage) == 1).await;
+    // `scale_up.max_node_provision_time` is over by then.
+    tokio::time::sleep(Duration::from_mins(15)).await;
+    stage.pve.set_away(false);
+    stage.stall.set(false);
+    let kept = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains(" stays: "));
+    stage.until("it is kept", Duration::from_mins(12), kept).await;
+    let runs = |stage: &Stage| stage.running_pods() == 1;
+    // All records are read every five minutes.
+    stage.throughout("its pod runs on", Duration::from_mins(9), runs).await;
+    assert_eq!(given_up(&stage), 1, "{}", stage.scene());
+}
+
 fn secret(folder: &Path, text: &str) -> String {
     let file = folder.join("secret");
     std::fs::write(&file, text).unwrap();

@@ -52,6 +52,9 @@ pub struct Wanted {
     /// Hours of cluster life with faults for each seed; then it has to settle without them
     #[arg(long, default_value_t = 3)]
     hours: u64,
+    /// So many times as often something goes wrong, somebody does something, and the workload changes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
+    often: u64,
     /// How many seeds, one after the other from the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
@@ -94,7 +97,7 @@ pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
                         return;
                     }
                     let seed = wanted.seed + number;
-                    let outcome = play(seed, wanted.hours, wanted.verbose);
+                    let outcome = play(seed, wanted.hours, wanted.often, wanted.verbose);
                     if !outcome.is_fine()
                         && let Ok(mut failed) = failed.lock()
                     {

@@ -27,7 +27,7 @@ const TICKS: u32 = 4;
 const SETTLES: Duration = Duration::from_hours(5);
 /// What has settled stays so.
 const STAYS: Duration = Duration::from_mins(15);
-/// Between two faults, two acts of the administrator, two changes of the workload, in seconds.
+/// Between two faults, two acts of the administrator, two changes of the workload, in seconds, where they come once as often.
 const FAULTS: std::ops::Range<u64> = 20..400;
 const ACTS: std::ops::Range<u64> = 100..1500;
 const CHANGES: std::ops::Range<u64> = 15..600;
@@ -81,8 +81,9 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Plays one seed.
-pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
+/// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the administrator and changes of
+/// the workload come so many times as `often` as they otherwise do.
+pub fn play(seed: u64, hours: u64, often: u64, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let failed = |what: String| Outcome {
         violations: vec![what],
@@ -98,7 +99,7 @@ pub fn play(seed: u64, hours: u64, verbose: bool) -> Outcome {
             let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN, K3S_TOKEN];
             let ear = Ear { log: log.clone(), always_secret };
             let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
-            whole(seed, hours, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
+            whole(seed, hours, often, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
         }),
         Err(error) => failed(error.to_string()),
     }
@@ -117,7 +118,7 @@ struct Play {
     random: Rng,
 }
 
-async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
+async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Outcome> {
     let (mut random, begun) = (Rng::with_seed(seed), Instant::now());
     let world = World::of(seed)?;
     log.say("world", &format!("{:?}", world.pools));
@@ -136,7 +137,7 @@ async fn whole(seed: u64, hours: u64, log: Log) -> anyhow::Result<Outcome> {
         storm,
     };
     play.troupe.start()?;
-    play.live(Duration::from_secs(hours * 3600)).await?;
+    play.live(Duration::from_secs(hours * 3600), often).await?;
     let mut settled = Duration::ZERO;
     if play.is_fine() {
         play.log.say("world", "nothing goes wrong any more");
@@ -165,14 +166,16 @@ impl Play {
         self.checker.violations().is_empty()
     }
 
-    /// Hours in which things happen.
-    async fn live(&mut self, time: Duration) -> anyhow::Result<()> {
+    /// Hours in which things happen, so many times as often.
+    async fn live(&mut self, time: Duration, often: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let soon =
+        let after =
             |random: &mut Rng, of: std::ops::Range<u64>| Instant::now() + Duration::from_secs(random.u64(of));
+        let soon =
+            |random: &mut Rng, of: std::ops::Range<u64>| after(random, of.start / often..of.end / often);
         let (mut fault, mut act, mut change) =
             (soon(&mut self.random, FAULTS), soon(&mut self.random, ACTS), soon(&mut self.random, CHANGES));
-        let mut reload = soon(&mut self.random, RELOADS);
+        let mut reload = after(&mut self.random, RELOADS);
         while begun.elapsed() < time && self.is_fine() {
             self.tick(false).await?;
             let now = Instant::now();
@@ -190,7 +193,7 @@ impl Play {
             }
             if now >= reload {
                 self.troupe.reload()?;
-                reload = soon(&mut self.random, RELOADS);
+                reload = after(&mut self.random, RELOADS);
             }
         }
         Ok(())

@@ -109,7 +109,11 @@ impl State {
         let Some(kubelet) = self.kubelets.get(name) else { return };
         let has = capacity(&kubelet.machine, kubelet.max_pods);
         let leaves = allocatable(&kubelet.machine, kubelet.max_pods, &kubelet.settings);
+        let (id, uuid) = (kubelet.machine_id.clone(), kubelet.machine.system_uuid.to_lowercase());
         self.edit(&NODE, &(String::new(), name.into()), |node| {
+            // Another machine may have had this name.
+            node["status"]["nodeInfo"]["machineID"] = id.clone().into();
+            node["status"]["nodeInfo"]["systemUUID"] = uuid.clone().into();
             for (field, amounts) in [("capacity", &has), ("allocatable", &leaves)] {
                 for resource in ["cpu", "memory"] {
                     node["status"][field][resource] = amounts[resource].clone();
