@@ -7,8 +7,9 @@ use super::node as nodes;
 use super::retire;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use crate::model::machine::Intent;
+use crate::model::machine::{Intent, Phase};
 use crate::model::node::Node;
+use crate::model::snapshot::BEING_DELETED_TAINT;
 
 /// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
 pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
@@ -45,4 +46,21 @@ pub(super) async fn keeps(
         Drained::Empty => Ok(None),
         Drained::GivenUp(why) => Ok(Some((Box::new(node), why))),
     }
+}
+
+/// The Node that keeps a guest from being shut down, and why: nobody has closed it, for it has registered anew since, unseen or while
+/// its VM could not be reached; and it cannot be emptied. Any other is closed and empty then.
+pub(super) async fn anew(
+    ctx: &Context,
+    machine: &mut Tracked,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let stopping = machine.record().entered.contains_key(&Phase::Stopping);
+    let open = |node: &Node| !node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+    let Some(node) = node(ctx, machine).await?.filter(|node| !stopping && open(node)) else {
+        return Ok(None);
+    };
+    machine.node = Some(node.name.clone());
+    retire::close(ctx, machine, &node).await?;
+    let kept = retire::empty(ctx, machine, &node).await?;
+    Ok(kept.map(|why| (Box::new(node), why)))
 }

@@ -43,6 +43,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     if let Some(present) = found {
         note(ctx, machine, &present).await?;
         if manner == Manner::Graceful {
+            if let Some((node, why)) = back::anew(ctx, machine).await? {
+                return Ok(Ended::Serves(node, why));
+            }
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;

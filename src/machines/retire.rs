@@ -1,7 +1,5 @@
 //! A node's way out: closed, drained, its volumes detached; then the VM goes.
 
-use std::sync::Arc;
-
 use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
@@ -67,7 +65,7 @@ pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> 
 pub(super) async fn empty(
     ctx: &Context,
     machine: &mut Tracked,
-    node: &Arc<Node>,
+    node: &Node,
 ) -> Result<Option<String>, Trouble> {
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);

@@ -254,6 +254,27 @@ async fn a_machine_whose_making_was_given_up_late_and_that_is_kept_is_not_given_
     assert_eq!(given_up(&stage), 1, "{}", stage.scene());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_that_registers_anew_unseen_while_its_machine_is_to_go_is_not_stopped_with_its_pods() {
+    let stage = self_joining(&with("method = \"none\"\n").replace("max = 5", "max = 1"), without_agent());
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let (name, host) = (stage.ready_nodes("workers")[0].clone(), stage.pve.vm(9100).unwrap().node);
+    stage.pve.power_off_host(&host);
+    stage.kube.scale("default", "web", 0);
+    let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Draining");
+    stage.until("it is to go", Duration::from_mins(40), goes).await;
+    stage.kube.remove("Node", "", &name);
+    stage.kube.scale("default", "web", 1);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.stall.set(true);
+    stage.pve.set_away(true);
+    stage.pve.power_on_host(&host);
+    stage.until("its pod is back", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.set_away(false);
+    stage.throughout("the pod runs on", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+}
+
 fn secret(folder: &Path, text: &str) -> String {
     let file = folder.join("secret");
     std::fs::write(&file, text).unwrap();

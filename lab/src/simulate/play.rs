@@ -191,6 +191,8 @@ impl Play {
                 self.admin.step();
                 act = soon(&mut self.random, ACTS);
             }
+            // What they did is no older than this.
+            self.checker.look_at_places();
             if now >= reload {
                 self.troupe.reload()?;
                 reload = after(&mut self.random, RELOADS);
