@@ -167,8 +167,10 @@ impl<'a> Rooms<'a> {
             }
         }
         for machine in present() {
-            let name = machine.node.as_ref().unwrap_or(&machine.name);
-            if !nodes.contains(name.as_str()) {
+            let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
+            // Guests that somebody gave the same name share a Node.
+            let is_its = by_node.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
+            if !nodes.contains(name) || !is_its {
                 self.total.add(machine.into());
                 self.counts.entry(machine.pool.clone()).or_default().add(machine.into());
                 let leaves = machine.phase >= Phase::Draining;

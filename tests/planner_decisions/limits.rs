@@ -88,3 +88,16 @@ fn a_node_that_has_lost_its_pools_label_counts_for_the_pool_that_its_machine_is_
         assert_eq!(made(&cluster.plan(&config), "w"), machines, "of {max}");
     }
 }
+
+#[test]
+fn machines_whose_guests_have_the_same_name_all_count() {
+    let namesake = machine("w-2", "Ready", true).replace("node: w-2", "node: w-1");
+    assert!(namesake.contains("node: w-1"), "{namesake}");
+    let there = inventory(&format!("{}{namesake}", machine("w-1", "Ready", true)));
+    let cluster = Cluster::new().idle("w-1", "w").with(&there).pod("a", "3", "w-1").pod("b", "3", "");
+    let mut config = of_pool("", "");
+    for (max, machines) in [(2, 0), (3, 1)] {
+        config.pools[0].max = max;
+        assert_eq!(made(&cluster.plan(&config), "w"), machines, "of {max}");
+    }
+}
