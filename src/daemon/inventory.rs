@@ -23,7 +23,7 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, where a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// A look at PCI devices that takes longer is gone on with by the next; what was known counts until then.
+/// A look at PCI devices that takes longer is gone on with by the next; until then no host gives any where a VM was not read yet.
 const DEVICES: Duration = Duration::from_secs(20);
 
 /// After so long without a look, a host may have been off and be back again.
@@ -105,7 +105,7 @@ impl Inventory {
         let mut templates_due = Instant::now();
         let mut survey_due = Instant::now();
         let mut surveyed: Option<Arc<Survey>> = None;
-        let (mut device_survey, mut devices) = (DeviceSurvey::default(), Arc::default());
+        let mut device_survey = DeviceSurvey::default();
         loop {
             let settings = config.borrow_and_update().alone(&prefix);
             match look(&proxmox, asks_for_quorum).await {
@@ -127,15 +127,18 @@ impl Inventory {
                         }
                     }
                     let looking = device_survey.look(&proxmox, &settings, &seen);
-                    match tokio::time::timeout(DEVICES, looking).await {
-                        Ok(Ok(found)) => devices = Arc::new(found),
-                        Ok(Err(error)) => tracing::warn!(%error, "PCI devices cannot be looked at"),
-                        Err(elapsed) => tracing::warn!(%elapsed, "PCI devices cannot be looked at"),
-                    }
+                    let looked = match tokio::time::timeout(DEVICES, looking).await {
+                        Ok(looked) => looked.map_err(|error| error.to_string()),
+                        Err(elapsed) => Err(elapsed.to_string()),
+                    };
+                    let devices = looked.unwrap_or_else(|error| {
+                        tracing::warn!(error, "PCI devices cannot be looked at");
+                        device_survey.found(&seen)
+                    });
                     let look = Look {
                         seen: seen.clone(),
                         survey: surveyed.clone(),
-                        devices: devices.clone(),
+                        devices: Arc::new(devices),
                         at: clock.now(),
                         online: Arc::default(),
                         number: 0,

@@ -48,8 +48,8 @@ pub(super) async fn keeps(
     }
 }
 
-/// The Node that keeps a guest from being shut down, and why: nobody has closed it, for it has registered anew since, unseen or while
-/// its VM could not be reached; and it cannot be emptied. Any other is closed and empty then.
+/// The Node that keeps a guest from being shut down, and why: it is open, for somebody has opened it, or it has registered anew, unseen
+/// or while its VM could not be reached; and it is ready or cannot be emptied. Any other is closed and empty then.
 pub(super) async fn anew(
     ctx: &Context,
     machine: &mut Tracked,
@@ -60,6 +60,9 @@ pub(super) async fn anew(
         return Ok(None);
     };
     machine.node = Some(node.name.clone());
+    if nodes::is_ready(&node) {
+        return Ok(Some((Box::new(node), "its Node was opened meanwhile, and is ready".to_owned())));
+    }
     retire::close(ctx, machine, &node).await?;
     let kept = retire::empty(ctx, machine, &node).await?;
     Ok(kept.map(|why| (Box::new(node), why)))

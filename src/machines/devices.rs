@@ -37,8 +37,8 @@ pub struct DeviceSurvey {
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<u32, Holder>,
-    /// Host → a VM there of which nobody knows yet what it holds, and why.
-    unread: BTreeMap<String, String>,
+    /// VMs of which nobody knows yet what they hold: where they are, and why.
+    unread: BTreeMap<u32, (String, String)>,
     mappings_due: Option<Instant>,
 }
 
@@ -54,7 +54,7 @@ struct Holder {
 }
 
 impl DeviceSurvey {
-    /// Looks again.
+    /// Looks again. Where that fails, or is broken off, [`Self::found`] says what is known.
     ///
     /// # Errors
     /// The mappings could not be read.
@@ -65,14 +65,16 @@ impl DeviceSurvey {
             *self = Self::default();
             return Ok(Devices::default());
         }
+        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
+        let to_read = self.expect(counts_stopped, seen);
         let now = Instant::now();
-        if self.mappings_due.is_none_or(|due| now >= due) || !self.knows(&wanted) {
-            self.look_at_mappings(proxmox, &wanted, seen).await?;
+        let due = self.mappings_due.is_none_or(|due| now >= due) || !self.knows(&wanted);
+        let mapped = if due { self.look_at_mappings(proxmox, &wanted, seen).await } else { Ok(()) };
+        if due && mapped.is_ok() {
             self.mappings_due = Some(now + MAPPINGS);
         }
-        let counts_stopped = config.proxmox.as_ref().is_some_and(|proxmox| proxmox.count_stopped);
-        self.look_at_guests(proxmox, counts_stopped, seen).await;
-        Ok(self.found(seen))
+        self.look_at_guests(proxmox, to_read).await;
+        mapped.map(|()| self.found(seen))
     }
 
     fn knows(&self, wanted: &BTreeSet<&str>) -> bool {
@@ -107,8 +109,9 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// Reads the configurations of VMs that hold devices, or would if somebody started them, and were not read lately.
-    async fn look_at_guests(&mut self, proxmox: &Client, counts_stopped: bool, seen: &Seen) {
+    /// The VMs that hold devices, or would if somebody started them, and are to be read now. Until that is done, those that were never
+    /// read as they are keep the devices of their hosts.
+    fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a Seen) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
@@ -118,31 +121,41 @@ impl DeviceSurvey {
         let there: BTreeMap<u32, &Guest> =
             seen.guests.values().filter(counts).map(|guest| (guest.vmid, guest)).collect();
         self.guests.retain(|vmid, known| there.get(vmid).is_some_and(|guest| guest.host == known.host));
-        self.unread.clear();
-        for (vmid, guest) in there {
-            let known = self.guests.get(&vmid).filter(|known| known.running == guest.running);
-            if known.is_some_and(|known| Instant::now() < known.due) {
-                continue;
-            }
-            let held = match proxmox.devices_of(&guest.host, vmid).await {
-                Ok(held) => held,
+        let known =
+            |guest: &Guest| self.guests.get(&guest.vmid).filter(|known| known.running == guest.running);
+        let unread = there.values().filter(|guest| known(guest).is_none());
+        let why = |vmid| format!("what VM {vmid} holds was not read yet");
+        self.unread = unread.map(|guest| (guest.vmid, (guest.host.clone(), why(guest.vmid)))).collect();
+        let fresh = |guest: &Guest| known(guest).is_some_and(|known| Instant::now() < known.due);
+        there.into_values().filter(|guest| !fresh(guest)).collect()
+    }
+
+    /// Reads their configurations.
+    async fn look_at_guests(&mut self, proxmox: &Client, to_read: Vec<&Guest>) {
+        for guest in to_read {
+            let vmid = guest.vmid;
+            match proxmox.devices_of(&guest.host, vmid).await {
+                Ok(held) => {
+                    let (host, due) = (guest.host.clone(), Instant::now() + GUESTS);
+                    self.guests.insert(vmid, Holder { host, held, running: guest.running, due });
+                    self.unread.remove(&vmid);
+                }
+                // What is gone by now, or must not be seen any more, is in no list from now on.
+                Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => {
+                    self.unread.remove(&vmid);
+                }
                 Err(error) => {
                     tracing::debug!(vmid, %error, "what devices it holds cannot be read");
-                    // What is gone by now, or must not be seen any more, is in no list from now on.
-                    let gone = matches!(error.kind, Kind::Forbidden | Kind::NotFound);
-                    if known.is_none() && !gone {
-                        let why = format!("what VM {vmid} holds cannot be read: {error}");
-                        self.unread.insert(guest.host.clone(), why);
+                    if let Some((_, why)) = self.unread.get_mut(&vmid) {
+                        *why = format!("what VM {vmid} holds cannot be read: {error}");
                     }
-                    continue;
                 }
-            };
-            let (host, due) = (guest.host.clone(), Instant::now() + GUESTS);
-            self.guests.insert(vmid, Holder { host, held, running: guest.running, due });
+            }
         }
     }
 
-    fn found(&self, seen: &Seen) -> Devices {
+    /// What is known of the hosts' devices.
+    pub fn found(&self, seen: &Seen) -> Devices {
         let mut hosts: BTreeMap<String, HostPci> =
             seen.hosts.keys().map(|host| (host.clone(), HostPci::default())).collect();
         for mapping in &self.mappings {
@@ -157,7 +170,7 @@ impl DeviceSurvey {
                 host.broken.insert(mapping.clone(), problem.clone());
             }
         }
-        for (host, why) in &self.unread {
+        for (host, why) in self.unread.values() {
             if let Some(HostPci { mappings, broken, .. }) = hosts.get_mut(host) {
                 for mapping in mappings.keys() {
                     broken.entry(mapping.clone()).or_insert_with(|| why.clone());

@@ -160,6 +160,40 @@ async fn no_device_is_given_of_a_host_with_a_vm_that_was_never_read() {
     nothing_is_made_where_a_vm_cannot_be_read(0, "what VM 700 holds cannot be read").await;
 }
 
+/// A VM with the only device is started while reading it, or the mappings, goes wrong in this way.
+async fn nothing_is_made_where_a_look_is_not_finished(path: &str, effect: Effect, expected: &str) {
+    let mut stage = stage();
+    stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
+    stage.pve.stop_by_hand(700);
+    stage.start();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.pve.inject(Fault { method: "GET".into(), path: path.to_owned(), times: 1000, effect });
+    // Mappings are read once a minute.
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    stage.pve.start_by_hand(700);
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    deploy(&stage, 1);
+    let none = |stage: &Stage| stage.status().machines.is_empty();
+    stage.throughout("no machine is made", Duration::from_mins(8), none).await;
+    let why: Vec<String> = stage.status().pods.into_iter().map(|pod| pod.why).collect();
+    assert!(why.iter().any(|why| why.contains(expected)), "{why:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_starts_while_mappings_cannot_be_read_has_its_device() {
+    let (reason, body) = ("authentication failure".to_owned(), String::new());
+    let effect = Effect::Answer { status: 401, reason, body };
+    let expected = "pve2 has 0 of 0 devices of `gpu` left";
+    nothing_is_made_where_a_look_is_not_finished("/cluster/mapping/pci", effect, expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_device_is_given_of_a_host_with_a_vm_that_takes_long_to_read() {
+    let effect = Effect::Delay(Duration::from_mins(1));
+    let expected = "what VM 700 holds was not read yet";
+    nothing_is_made_where_a_look_is_not_finished("/nodes/*/qemu/700/config", effect, expected).await;
+}
+
 /// What it had when it was read before, stopped, is not what it has.
 #[tokio::test(start_paused = true)]
 async fn a_vm_that_starts_holds_what_it_was_given_meanwhile() {
