@@ -7,7 +7,7 @@ use super::node as nodes;
 use super::retire;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
-use crate::model::machine::{Intent, Phase};
+use crate::model::machine::Intent;
 use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
 
@@ -54,9 +54,8 @@ pub(super) async fn anew(
     ctx: &Context,
     machine: &mut Tracked,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let open = |node: &Node| !node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
-    let Some(node) = node(ctx, machine).await?.filter(|node| !stopping && open(node)) else {
+    let Some(node) = node(ctx, machine).await?.filter(open) else {
         return Ok(None);
     };
     machine.node = Some(node.name.clone());

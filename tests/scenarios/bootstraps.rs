@@ -275,6 +275,25 @@ async fn a_node_that_registers_anew_unseen_while_its_machine_is_to_go_is_not_sto
     stage.throughout("the pod runs on", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_stopped_to_go_and_that_somebody_starts_while_no_daemon_runs_keeps_its_pods() {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let mut stage = self_joining(&with("method = \"none\"\n").replace("[[pool]]", quick), without_agent());
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.set_quorum(false);
+    stage.kube.scale("default", "web", 0);
+    let gone = |stage: &Stage| stage.ready_nodes("workers").is_empty();
+    stage.until("its Node is gone", SOON * 5, gone).await;
+    stage.kill();
+    stage.pve.set_quorum(true);
+    stage.pve.start_by_hand(9100);
+    stage.kube.scale("default", "web", 1);
+    stage.until("a pod runs there", SOON, |stage| stage.running_pods() == 1).await;
+    stage.start();
+    stage.throughout("it runs on", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+}
+
 fn secret(folder: &Path, text: &str) -> String {
     let file = folder.join("secret");
     std::fs::write(&file, text).unwrap();
