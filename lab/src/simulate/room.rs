@@ -35,9 +35,9 @@ const POOL: &str = "/pool/k8s-workers";
 #[derive(Default)]
 pub struct Sights {
     guests: BTreeMap<u32, Sight>,
-    /// Hosts that take nothing, for they are off or in maintenance.
-    shut: BTreeMap<String, Instant>,
-    /// Those of them that are off.
+    /// Hosts in maintenance.
+    kept_empty: BTreeMap<String, Instant>,
+    /// Hosts that are off.
     off: BTreeMap<String, Instant>,
     /// What is used on storages by others than machines whose clones are put there.
     others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
@@ -138,8 +138,8 @@ impl Checker {
         }
         for host in &self.world.hosts {
             let Some(it) = self.world.pve.host(host) else { continue };
-            let Sights { shut, off, .. } = &mut *sights;
-            for (is_so, since) in [(!it.online || it.maintenance, shut), (!it.online, off)] {
+            let Sights { kept_empty, off, .. } = &mut *sights;
+            for (is_so, since) in [(it.maintenance, kept_empty), (!it.online, off)] {
                 if is_so {
                     since.entry(host.clone()).or_insert(now);
                 } else {
@@ -173,10 +173,14 @@ impl Checker {
         if !pool.places.allows(host) {
             return Some(format!("is none of {:?}", pool.places.hosts));
         }
-        let shut = self.inner().sights.shut.get(host).copied();
+        // One that loses its power while it is in maintenance is not known to be off when that ends.
+        let shut = {
+            let sights = &self.inner().sights;
+            [&sights.kept_empty, &sights.off].map(|since| since.get(host).copied())
+        };
         // What is looked at as it is now may be woken.
         let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
-        if shut.is_some_and(stays_shut) {
+        if shut.into_iter().flatten().any(stays_shut) {
             return Some("is off or in maintenance".to_owned());
         }
         let threads = self.world.pve.host(host)?.cores;
