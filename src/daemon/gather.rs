@@ -106,8 +106,9 @@ fn is_on(view: &View, look: &Look) -> bool {
 }
 
 /// Whether a machine that goes may run although the look does not say so. One that the look does not show at all may run unseen: a
-/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that is
-/// configured comes up with its host. It counts until its record says that it goes.
+/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that was kept
+/// warm may be given up because it was found started. One that is configured comes up with its host. It counts until its record says
+/// that it goes.
 fn may_run(view: &View, look: &Look) -> bool {
     let View { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -116,7 +117,7 @@ fn may_run(view: &View, look: &Look) -> bool {
     let online = look.online.get(&record.host);
     let comes_up = online.is_some_and(|since| look.at.duration_since(*since) < STARTS_WITH_HOST);
     let started = has_been(Phase::Starting);
-    (started && late)
+    ((started || has_been(Phase::Warm)) && late)
         || (unseen && (started || record.smbios_uuid.is_some()))
         || (has_been(Phase::Configuring) && comes_up)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::model::machine::WarmState;
 use serde_json::json;
 use world::kubernetes::samples;
 use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
@@ -9,6 +10,7 @@ use world::proxmox::{Effect, Fault};
 
 use crate::out_of_sight::rights;
 use crate::stage::{ONE_POOL, Stage, name};
+use crate::warm::{keeping, waiting};
 
 const SOON: Duration = Duration::from_mins(4);
 
@@ -230,6 +232,30 @@ async fn a_machine_that_is_given_up_and_cannot_be_seen_keeps_its_device() {
     stage
         .until("another is made in its place", SOON * 5, |stage| stage.ready_nodes("workers").len() == 1)
         .await;
+}
+
+/// A renamed VM is looked at again and again, and so found to run before the list shows that.
+#[tokio::test(start_paused = true)]
+async fn a_warm_machine_that_somebody_started_keeps_its_device_before_the_list_shows_it() {
+    for instant in 0..30 {
+        let mut stage = stage_of(&with_gpus(&keeping(1, WarmState::Stopped)));
+        stage.pve.map_pci("gpu", &[("pve1", "0000:01:00")]);
+        stage.start();
+        stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+        stage.pve.set_config_by_hand(9100, "name", Some("renamed"));
+        let path = "/nodes/*/qemu/9100/config".to_owned();
+        let effect = Effect::Delay(Duration::from_secs(2));
+        stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
+        // So long after it was first seen its host has started what comes up with it.
+        tokio::time::sleep(Duration::from_secs(150 + instant)).await;
+        stage.pve.start_by_hand(9100);
+        stage.until("it is given up", SOON, |stage| waiting(stage) == 0).await;
+        deploy(&stage, 1);
+        let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+        let alone = |stage: &Stage| !runs(stage) || stage.status().machines.len() == 1;
+        stage.throughout("none is made while it has the device", Duration::from_secs(30), alone).await;
+        stage.until("another is made", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
