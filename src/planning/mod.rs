@@ -44,6 +44,7 @@ mod scale_up;
 mod search;
 mod shape;
 mod sizes;
+mod turns;
 mod utilization;
 mod verdict;
 mod warm;

@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use stage::{Call, Side};
 use tokio::time::Instant;
@@ -43,8 +41,8 @@ pub(super) struct Inner {
     /// VMs that are not the daemon's, as they have to be.
     foreign: BTreeMap<u32, VmView>,
     violations: Vec<String>,
-    secrets: BTreeSet<String>,
-    looked_at: LookedAt,
+    pub(super) secrets: BTreeSet<String>,
+    pub(super) looked_at: LookedAt,
     pub(super) no_quorum_since: Option<Instant>,
     unready_since: BTreeMap<String, Instant>,
     asked: BTreeMap<u32, Instant>,
@@ -69,11 +67,11 @@ pub(super) struct Inner {
 
 /// As of when what takes long to look at was looked at: as long as nothing of it changes, there is nothing new to see.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct LookedAt {
+pub(super) struct LookedAt {
     nodes: u64,
     addresses: u64,
-    secrets: (u64, usize),
-    tokens: (u64, u64, Vec<u32>),
+    pub(super) secrets: (u64, usize),
+    pub(super) tokens: (u64, u64, Vec<u32>),
 }
 
 /// What was done in a run.
@@ -380,34 +378,6 @@ impl Checker {
         }
     }
 
-    /// Whether there is a bootstrap token that was made for this machine.
-    fn token_of(&self, machine: &str) -> bool {
-        self.world.kube.list("Secret").iter().any(|secret| {
-            let encoded = secret["data"]["description"].as_str().unwrap_or_default();
-            let text = STANDARD.decode(encoded).unwrap_or_default();
-            !machine.is_empty() && String::from_utf8_lossy(&text).ends_with(&format!("machine {machine}"))
-        })
-    }
-
-    /// Tokens serve one join: none outlives it, whatever its time to live.
-    fn tokens(&self) {
-        let ours = self.ours();
-        let kube = &self.world.kube;
-        let now = (kube.latest_change("Secret"), kube.latest_change("ConfigMap"), ours);
-        if self.inner().looked_at.tokens == now {
-            return;
-        }
-        self.nothing_joins_unasked();
-        for vmid in &now.2 {
-            let Some(record) = self.record(*vmid) else { continue };
-            let machine = record["name"].as_str().unwrap_or_default();
-            if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
-                self.violated(&format!("{machine} is a node and its token is still there"));
-            }
-        }
-        self.inner().looked_at.tokens = now;
-    }
-
     /// Looks at everything.
     pub fn tick(&self) {
         self.look_at_turns();
@@ -496,25 +466,6 @@ impl Checker {
                     self.violated(&format!("Nodes {other} and {} both have {address}", name(&node)));
                 }
             }
-        }
-    }
-
-    fn note_secrets(&self) {
-        let now = (self.world.kube.latest_change("Secret"), self.log.suspicious());
-        if std::mem::replace(&mut self.inner().looked_at.secrets, now) == now {
-            return;
-        }
-        let secrets = self.world.kube.list("Secret").into_iter().filter_map(|secret| {
-            let encoded = secret["data"]["token-secret"].as_str()?;
-            String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
-        });
-        let leaks = {
-            let mut inner = self.inner();
-            inner.secrets.extend(secrets);
-            self.log.leaks(&inner.secrets)
-        };
-        if let Some(line) = leaks.first() {
-            self.violated(&format!("a secret is in the log line `{line}`"));
         }
     }
 }

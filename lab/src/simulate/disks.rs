@@ -1,8 +1,14 @@
-//! Disks of VMs that are no more: told in the log when they are left behind, for what is found at the end tells nothing of how it came.
+//! Storages: what clones and others take of them, and disks of VMs that are no more. These are told in the log when they are left
+//! behind, for what is found at the end tells nothing of how it came.
 
 use std::collections::BTreeSet;
 
-use super::checker::Checker;
+use serde_json::Value;
+use world::proxmox::spec::GIB;
+
+use super::checker::{Checker, name};
+use super::places::{Places, vmid};
+use super::room::{AsOf, GROWS};
 
 impl Checker {
     /// Tells of disks that neither a VM nor the record of one stands for any more.
@@ -15,5 +21,83 @@ impl Checker {
         for volume in left.difference(&before) {
             self.log.say("disk", &format!("{volume} is left behind"));
         }
+    }
+
+    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come.
+    fn stored(&self) -> Vec<(u32, String, Value)> {
+        let maps = self.world.kube.list("ConfigMap");
+        let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
+        let stored = records.filter_map(|map| {
+            let record = serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok()?;
+            let storage = record["madeOf"]["stored_on"].as_str()?.to_owned();
+            Some((vmid(&record)?, storage, record))
+        });
+        stored.collect()
+    }
+
+    /// What others than those clones use of the storages that pools name, by storage and host.
+    pub(super) fn others_on_storages(&self) -> Vec<((String, String), u64)> {
+        let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
+        let places: Vec<_> =
+            named.flat_map(|storage| self.world.hosts.iter().map(move |host| (*storage, host))).collect();
+        if places.is_empty() {
+            return Vec::new();
+        }
+        let stored = self.stored();
+        let used = places.into_iter().filter_map(|(storage, host)| {
+            let there = self.world.pve.storage_on(storage, host)?;
+            let clones = stored
+                .iter()
+                .filter(|(_, on, record)| on == storage && (there.shared || record["host"] == host.as_str()));
+            let own: u64 = clones.map(|(vmid, ..)| self.world.pve.allocated(*vmid, storage)).sum();
+            Some(((storage.to_owned(), host.clone()), there.used.saturating_sub(own)))
+        });
+        used.collect()
+    }
+
+    /// What the storage lacks that a new machine's clone is to be put on, if anything.
+    pub(super) fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
+        let storage = record["madeOf"]["stored_on"].as_str()?;
+        let there = self.world.pve.storage_on(storage, host)?;
+        let own: u64 = self
+            .stored()
+            .iter()
+            .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
+            .map(|(vmid, _, other)| {
+                let known = self.is_written(*vmid, as_of);
+                let comes = other["intent"]["kind"] == "create" && known;
+                let planned = if comes { disk(other) } else { 0 };
+                planned.max(self.world.pve.allocated(*vmid, storage))
+            })
+            .sum();
+        let place = (storage.to_owned(), host.to_owned());
+        let others = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
+        let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
+        (sum > there.size + GROWS).then(|| {
+            format!(
+                "would have {sum} bytes of {} on {storage}, its reserve and {own} of other clones included",
+                there.size
+            )
+        })
+    }
+}
+
+/// The bytes that a record's machine has for its disk.
+fn disk(record: &Value) -> u64 {
+    let text = record["madeOf"]["disk"].as_str().unwrap_or_default();
+    let gib = text.split(' ').nth(1).and_then(|size| size.strip_suffix("Gi")?.parse::<u64>().ok());
+    gib.unwrap_or(0) * GIB
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_says_how_large_its_disk_is() {
+        assert_eq!(disk(&json!({ "madeOf": { "disk": "scsi0 14Gi" } })), 14 * GIB);
+        assert_eq!(disk(&json!({ "madeOf": { "disk": "as in the template" } })), 0);
     }
 }

@@ -24,6 +24,7 @@ mod power;
 mod promises;
 mod room;
 mod rules;
+mod secrets;
 mod seeds;
 mod settings;
 mod settled;

@@ -24,7 +24,7 @@ const CLAIMED: Duration = Duration::from_secs(75);
 /// Between two looks at storages.
 const WEIGHED: Duration = Duration::from_secs(5);
 /// What linked clones and cloud-init drives that are being made take of a storage meanwhile.
-const GROWS: u64 = 2 * GIB;
+pub(super) const GROWS: u64 = 2 * GIB;
 /// The host of the template that hosts without their own clone.
 const TEMPLATES_HOST: &str = "pve1";
 
@@ -40,7 +40,7 @@ pub struct Sights {
     /// Hosts that are off.
     off: BTreeMap<String, Instant>,
     /// What is used on storages by others than machines whose clones are put there.
-    others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
+    pub(super) others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When that was last looked at.
     weighed: Option<Instant>,
     /// When the token last had no rights over VMs: it does not see those of others then.
@@ -316,7 +316,7 @@ impl Checker {
     }
 
     /// Whether a daemon knew of a record when it decided.
-    fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
+    pub(super) fn is_written(&self, vmid: u32, as_of: AsOf<'_>) -> bool {
         match self.inner().sights.written.get(&vmid) {
             Some(Some((who, since))) => who == as_of.who || as_of.knew(*since),
             Some(None) => false,
@@ -423,76 +423,11 @@ impl Checker {
         }
         taken.used += if guest.running { guest.memory } else { 0 };
     }
-
-    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come.
-    fn stored(&self) -> Vec<(u32, String, Value)> {
-        let maps = self.world.kube.list("ConfigMap");
-        let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
-        let stored = records.filter_map(|map| {
-            let record = serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok()?;
-            let storage = record["madeOf"]["stored_on"].as_str()?.to_owned();
-            Some((vmid(&record)?, storage, record))
-        });
-        stored.collect()
-    }
-
-    /// What others than those clones use of the storages that pools name, by storage and host.
-    fn others_on_storages(&self) -> Vec<((String, String), u64)> {
-        let named = self.world.pools.iter().flat_map(|pool| &pool.places.storages);
-        let places: Vec<_> =
-            named.flat_map(|storage| self.world.hosts.iter().map(move |host| (*storage, host))).collect();
-        if places.is_empty() {
-            return Vec::new();
-        }
-        let stored = self.stored();
-        let used = places.into_iter().filter_map(|(storage, host)| {
-            let there = self.world.pve.storage_on(storage, host)?;
-            let clones = stored
-                .iter()
-                .filter(|(_, on, record)| on == storage && (there.shared || record["host"] == host.as_str()));
-            let own: u64 = clones.map(|(vmid, ..)| self.world.pve.allocated(*vmid, storage)).sum();
-            Some(((storage.to_owned(), host.clone()), there.used.saturating_sub(own)))
-        });
-        used.collect()
-    }
-
-    /// What the storage lacks that a new machine's clone is to be put on, if anything.
-    pub(super) fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
-        let storage = record["madeOf"]["stored_on"].as_str()?;
-        let there = self.world.pve.storage_on(storage, host)?;
-        let own: u64 = self
-            .stored()
-            .iter()
-            .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
-            .map(|(vmid, _, other)| {
-                let known = self.is_written(*vmid, as_of);
-                let comes = other["intent"]["kind"] == "create" && known;
-                let planned = if comes { disk(other) } else { 0 };
-                planned.max(self.world.pve.allocated(*vmid, storage))
-            })
-            .sum();
-        let place = (storage.to_owned(), host.to_owned());
-        let others = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
-        let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
-        (sum > there.size + GROWS).then(|| {
-            format!(
-                "would have {sum} bytes of {} on {storage}, its reserve and {own} of other clones included",
-                there.size
-            )
-        })
-    }
 }
 
 /// Whether a machine is to run, so that its host keeps room for it.
 fn will_run(record: &Value) -> bool {
     record["intent"]["kind"] == "create" && (!is_kept(record) || record["warm"] == "booted")
-}
-
-/// The bytes that a record's machine has for its disk.
-fn disk(record: &Value) -> u64 {
-    let text = record["madeOf"]["disk"].as_str().unwrap_or_default();
-    let gib = text.split(' ').nth(1).and_then(|size| size.strip_suffix("Gi")?.parse::<u64>().ok());
-    gib.unwrap_or(0) * GIB
 }
 
 #[cfg(test)]
@@ -511,11 +446,5 @@ mod tests {
         ] {
             assert_eq!(will_run(&record), expected, "{record}");
         }
-    }
-
-    #[test]
-    fn a_record_says_how_large_its_disk_is() {
-        assert_eq!(disk(&json!({ "madeOf": { "disk": "scsi0 14Gi" } })), 14 * GIB);
-        assert_eq!(disk(&json!({ "madeOf": { "disk": "as in the template" } })), 0);
     }
 }

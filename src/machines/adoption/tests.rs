@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::obstacles::CONTROL_PLANE;
 use super::*;
 use crate::config::{Needs, parse};
+use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL};
 
 const UUID: &str = "0b3c7e6a-58c2-4d34-9d3a-0e6b4a1f2c11";
 

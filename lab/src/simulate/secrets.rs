@@ -1,0 +1,55 @@
+//! Tokens and other secrets: each token serves one join, and nothing secret is in the daemons' logs.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::checker::Checker;
+
+impl Checker {
+    /// Whether there is a bootstrap token that was made for this machine.
+    pub(super) fn token_of(&self, machine: &str) -> bool {
+        self.world.kube.list("Secret").iter().any(|secret| {
+            let encoded = secret["data"]["description"].as_str().unwrap_or_default();
+            let text = STANDARD.decode(encoded).unwrap_or_default();
+            !machine.is_empty() && String::from_utf8_lossy(&text).ends_with(&format!("machine {machine}"))
+        })
+    }
+
+    /// Tokens serve one join: none outlives it, whatever its time to live.
+    pub(super) fn tokens(&self) {
+        let ours = self.ours();
+        let kube = &self.world.kube;
+        let now = (kube.latest_change("Secret"), kube.latest_change("ConfigMap"), ours);
+        if self.inner().looked_at.tokens == now {
+            return;
+        }
+        self.nothing_joins_unasked();
+        for vmid in &now.2 {
+            let Some(record) = self.record(*vmid) else { continue };
+            let machine = record["name"].as_str().unwrap_or_default();
+            if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
+                self.violated(&format!("{machine} is a node and its token is still there"));
+            }
+        }
+        self.inner().looked_at.tokens = now;
+    }
+
+    pub(super) fn note_secrets(&self) {
+        let now = (self.world.kube.latest_change("Secret"), self.log.suspicious());
+        if std::mem::replace(&mut self.inner().looked_at.secrets, now) == now {
+            return;
+        }
+        let secrets = self.world.kube.list("Secret").into_iter().filter_map(|secret| {
+            let encoded = secret["data"]["token-secret"].as_str()?;
+            String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+        });
+        let leaks = {
+            let mut inner = self.inner();
+            inner.secrets.extend(secrets);
+            self.log.leaks(&inner.secrets)
+        };
+        if let Some(line) = leaks.first() {
+            self.violated(&format!("a secret is in the log line `{line}`"));
+        }
+    }
+}
