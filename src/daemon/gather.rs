@@ -150,7 +150,8 @@ impl Daemon {
             templates: self.regions.iter().flat_map(Region::templates_seen).collect(),
             power: self.power(config, &looks, &views),
         };
-        let taken = self.taken(config, &views, &snapshot);
+        let mut taken = self.taken(config, &views, &snapshot);
+        taken.addresses.extend(self.meet_strangers(config, &views, &snapshot));
         snapshot.memory = self.memory.now(&snapshot, config);
         snapshot.memory.free_slots =
             Some(machines::free(config, &taken, |pool, slot| self.registry.freed(pool, slot)));

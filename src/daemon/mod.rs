@@ -27,6 +27,7 @@ mod serving;
 mod show;
 mod speak;
 mod standby;
+mod strangers;
 mod survey;
 mod switch;
 mod trigger;
@@ -153,6 +154,7 @@ struct Daemon {
     customary: Customary,
     asked: power::Asked,
     physical: physical::Physical,
+    strangers: strangers::Strangers,
     controllers: Controllers,
     fence: Fence,
     instance: String,
@@ -171,6 +173,12 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
     if looked {
         daemon.spawn(daemon.approver().run());
         daemon.spawn(daemon.physical.clone().watch(deps.config.clone(), deps.controllers.clone()));
+        daemon.spawn(daemon.strangers.clone().watch(
+            daemon.regions.clone(),
+            daemon.registry.clone(),
+            deps.config.clone(),
+            deps.clock.clone(),
+        ));
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}
@@ -205,6 +213,7 @@ impl Daemon {
             customary: Customary::start(&kubernetes, &term.over, tasks),
             asked: power::Asked::default(),
             physical: physical::Physical::default(),
+            strangers: strangers::Strangers::default(),
             controllers: deps.controllers.clone(),
             fence: term.fence.clone(),
             instance: deps.instance.clone(),

@@ -1,6 +1,7 @@
 //! A VM's configuration as the API returns it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -86,6 +87,15 @@ impl VmConfig {
     /// The SMBIOS uuid in lower case: the guest's, and so the Node's `systemUUID`.
     pub fn smbios_uuid(&self) -> Option<String> {
         property(self.get("smbios1")?, "uuid").map(str::to_lowercase)
+    }
+
+    /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router is to give.
+    pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let texts = self.values.iter().filter(|(key, _)| {
+            key.strip_prefix("ipconfig").is_some_and(|number| number.parse::<u8>().is_ok())
+        });
+        let given = texts.flat_map(|(_, text)| [property(text, "ip"), property(text, "ip6")]);
+        given.flatten().filter_map(|address| address.split('/').next()?.parse().ok())
     }
 
     /// A network device (the first part is its model with its MAC) with its MAC kept, of this model, and with these parts set: a

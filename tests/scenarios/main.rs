@@ -43,6 +43,7 @@ mod settings;
 mod sizes;
 mod stage;
 mod storms;
+mod strangers;
 mod taken_over;
 mod warm;
 mod warm_faults;

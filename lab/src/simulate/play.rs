@@ -142,6 +142,8 @@ async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Ou
     if play.is_fine() {
         play.log.say("world", "nothing goes wrong any more");
         play.faults.mend(&mut play.troupe, &play.storm, true);
+        // A daemon may decide by it before the next tick.
+        play.checker.look_at_places();
         settled = play.settle(false).await?;
     }
     if play.is_fine() {

@@ -20,9 +20,8 @@ use crate::proxmox::{Error, Guest, Kind};
 const AT_A_TIME: usize = 4;
 /// VMIDs of a pool that are asked for one by one, to find guests that the token may not see.
 const ASKED: usize = 256;
-/// VMs whose addresses are read, and network devices of each.
+/// VMs whose addresses are read.
 const READ: usize = 500;
-const DEVICES: usize = 8;
 /// Slots of one kind that are named at most.
 const NAMED: usize = 5;
 
@@ -182,12 +181,7 @@ pub(super) async fn configured(pve: &Pve) -> Result<Vec<(IpAddr, u32, String)>, 
             Err(error) => return Err(error),
         };
         let name = guest.name.clone().unwrap_or_default();
-        let texts = (0..DEVICES).filter_map(|number| vm.get(&format!("ipconfig{number}")));
-        let addresses = texts.flat_map(|text| text.split(',')).filter_map(|part| {
-            let text = part.strip_prefix("ip=").or_else(|| part.strip_prefix("ip6="))?;
-            text.split('/').next()?.parse::<IpAddr>().ok()
-        });
-        found.extend(addresses.map(|address| (address, guest.vmid, name.clone())));
+        found.extend(vm.static_addresses().map(|address| (address, guest.vmid, name.clone())));
     }
     Ok(found)
 }

@@ -50,7 +50,7 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found
     while let Some((guest, config)) = configs.next().await {
         // A guest on a host that is away tells nothing.
         let Ok(config) = config else { continue };
-        addresses.extend(config.get("ipconfig0").and_then(address));
+        addresses.extend(config.static_addresses());
         if !guest.template {
             continue;
         }
@@ -119,10 +119,6 @@ impl Found {
 }
 
 /// The address in `ip=10.0.0.5/24,gw=10.0.0.1`.
-fn address(text: &str) -> Option<IpAddr> {
-    part(text, "ip")?.split('/').next()?.parse().ok()
-}
-
 fn part<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.split(',').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
 }
