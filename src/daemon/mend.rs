@@ -37,6 +37,8 @@ pub(super) struct State {
     stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
     /// Machines whose VM was not seen as it should be: the number of the look that showed it first.
     vm_strange: BTreeMap<String, u64>,
+    /// Machines whose VM is locked, since when.
+    vm_locked: BTreeMap<String, Timestamp>,
     /// Machines whose Node is not there, since when.
     node_missing: BTreeMap<String, Timestamp>,
     /// The first look is over: whoever is met from now on was not counted.
@@ -213,6 +215,8 @@ impl Daemon {
                 _ => None,
             })
             .collect();
+        let patience = SignedDuration::try_from(config.limits.clone).unwrap_or(SignedDuration::MAX);
+        let mut locked: BTreeMap<String, Timestamp> = BTreeMap::new();
         let quiet = |view: &View| {
             !view.busy && !view.record.is_physical() && matches!(view.phase, Phase::Ready | Phase::Warm)
         };
@@ -223,10 +227,19 @@ impl Daemon {
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
             let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
+            if guest.is_some_and(|guest| guest.lock.is_some()) {
+                let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
+                locked.insert(id.clone(), since);
+            }
+            // A lock is somebody's at work, unless it stays: of a machine that waits it may be its state.
+            let is_held = || {
+                let since = locked.get(id);
+                since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
+            };
             // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
             let missed = || {
                 let wrong = |guest: &Guest| guest.running != runs || is_other(&view.record, guest);
-                host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && guest.lock.is_none())
+                host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
             };
             let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
             if elsewhere.is_none() && !missed() {
@@ -243,6 +256,7 @@ impl Daemon {
                 None => self.missed(config, &view),
             }
         }
+        self.mend.vm_locked = locked;
     }
 
     /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on it.

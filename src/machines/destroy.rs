@@ -105,6 +105,10 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
             Found::Gone => return Ok(None),
         };
         if Instant::now() >= until {
+            if jobs::is_worked_on(ctx, machine.record()).await? {
+                let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
+                return Err(Trouble::Limit { what, limit: limits.clone, blame: Blame::Nobody });
+            }
             return Err(stale_lock(machine, &lock));
         }
         let note =

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::create as creation;
 use super::destroy;
+use super::jobs;
 use super::node;
 use super::retire as retirement;
 use super::tracked::{Tracked, seed};
@@ -238,11 +239,23 @@ async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble
         destroy::Found::There(config) => config,
     };
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
-    if config.lock().is_none() && ctx.proxmox.power(&host, vmid).await? == Power::Stopped {
-        tracing::warn!(machine = %machine.record().name, vmid, host, "the VM is off and is started again");
-        creation::start(ctx, machine, false).await?;
+    if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
+        return Ok(true);
     }
-    Ok(true)
+    match config.lock() {
+        None => {
+            tracing::warn!(machine = %machine.record().name, vmid, host, "the VM is off and is started again");
+            creation::start(ctx, machine, false).await?;
+            Ok(true)
+        }
+        Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(true),
+        Some(lock) => Err(Trouble::Administrator {
+            what: format!(
+                "VM {vmid} is off and locked ({lock}), no task is seen to work on it, and a token cannot remove a lock"
+            ),
+            command: format!("on {host}: qm unlock {vmid}"),
+        }),
+    }
 }
 
 pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracked> {

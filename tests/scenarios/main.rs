@@ -19,6 +19,7 @@ mod first_boots;
 mod grow;
 mod hosts;
 mod leaders;
+mod locks;
 mod metrics;
 mod network_boot;
 #[path = "../lab/openmetrics.rs"]

@@ -14,6 +14,7 @@ use super::doubt::newid;
 use super::leadership::Turns;
 use super::log::Log;
 use super::power::Asleep;
+use super::promises::Braked;
 use super::room::Sights;
 use super::settings::DISKS;
 use super::warm::is_kept;
@@ -53,6 +54,7 @@ pub(super) struct Inner {
     /// The size of the disks that each pool's machines are to have, in GiB.
     pub(super) disks: BTreeMap<&'static str, u32>,
     pub(super) turns: Turns,
+    pub(super) brakes: Braked,
     /// POSTs about a VM of which nobody knows whether they were carried out.
     pub(super) unsure: BTreeMap<u32, String>,
     /// Where everything is, and since when.

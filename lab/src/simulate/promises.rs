@@ -1,23 +1,46 @@
 //! Promises that a run's own settings make: when and how many nodes may be on their way out, how many machines a pool
 //! has at which time, how old they get and of what they are made.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use pve_autoscaler::clock::Clock as _;
 use serde_json::Value;
 use stage::Call;
+use tokio::time::Instant;
 
 use super::checker::Checker;
+use super::rules::Brakes;
 use super::settings::PoolShape;
 use super::warm::is_kept;
 
 /// A daemon's clock may be wrong, and what it decided may be on its way, for so long.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
+/// What went so long ago went within the hour, even if the clocks that were asked then and now are both wrong.
+const COUNTED: Duration = Duration::from_mins(28);
 /// Between two looks at what is true at some time near.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
 /// A node whose time is over may be there for so much longer: it has to wait for its turn.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
+
+/// Nodes that were told to go.
+#[derive(Default)]
+pub struct Braked {
+    gone: VecDeque<Instant>,
+    /// When a daemon last began.
+    begun: Option<Instant>,
+}
+
+impl Braked {
+    /// One more goes: how many there are now within the time that is an hour by any daemon's clock, where one daemon counted them all.
+    fn one_goes(&mut self) -> Option<usize> {
+        self.gone.retain(|at| at.elapsed() < COUNTED);
+        self.gone.push_back(Instant::now());
+        let first = self.gone.front()?;
+        self.begun.is_none_or(|begun| begun < *first).then_some(self.gone.len())
+    }
+}
 
 impl Checker {
     fn now(&self) -> Timestamp {
@@ -58,6 +81,7 @@ impl Checker {
         }
         let (name, pool) = (&written["name"], written["pool"].as_str().unwrap_or_default());
         let reason = written["intent"]["reason"].as_str().unwrap_or_default();
+        self.brakes_hold(name, pool);
         for rule in self.world.rules.about(pool, reason) {
             if self.all_about(|time| rule.is_shut(time)) {
                 self.violated(&format!("{name} goes ({reason}) while {rule:?} allows nothing"));
@@ -67,6 +91,29 @@ impl Checker {
                 self.violated(&format!("{name} goes ({reason}) beside {leave:?}, against {rule:?}"));
             }
         }
+    }
+
+    /// A node is to go: neither too many others have gone within the hour, nor does too much of its pool go.
+    fn brakes_hold(&self, name: &Value, pool: &str) {
+        let Brakes { in_an_hour, share } = self.world.rules.brakes;
+        let gone = self.inner().brakes.one_goes();
+        if let Some(gone) = gone.filter(|gone| *gone > in_an_hour) {
+            self.violated(&format!("{name} is number {gone} that goes, {in_an_hour} may within an hour"));
+        }
+        let leave = self.leaving(|other| other == pool);
+        let records = self.ours().into_iter().filter_map(|vmid| self.record(vmid));
+        let serve = records.filter(|record| {
+            record["pool"] == pool && record["intent"]["kind"] == "create" && record["nodeUid"].is_string()
+        });
+        let most = ((leave.len() + serve.count()) * share / 100).max(1);
+        if leave.len() >= most {
+            self.violated(&format!("{name} goes beside {leave:?}, {share} % of its pool may"));
+        }
+    }
+
+    /// A daemon begins: what the one before counted last may not have been stored.
+    pub(super) fn daemon_begins(&self) {
+        self.inner().brakes.begun = Some(Instant::now());
     }
 
     /// Machines of these pools that are on their way out.

@@ -94,6 +94,15 @@ pub enum Bootstrap {
     Nothing,
 }
 
+/// What keeps a mistake small.
+#[derive(Clone, Copy, Debug)]
+pub struct Brakes {
+    /// So many nodes go in an hour, over all pools.
+    pub in_an_hour: usize,
+    /// This share of a pool is on its way out at a time, in per cent; but one node always may be.
+    pub share: usize,
+}
+
 /// Everything of it.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -101,6 +110,8 @@ pub struct Rules {
     pub bootstrap: Bootstrap,
     /// The rules of `[[disruption]]`.
     pub disruptions: Vec<Rule>,
+    /// `scale_down.max_removals_per_hour` and `max_removal_percentage`.
+    pub brakes: Brakes,
     /// `replace.drift`.
     pub drift: bool,
     /// `replace.unready_after`.

@@ -13,7 +13,7 @@ use world::proxmox::spec::GIB;
 use super::devices::{self, Devices};
 use super::growth::Growth;
 use super::places::{self, Places, Reserved};
-use super::rules::{Bootstrap, Hours, REASONS, Rule, Rules};
+use super::rules::{Bootstrap, Brakes, Hours, REASONS, Rule, Rules};
 use super::warm::Warm;
 
 /// VMIDs of a pool beyond its maximum: foreigners may take some.
@@ -144,6 +144,10 @@ pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
     Rules {
         bootstrap,
         disruptions,
+        brakes: Brakes {
+            in_an_hour: pick(random, &[3, 6, 60]).unwrap_or(60),
+            share: pick(random, &[30, 50, 100]).unwrap_or(50),
+        },
         drift: random.bool(),
         unready_after: pick(random, &[None, None, Some(10), Some(40)]).flatten().map(Duration::from_mins),
         closed_host: seldom(random, 4).then(|| pick(random, &["pve1", "pve2", "pve3"])).flatten(),
@@ -222,6 +226,8 @@ unneeded_time = "{}"
 unready_time = "{}"
 delay_after_add = "{}"
 skip_nodes_with_local_storage = false
+max_removals_per_hour = {}
+max_removal_percentage = {}
 consolidation = {}
 [scale_up]
 backoff_initial = "1m"
@@ -235,6 +241,8 @@ max_parallel = {}
         pick(&["1m", "3m", "10m"]),
         pick(&["5m", "20m"]),
         pick(&["0s", "1m", "10m"]),
+        rules.brakes.in_an_hour,
+        rules.brakes.share,
         pick(&["false", "false", "true"]),
         pick(&["2m", "10m", "30m"]),
         pick(&["2m", "15m"]),

@@ -165,7 +165,7 @@ fn leaves_doubt(effect: &proxmox::Effect) -> bool {
 fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
     use proxmox::Effect;
     let answer = |status, reason: &str| {
-        let body = if status == 595 || status == 596 || status == 401 {
+        let body = if status == 401 || (595..=599).contains(&status) {
             String::new()
         } else {
             json!({ "data": null, "message": format!("{reason}\n") }).to_string()
@@ -174,7 +174,8 @@ fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
     };
     let vmid = call.path.split('/').nth(4).unwrap_or("0");
     let writes = call.method != "GET";
-    match random.u8(..14) {
+    let of_agent = call.path.contains("/agent/");
+    match random.u8(..17) {
         0 | 1 => Effect::Delay(Duration::from_millis(random.u64(50..20_000))),
         2 => Effect::WorkThenDelay(Duration::from_millis(random.u64(50..20_000))),
         3 => Effect::Lose,
@@ -190,6 +191,12 @@ fn at_proxmox(call: &Call<'_>, random: &mut Rng) -> proxmox::Effect {
         10 => answer(596, "Broken pipe"),
         11 => answer(401, "authentication failure"),
         12 => answer(500, "unable to read tail (got 0 bytes)"),
+        13 if writes => answer(500, "got no worker upid - start worker failed"),
+        14 if of_agent => answer(500, &format!("VM {vmid} qga command 'guest-ping' failed - got timeout")),
+        15 if of_agent => {
+            answer(500, &format!("unable to connect to VM {vmid} qga socket - timeout after 31 retries"))
+        }
+        13 | 14 => answer(597, "Connection reset by peer"),
         _ => answer(503, "Service Unavailable"),
     }
 }

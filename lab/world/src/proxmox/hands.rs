@@ -63,6 +63,8 @@ pub type Fault = crate::fault::Fault<Effect>;
 pub enum TaskFault {
     /// It ends with this error before it has done anything.
     Fails(String),
+    /// It does its work, and ends with this error all the same: something that comes after it has failed.
+    FailsLate(String),
     /// It does its work, and warns of this.
     Warns(String),
     /// It is killed after so much time: nothing is cleaned up.

@@ -200,6 +200,10 @@ impl Pve {
         match fault {
             None => self.end_task(upid, work.await),
             Some(TaskFault::Fails(text)) => self.end_task(upid, Err(Refusal::failed(text))),
+            Some(TaskFault::FailsLate(text)) => {
+                let done = work.await.and_then(|()| Err(Refusal::failed(text)));
+                self.end_task(upid, done);
+            }
             Some(TaskFault::Warns(text)) => {
                 worker.log(format!("WARN: {text}"));
                 self.end_task(upid, work.await);

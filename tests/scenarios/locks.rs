@@ -1,0 +1,42 @@
+//! Locks that somebody's work has left on a machine's VM: a token cannot remove them.
+
+use std::time::Duration;
+
+use crate::stage::{ONE_POOL, Stage};
+
+const SOON: Duration = Duration::from_mins(2);
+/// A lock is waited for as long as a clone may take.
+const LOCKED: Duration = Duration::from_mins(12);
+
+/// What the status says of the only machine.
+fn why(stage: &Stage) -> String {
+    stage.status().machines.first().map(|machine| machine.why.clone()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_off_and_stays_locked_is_reported_and_starts_once_it_is_unlocked() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.set_config_by_hand(9100, "lock", Some("backup"));
+    stage.pve.stop_by_hand(9100);
+    let host = stage.pve.vm(9100).unwrap().node;
+    let command = format!("to mend it: on {host}: qm unlock 9100");
+    stage.until("it is told", LOCKED, |stage| why(stage).ends_with(&command)).await;
+    assert!(!stage.pve.vm(9100).unwrap().running);
+    stage.pve.set_config_by_hand(9100, "lock", None);
+    stage.until("it runs again", LOCKED, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_goes_by_itself_is_nothing_to_report() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.pve.set_config_by_hand(9100, "lock", Some("backup"));
+    stage.pve.stop_by_hand(9100);
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    assert!(!why(&stage).contains("qm unlock"), "{}", why(&stage));
+    stage.pve.set_config_by_hand(9100, "lock", None);
+    stage.until("it runs again", SOON, |stage| stage.running_pods() == 1).await;
+}
