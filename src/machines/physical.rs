@@ -202,11 +202,12 @@ async fn emptied(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     }
 }
 
-/// The operating system is asked first, and has its time from when it was asked first; then the plug is pulled.
+/// The operating system is asked first, and has its time; then the plug is pulled.
+///
+/// It has all of it each time, for nothing says when it was asked before: its controller may have been silent since the record says so,
+/// and an answer may have been lost.
 async fn switch_off(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<(), Trouble> {
-    let (limits, seed, now) = (&ctx.config.limits, machine.seed(), ctx.clock.now());
-    let since = machine.record().entered.get(&Phase::Stopping).copied().unwrap_or(now);
-    let left = limits.shutdown.saturating_sub(now.duration_since(since).unsigned_abs());
+    let (limits, seed) = (&ctx.config.limits, machine.seed());
     let asked = insist!(limits.destroy, seed, {
         match client.reset(Reset::GracefulShutdown).await {
             Ok(_) => Ok(true),
@@ -217,7 +218,7 @@ async fn switch_off(ctx: &Context, machine: &mut Tracked, client: &Client) -> Re
             Err(error) => Err(Trouble::Redfish(error)),
         }
     });
-    if asked.await? && is_off_within(client, left).await {
+    if asked.await? && is_off_within(client, limits.shutdown).await {
         return Ok(());
     }
     machine.say(ctx, "it did not shut down in time: its power is cut");

@@ -199,6 +199,23 @@ async fn a_controller_that_falls_silent_leaves_the_node_closed_until_it_answers(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_controller_that_was_silent_for_long_leaves_the_machine_its_time_to_shut_down() {
+    let mut stage = stage(&["metal-1"], "");
+    // `limits.shutdown` is three minutes.
+    stage.kube.change_metal("metal-1", |metal| metal.shutdown = Some(Duration::from_mins(2)));
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = false);
+    stage.kube.scale("default", "web", 0);
+    let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
+    stage.until("it is stuck", LATER, is_stuck).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = true);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_controller_without_a_uuid_or_with_one_that_is_turned_round_will_do() {
     for uuid in
         [None, Some("00000000-0000-0000-0000-000000000000"), Some("44454c4c-5200-1035-8052-b4c04f4d3332")]
