@@ -35,8 +35,7 @@ pub(super) enum Ended {
 /// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<Ended, Trouble> {
     if machine.record().is_physical() {
-        physical::end(ctx, machine).await?;
-        return Ok(Ended::Gone);
+        return physical::end(ctx, machine).await;
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;

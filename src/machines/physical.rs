@@ -11,17 +11,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::create::{not_paused, within};
-use super::node::until;
+use super::destroy::Ended;
+use super::node::{is_ready, until};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
 use super::{Context, destroy, retire};
 use crate::config::PhysicalMachine;
 use crate::kubernetes::Watches;
 use crate::model::Record;
-use crate::model::machine::Phase;
+use crate::model::machine::{Intent, Phase};
 use crate::model::node::Node;
 use crate::redfish::{Client, Kind, PowerState, Reset};
 
@@ -78,7 +80,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trou
             format!("its Node `{}` says no systemUUID, by which it could be told from another", node.name);
         return Err(Trouble::Failed { what, blame: Blame::Host });
     }
-    // As the Node has it: so everybody who looks for the machine's Node finds it.
+    take(ctx, machine, &node).await
+}
+
+/// Notes the uuid as the Node has it: so everybody who looks for the machine's Node finds it.
+async fn take(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), Trouble> {
     machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid.clone())).await
 }
 
@@ -175,11 +181,14 @@ async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
     }
 }
 
-/// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not touched.
-pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+/// Switches the machine off, deletes its Node and drops the record. One that we did not switch on is not touched, and one whose Node
+/// keeps it serves on.
+pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, Trouble> {
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
-        emptied(ctx, machine).await?;
+        if let Some((node, why)) = keeps(ctx, machine).await? {
+            return Ok(Ended::Serves(node, why));
+        }
         machine.enter(ctx, Phase::Stopping, "it is being shut down");
         // The point of no return: whoever goes on after a crash must not open the node again.
         machine.save(ctx).await?;
@@ -187,19 +196,38 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<(), Trou
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
         forget_node(ctx, machine).await?;
     }
-    machine.drop_record(ctx).await
+    machine.drop_record(ctx).await?;
+    Ok(Ended::Gone)
 }
 
-/// Makes sure that nothing is left on the Node, whatever happened since it was drained, or failed.
-async fn emptied(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let Some(node) = find(ctx, machine.record()) else { return Ok(()) };
-    retire::close(ctx, machine, &node).await?;
-    match retire::empty(ctx, machine, &node).await? {
-        None => Ok(()),
-        Some(why) => {
-            Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody })
-        }
+/// The Node that keeps the machine from being switched off, and why: it has served before and is ready again, so that what it was given
+/// up for is over; or it is ready and cannot be emptied. Nothing is left on any other, whatever happened since it was drained, or failed.
+async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let Some(node) = find(ctx, machine.record()) else { return Ok(None) };
+    let record = machine.record();
+    let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
+    if given_up && may_serve(record, &node) {
+        take(ctx, machine, &node).await?;
+        return Ok(Some((Box::new(Node::clone(&node)), "its Node is ready again".to_owned())));
     }
+    retire::close(ctx, machine, &node).await?;
+    let Some(why) = retire::empty(ctx, machine, &node).await? else { return Ok(None) };
+    // As it is now: a drain takes its time.
+    match find(ctx, machine.record()).filter(|node| may_serve(machine.record(), node)) {
+        Some(node) => {
+            take(ctx, machine, &node).await?;
+            Ok(Some((Box::new(Node::clone(&node)), why)))
+        }
+        None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody }),
+    }
+}
+
+/// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down since it registered.
+fn may_serve(record: &Record, node: &Node) -> bool {
+    let is_before = |asked: &Timestamp| node.created.is_none_or(|created| created <= *asked);
+    is_ready(node)
+        && !node.system_uuid.is_empty()
+        && !record.entered.get(&Phase::Stopping).is_some_and(is_before)
 }
 
 /// The operating system is asked first, and has its time; then the plug is pulled.

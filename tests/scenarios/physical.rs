@@ -215,6 +215,65 @@ async fn a_controller_that_was_silent_for_long_leaves_the_machine_its_time_to_sh
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
 }
 
+/// A pod that nobody would make again, on the machine's Node, whatever taints that has.
+fn pod_that_must_stay() -> serde_json::Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "keeper", "namespace": "default" },
+        "spec": {
+            "nodeName": "metal-1",
+            "tolerations": [{ "operator": "Exists" }],
+            "containers": [{ "name": "app", "image": "keeper" }],
+        },
+    })
+}
+
+/// Its Node lets pods come, and is one of the pool's.
+fn is_open(stage: &Stage) -> bool {
+    let node = stage.kube.get("Node", "", "metal-1");
+    node.is_some_and(|node| node["spec"]["unschedulable"] != true && node["spec"]["taints"].is_null())
+        && stage.ready_nodes("metal") == ["metal-1"]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_ready_too_late_and_cannot_be_emptied_serves() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.set_nodes_never_ready(true);
+    turn_round(&stage);
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it registers", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some()).await;
+    stage.kube.apply(&pod_that_must_stay()).unwrap();
+    let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
+    stage.until("it is given up, and stays for the pod", LATER, is_stuck).await;
+    assert!(on(&stage, "metal-1") && !is_open(&stage), "{}", stage.scene());
+    stage.kube.set_nodes_never_ready(false);
+    stage.until("it serves", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
+    stage.throughout("it serves on", LATER, |stage| is_open(stage) && stage.running_pods() == 2).await;
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_given_up_and_is_a_node_again_serves() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = false);
+    stage.kube.set_kubelet_silent("metal-1", true);
+    stage.kube.remove("Node", "", "metal-1");
+    let is_stuck = |stage: &Stage| stage.status().decisions.iter().any(|one| one.what.contains("is stuck"));
+    stage.until("it is given up, and cannot be switched off", LATER, is_stuck).await;
+    stage.kube.set_kubelet_silent("metal-1", false);
+    stage.kube.restart_kubelet("metal-1");
+    stage.until("it is a Node again", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = true);
+    stage.throughout("its pod runs on", LATER, |stage| stage.running_pods() == 1).await;
+    assert!(is_open(&stage), "{}", stage.scene());
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_controller_without_a_uuid_or_with_one_that_is_turned_round_will_do() {
     for uuid in
