@@ -178,7 +178,7 @@ async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Resu
     let arguments = settings::arguments(&keys, &file);
     let changed = !arguments.is_empty();
     if changed {
-        set(&places.qm, vmid, &arguments).await?;
+        set(&places.qm, vmid, &file, &arguments).await?;
         let now = read(&places.vms, vmid)?;
         if !settings::arguments(&keys, &now).is_empty() {
             return Err(Refusal::Qm("it succeeded, and the configuration is not so".to_owned()));
@@ -236,7 +236,7 @@ fn runs(vmid: u32, places: &Places) -> bool {
 fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
     let path = vms.join(format!("{vmid}.conf"));
     match std::fs::read(&path) {
-        Ok(bytes) => Ok(VmFile::read(&String::from_utf8_lossy(&bytes))),
+        Ok(bytes) => Ok(VmFile::read(&bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Refusal::Absent(vmid)),
         Err(error) => Err(Refusal::File(path, error)),
     }
@@ -281,10 +281,11 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// `qm set VMID …`, without a shell and without anything of our environment.
-async fn set(qm: &Path, vmid: u32, arguments: &[String]) -> Result<(), Refusal> {
+/// `qm set VMID …`, without a shell and without anything of our environment. It is refused for any other configuration than the one
+/// that was looked at: until `qm` has the VM's lock, somebody else's VM may have the VMID.
+async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
-    command.arg("set").arg(vmid.to_string()).args(arguments);
+    command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let ran = tokio::time::timeout(QM_LIMIT, command.output()).await;

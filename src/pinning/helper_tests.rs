@@ -110,9 +110,8 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     assert_eq!(first, pinned("1,5", true));
     assert_eq!(
         host.calls(),
-        [
-            "set 9100 --affinity 1,5 --hugepages 2 --numa 1 --numa0 cpus=0-1,hostnodes=0,memory=2048,policy=bind"
-        ]
+        ["set 9100 --digest b01726af0f0e025742c3c9e20dcfc11c5f487f32 --affinity 1,5 --hugepages 2 --numa 1 \
+             --numa0 cpus=0-1,hostnodes=0,memory=2048,policy=bind"]
     );
     assert_eq!(host.pin(9100).await, pinned("1,5", false));
     assert_eq!(host.calls().len(), 1, "what is right is left alone");
@@ -186,6 +185,24 @@ async fn what_goes_wrong_on_the_way_is_said() {
     assert!(reason(host.pin(9100).await).contains("cannot be read"));
     std::fs::write(&host.places.config, "cluster = 1\n").unwrap();
     assert!(reason(host.pin(9100).await).contains("the configuration cannot be used"));
+}
+
+#[tokio::test]
+async fn a_vm_that_was_put_in_the_machines_place_meanwhile_is_not_touched() {
+    let host = Host::new();
+    host.ours(9100, "fast", "[PENDING]\ncores: 4\n[before]\naffinity: 0\n");
+    let other = "name: other\ncores: 8\nmemory: 8192\n";
+    std::fs::write(host.folder.path().join("meanwhile"), other).unwrap();
+    let first = host.pin(9100).await;
+    if !let_in(&first) {
+        return;
+    }
+    assert_eq!(reason(first), "`qm set` failed: checksum mismatch (file change by other user?)");
+    assert_eq!(host.text(9100), other);
+    // Notes may be in any encoding, and count as they are.
+    let mark = b"#pve-autoscaler/v1 cluster=home pool=fast machine=m9101\n#\xe9\ncores: 2\nmemory: 2048\n";
+    std::fs::write(host.places.vms.join("9101.conf"), mark).unwrap();
+    assert_eq!(host.pin(9101).await, pinned("1,5", true));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
+use sha1::{Digest, Sha1};
 
 use super::cpus::Cpus;
 use crate::proxmox::marker::{self, Description};
@@ -12,12 +13,16 @@ use crate::proxmox::marker::{self, Description};
 pub struct VmFile {
     values: BTreeMap<String, String>,
     description: String,
+    digest: String,
 }
 
 impl VmFile {
-    /// Reads a file's text. Lines that are not understood are nobody's.
-    pub fn read(text: &str) -> Self {
-        let mut file = Self::default();
+    /// Reads a file. Lines that are not understood are nobody's.
+    pub fn read(bytes: &(impl AsRef<[u8]> + ?Sized)) -> Self {
+        let digest =
+            Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+        let mut file = Self { digest, ..Self::default() };
+        let text = String::from_utf8_lossy(bytes.as_ref());
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         for line in text.lines().take_while(|line| !line.starts_with('[')) {
             // Notes are comments, one for each of their lines; an old file has them as a value.
@@ -34,6 +39,11 @@ impl VmFile {
             }
         }
         file
+    }
+
+    /// What Proxmox VE calls the digest of this configuration: the SHA-1 of the whole file, with its snapshots and what is pending.
+    pub fn digest(&self) -> &str {
+        &self.digest
     }
 
     /// A key's value.
