@@ -31,6 +31,10 @@ impl Supervisor {
     /// which that cluster may run, nor have systemd kill who waits for it. The status line says what is waited for. The
     /// watchdog is fed until rounds begin, then for as long as they come: `interval` tells how often one runs at least.
     pub async fn run(&self, interval: impl Fn() -> Duration) {
+        self.keep_telling(interval, tell).await;
+    }
+
+    async fn keep_telling(&self, interval: impl Fn() -> Duration, tell: impl Fn(&[NotifyState<'_>])) {
         tell(&[NotifyState::Ready]);
         let mut rounds = self.board.rounds();
         let mut last = Instant::now();
@@ -112,8 +116,67 @@ fn tell(state: &[NotifyState<'_>]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use jiff::Timestamp;
+
     use super::*;
     use crate::model::Pause;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+    /// As in the unit.
+    const WATCHDOG: Duration = Duration::from_mins(3);
+
+    /// How often the watchdog is fed in this time, while the daemon does `work` every ten seconds.
+    async fn fed(supervisor: &Supervisor, time: Duration, work: impl Fn(&Board)) -> u32 {
+        let times = AtomicU32::new(0);
+        let tell = |state: &[NotifyState<'_>]| {
+            if matches!(state, [NotifyState::Watchdog]) {
+                times.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let working = async {
+            let end = Instant::now() + time;
+            while Instant::now() < end {
+                work(&supervisor.board);
+                tokio::time::sleep(INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            () = supervisor.keep_telling(|| INTERVAL, tell) => {}
+            () = working => {}
+        }
+        times.into_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_whose_rounds_or_looks_hang_is_fed_no_more() {
+        let leads = |board: &Board| board.publish(Status { leads: true, ..Status::default() }, None);
+        let stands_by = |board: &Board| board.stand_by("pve2", Timestamp::UNIX_EPOCH);
+        let works: [&dyn Fn(&Board); 2] = [&leads, &stands_by];
+        for work in works {
+            let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
+            supervisor.board.ready();
+            assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60);
+            // What goes on beside the rounds feeds nothing.
+            let beside = |board: &Board| {
+                board.problem("lease", "no answer");
+                board.clear("lease");
+                board.decided(Timestamp::UNIX_EPOCH, "- a: empty".to_owned());
+                board.poke();
+            };
+            let once = fed(&supervisor, Duration::from_hours(1), beside).await;
+            assert!(once <= 3, "it was fed {once} times after its last round");
+            assert!(fed(&supervisor, Duration::from_hours(1), work).await >= 60, "rounds come again");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_waits_for_its_first_look_is_fed() {
+        let supervisor = Supervisor { board: Board::default(), watchdog: Some(WATCHDOG) };
+        let waits = |board: &Board| board.problem("kubernetes", "no answer");
+        assert!(fed(&supervisor, Duration::from_hours(1), waits).await >= 60);
+    }
 
     #[test]
     fn the_watchdog_is_fed_while_rounds_come() {
