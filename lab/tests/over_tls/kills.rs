@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use crate::lab_kubernetes::Bench;
-use crate::shared::bench::{POOL, cluster};
+use crate::shared::bench::{Kubernetes as _, POOL, cluster};
 
 /// Instants at which the process is killed, half of them while machines come and half while they go, where the environment
 /// does not say how many (`KILLS`).
 const INSTANTS: u32 = 10;
+/// Longer than a round takes to see what is there.
+const SETTLED: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
@@ -21,11 +23,25 @@ async fn the_process_is_killed_at_random_instants_of_growth_and_removal() {
         bench.kube.kube.scale("default", "web", 2);
         disturbed(&mut bench, &mut random, 1500).await;
         bench.until(&format!("both pods run in round {round}"), |bench| bench.running() == 2).await;
+        // Neither half-made nor made twice.
+        bench.until(&format!("each has one machine in round {round}"), |bench| made(bench) == [2; 3]).await;
+        bench
+            .throughout("each has one machine", SETTLED, |bench| {
+                bench.running() == 2 && made(bench) == [2; 3]
+            })
+            .await;
         bench.kube.kube.scale("default", "web", 0);
         disturbed(&mut bench, &mut random, 4000).await;
         bench.until(&format!("nothing is left in round {round}"), Bench::is_clean).await;
     }
     bench.stop().await;
+}
+
+/// How many VMs, records and Nodes there are of the pool's machines.
+fn made(bench: &Bench) -> [usize; 3] {
+    let records = bench.leftovers().iter().filter(|name| name.starts_with("machine-")).count();
+    let nodes = bench.kube.kube.list("Node").len() - bench.kube.other_nodes().len();
+    [bench.vms().len(), records, nodes]
 }
 
 /// Kills the daemon within so many milliseconds, and starts it again.
