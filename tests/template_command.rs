@@ -242,6 +242,68 @@ async fn a_vm_of_others_in_the_range_is_gone_round() {
     assert!(said.contains("was not made here") && shop.pve.vm(9011).is_some(), "{said}");
 }
 
+/// Somebody's full clone of our template in the range: it has the template's description, as Proxmox VE gives it to clones.
+fn clone_by_hand(shop: &Shop, vmid: u32) {
+    let mut clone = VmSpec::machine(vmid, "pve1", "databases");
+    clone.pool = Some("k8s-templates".into());
+    assert!(shop.pve.create_by_hand(clone));
+    shop.pve.set_config_by_hand(vmid, "description", Some(&shop.config(9010)["description"]));
+}
+
+#[tokio::test]
+async fn a_clone_that_somebody_made_of_the_template_is_left_alone() {
+    let shop = Shop::new(|_| {}).await;
+    shop.good(&[]).await;
+    clone_by_hand(&shop, 9015);
+    let databases = shop.pve.vm(9015).unwrap();
+    let said = shop.good(&[]).await;
+    assert_eq!(said.matches("kept").count(), 2, "{said}");
+    // Of the version that is replaced, too.
+    shop.describe(NEXT, 'b', "");
+    shop.good(&[]).await;
+    shop.good(&[]).await;
+    assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
+    assert_eq!(shop.pve.vmids(), [9000, 9012, 9013, 9015]);
+    // Nor is it finished in place of one that is gone.
+    shop.describe(URL, 'a', "");
+    shop.good(&[]).await;
+    assert!(shop.pve.is_as(9015, &databases), "{:?}", shop.pve.vm(9015));
+    assert_eq!(shop.named("k8s-worker"), [9010, 9011]);
+}
+
+#[tokio::test]
+async fn a_mark_without_a_vmid_counts_only_where_no_other_vm_bears_it() {
+    let shop = Shop::new(|_| {}).await;
+    shop.good(&[]).await;
+    // As earlier releases wrote it.
+    for vmid in [9010, 9011] {
+        let older = shop.config(vmid)["description"].replace(&format!(" vmid={vmid}"), "");
+        assert!(older != shop.config(vmid)["description"]);
+        shop.pve.set_config_by_hand(vmid, "description", Some(&older));
+    }
+    let said = shop.good(&[]).await;
+    assert_eq!(said.matches("kept").count(), 2, "{said}");
+    clone_by_hand(&shop, 9015);
+    let both = [9010, 9015].map(|vmid| shop.pve.vm(vmid).unwrap());
+    for (url, digest) in [(URL, 'a'), (NEXT, 'b')] {
+        shop.describe(url, digest, "");
+        let (status, said) = shop.run(&[]).await;
+        assert_eq!(status, 1, "{said}");
+        assert!(said.contains("VM 9010 on pve1") && said.contains("VM 9015 on pve1, databases"), "{said}");
+        assert!(shop.pve.is_as(9010, &both[0]) && shop.pve.is_as(9015, &both[1]), "{said}");
+    }
+    // Alone, a clone's name tells it from the template.
+    shop.pve.delete_by_hand(9010);
+    let (status, said) = shop.run(&[]).await;
+    assert!(status == 1 && said.contains("VM 9015 on pve1, databases"), "{said}");
+    assert!(shop.pve.is_as(9015, &both[1]), "{said}");
+    shop.pve.set_config_by_hand(9015, "description", Some("a database"));
+    let databases = shop.pve.vm(9015).unwrap();
+    shop.good(&[]).await;
+    assert_eq!(shop.named("k8s-worker").len(), 2);
+    assert!(shop.pve.is_as(9015, &databases));
+}
+
 #[tokio::test]
 async fn a_template_of_others_with_the_same_name_is_left_alone_and_told() {
     let shop = Shop::new(|spec| {

@@ -115,7 +115,9 @@ pub async fn look(
             Err(error) => return Err(error),
         };
         let mark = TemplateMark::read(config.get("description"))
-            .filter(|mark| mark.cluster == cluster && mark.template == template.name);
+            .filter(|mark| mark.cluster == cluster && mark.template == template.name)
+            // A clone that somebody has made inherits the mark of another VM.
+            .filter(|mark| mark.vmid.is_none_or(|own| own == guest.vmid));
         if mark.is_some() || config.is_template() && named(config.get("name")) {
             found.push(Found { vmid: guest.vmid, host: guest.host.clone(), config, mark });
         }
@@ -139,7 +141,7 @@ pub async fn make(
         Step::Make(host, mark) => {
             let file = work.download(host, say).await?;
             let vmid = work.create(host, mark, &file, say).await?;
-            work.finish(vmid, host, mark, say).await
+            work.finish(vmid, host, &mark.given_to(vmid), say).await
         }
         Step::Finish(vmid, host, mark) => work.finish(*vmid, host, mark, say).await,
         Step::Serve(vmid, host, mark) => work.rename(*vmid, host, mark, &template.name, say).await,
@@ -177,12 +179,13 @@ impl Work<'_> {
 
     /// A VM with everything but its last size; its VMID.
     async fn create(&self, host: &str, mark: &TemplateMark, file: &str, say: Say<'_>) -> Result<u32, Stop> {
-        let options = options(self.template, mark, file);
         let pool = self.template.resource_pool.as_deref();
         let (mut taken, mut tries) = (BTreeSet::new(), 0);
         loop {
             let vmid = self.free(&taken).await?;
             say(format!("{host}: VM {vmid} is made, its disk imported to {}", self.template.storage));
+            let mark = mark.given_to(vmid);
+            let options = options(self.template, &mark, file);
             let (sent, mut limit) = (Instant::now(), self.template.timeout.max(SHORT));
             match self.client.create_vm(host, vmid, &options, pool).await {
                 Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
@@ -204,7 +207,7 @@ impl Work<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if self.settled(vmid, host, mark, sent, sent.elapsed() + limit).await? {
+            if self.settled(vmid, host, &mark, sent, sent.elapsed() + limit).await? {
                 return Ok(vmid);
             }
             tries += 1;
@@ -236,7 +239,7 @@ impl Work<'_> {
         loop {
             match self.client.config(host, vmid).await {
                 Ok(config) if config.lock().is_some() => {}
-                Ok(config) if bears(&config, mark) => return Ok(true),
+                Ok(config) if bears(&config, vmid, mark) => return Ok(true),
                 Ok(_) => return Err(Stop::NotOurs(vmid)),
                 // With rights over a pool alone it is not seen before it is in the pool.
                 Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
@@ -340,7 +343,7 @@ impl Work<'_> {
     /// The VM's configuration, if it still bears the mark.
     async fn ours(&self, vmid: u32, host: &str, mark: &TemplateMark) -> Result<VmConfig, Stop> {
         let config = self.client.config(host, vmid).await?;
-        if bears(&config, mark) { Ok(config) } else { Err(Stop::NotOurs(vmid)) }
+        if bears(&config, vmid, mark) { Ok(config) } else { Err(Stop::NotOurs(vmid)) }
     }
 
     async fn ended(&self, what: &'static str, upid: &Upid, limit: Duration) -> Result<(), Stop> {
@@ -352,8 +355,10 @@ impl Work<'_> {
     }
 }
 
-fn bears(config: &VmConfig, mark: &TemplateMark) -> bool {
-    TemplateMark::read(config.get("description")).as_ref() == Some(mark)
+/// Whether the VM bears this mark, and it is its own.
+fn bears(config: &VmConfig, vmid: u32, mark: &TemplateMark) -> bool {
+    let borne = TemplateMark::read(config.get("description"));
+    borne.as_ref() == Some(mark) && mark.may_be_of(vmid, config.get("name"))
 }
 
 fn is_taken(text: &str) -> bool {

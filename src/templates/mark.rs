@@ -1,7 +1,7 @@
 //! The mark of a template that is made here: the first line of its description.
 //!
-//! It is another one than that of machines, so that neither is ever taken for the other. A clone does not inherit it: whoever
-//! clones gives it a description of its own.
+//! It is another one than that of machines, so that neither is ever taken for the other. A clone that somebody makes by hand inherits
+//! the description, and the mark with it: so a mark names the VM that it was given to, and proves nothing of any other.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,27 @@ pub struct TemplateMark {
     pub version: String,
     /// Which attempt at this version: more than one where it was made anew on purpose.
     pub turn: u32,
+    /// The VM that it was given to; nothing in one that is yet to be given, or that an earlier release wrote.
+    pub vmid: Option<u32>,
 }
 
 impl TemplateMark {
+    /// The same, given to this VM.
+    pub fn given_to(&self, vmid: u32) -> Self {
+        Self { vmid: Some(vmid), ..self.clone() }
+    }
+
+    /// Whether it may be this VM's own: one without a VMID proves nothing of a VM that has got another name.
+    pub fn may_be_of(&self, vmid: u32, name: Option<&str>) -> bool {
+        let named = || name.is_some_and(|name| name == self.template || name == self.aside());
+        self.vmid.map_or_else(named, |own| own == vmid)
+    }
+
     /// A description with the mark, and a text for people below it.
     pub fn describe(&self, text: &str) -> String {
+        let vmid = self.vmid.map(|vmid| format!(" vmid={vmid}")).unwrap_or_default();
         format!(
-            "{PREFIX} cluster={} template={} version={} turn={}\n\n{text}",
+            "{PREFIX} cluster={} template={} version={} turn={}{vmid}\n\n{text}",
             self.cluster, self.template, self.version, self.turn
         )
     }
@@ -42,6 +56,10 @@ impl TemplateMark {
             template: field("template")?,
             version: field("version")?,
             turn: field("turn")?.parse().ok()?,
+            vmid: match fields.get("vmid") {
+                Some(text) => Some(text.parse().ok()?),
+                None => None,
+            },
         })
     }
 
@@ -63,15 +81,35 @@ mod tests {
             template: "k8s-worker".to_owned(),
             version: "0123abcd".to_owned(),
             turn: 2,
+            vmid: Some(9010),
         };
         let text = mark.describe("Made of an image.").trim_end().replace("\n\n", "\n");
         assert_eq!(TemplateMark::read(Some(&text)), Some(mark.clone()));
         assert_eq!(marker::read(Some(&text)), Description::Foreign);
         assert_eq!(mark.aside(), "k8s-worker-0123abcd-2");
-        for other in ["", "pve-autoscaler-template/v1 cluster=home template=a version=b", "a\nb", &text[1..]]
+        let older = text.replace(" vmid=9010", "");
+        assert_eq!(TemplateMark::read(Some(&older)), Some(TemplateMark { vmid: None, ..mark.clone() }));
+        let garbled = text.replace(" vmid=9010", " vmid=");
+        for other in
+            [&garbled, "", "pve-autoscaler-template/v1 cluster=home template=a version=b", "a\nb", &text[1..]]
         {
             assert_eq!(TemplateMark::read(Some(other)), None, "{other}");
         }
         assert_eq!(TemplateMark::read(None), None);
+    }
+
+    #[test]
+    fn a_mark_proves_nothing_of_another_vm() {
+        let older = TemplateMark {
+            cluster: "home".to_owned(),
+            template: "k8s-worker".to_owned(),
+            version: "0123abcd".to_owned(),
+            turn: 1,
+            vmid: None,
+        };
+        let mark = older.given_to(9010);
+        assert!(mark.may_be_of(9010, Some("renamed")) && !mark.may_be_of(9011, Some("k8s-worker")));
+        assert!(older.may_be_of(9011, Some("k8s-worker-0123abcd-1")));
+        assert!(!older.may_be_of(9011, Some("games")) && !older.may_be_of(9011, None));
     }
 }

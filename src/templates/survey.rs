@@ -97,6 +97,11 @@ fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force:
         .filter(|one| place.hosts.contains(&one.host))
         .filter_map(|one| Some((one, one.mark.as_ref()?)))
         .collect();
+    let doubtful: Vec<Step> =
+        here.iter().filter(|one| is_doubtful(one, &here)).map(|one| doubt(one.0)).collect();
+    if !doubtful.is_empty() {
+        return doubtful;
+    }
     let serves = |one: &Found| one.config.is_template() && one.config.get("name") == Some(&template.name);
     let of_version = || here.iter().filter(|(_, mark)| mark.version == wanted);
     let turn = if force {
@@ -113,6 +118,7 @@ fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force:
                 template: template.name.clone(),
                 version: wanted.clone(),
                 turn,
+                vmid: None,
             };
             steps.push(Step::Make(place.host.clone(), mark));
         }
@@ -139,6 +145,23 @@ fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force:
         });
     }
     steps
+}
+
+/// Whether a mark that names no VM may have come to this one by a clone that somebody made: another VM bears the same, or it
+/// has a name that no template of ours has.
+fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateMark)]) -> bool {
+    let same = |other: &TemplateMark| (&other.version, other.turn) == (&mark.version, mark.turn);
+    let twin = || all.iter().any(|(other, own)| other.vmid != one.vmid && same(own));
+    mark.vmid.is_none() && (twin() || !mark.may_be_of(one.vmid, one.config.get("name")))
+}
+
+fn doubt(found: &Found) -> Step {
+    let (vmid, host) = (found.vmid, &found.host);
+    let name = found.config.get("name").unwrap_or("?");
+    let what =
+        format!("VM {vmid} on {host}, {name}, may be the template or a clone of it: its mark names no VMID");
+    let help = "nothing is done to it: of a clone, remove the first line of the description".to_owned();
+    Step::Blocked(what, help)
 }
 
 fn locked(found: &Found, lock: &str) -> Step {
