@@ -123,7 +123,10 @@ impl Inventory {
                                 templates_due =
                                     Instant::now() + if fine { TEMPLATES } else { TEMPLATES_WITH_PROBLEMS };
                             }
-                            Err(error) => tracing::warn!(%error, "a template cannot be looked at"),
+                            Err(error) => {
+                                tracing::warn!(%error, "a template cannot be looked at");
+                                templates_due = Instant::now() + TEMPLATES_WITH_PROBLEMS;
+                            }
                         }
                     }
                     let looking = device_survey.look(&proxmox, &settings, &seen);

@@ -18,6 +18,7 @@
 
 pub mod adoption;
 mod anew;
+mod asking;
 mod back;
 mod boot;
 mod context;

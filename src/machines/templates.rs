@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
+use super::asking;
 use crate::config::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
-use crate::proxmox::{Client, Error, Guest, Seen, VmConfig};
+use crate::proxmox::{Client, Error, Guest, Kind, Seen, VmConfig};
 
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,47 +98,84 @@ impl Templates {
     /// Looks at the templates of all pools again: one call for each template.
     ///
     /// # Errors
-    /// A template could not be read; what was known stays.
+    /// A template could not be read: its pools are told, what was known of it stays, and all others were looked at.
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
-        let mut read: BTreeMap<u32, VmConfig> = BTreeMap::new();
+        let read = read(proxmox, config, seen).await;
+        let known = self.all();
         let mut all = BTreeMap::new();
         for pool in &config.pools {
-            let mut found = Found::default();
             if pool.boot == Boot::Network {
-                found.usable = anew(pool, seen);
+                let found = Found { usable: anew(pool, seen), problems: Vec::new() };
                 all.insert(pool.name.clone(), found);
-                continue;
+            } else if let Some(wanted) = &pool.template {
+                let needs = Needs::of(config, pool);
+                let found = of_pool(pool, &needs, wanted, (seen, &read), known.get(&pool.name));
+                all.insert(pool.name.clone(), found);
             }
-            let Some(wanted) = &pool.template else { continue };
-            let candidates: Vec<&Guest> =
-                seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
-            if candidates.is_empty() {
-                found.problems.push(missing(wanted));
-            }
-            for guest in candidates {
-                if !seen.hosts.get(&guest.host).is_some_and(|host| host.online) {
-                    found.problems.push(format!(
-                        "{} ({} on {}) cannot be cloned while its host is offline",
-                        guest.name.as_deref().unwrap_or("?"),
-                        guest.vmid,
-                        guest.host
-                    ));
-                    continue;
-                }
-                if let std::collections::btree_map::Entry::Vacant(e) = read.entry(guest.vmid) {
-                    e.insert(proxmox.config(&guest.host, guest.vmid).await?);
-                }
-                let Some(vm) = read.get(&guest.vmid) else { continue };
-                match judge(pool, &Needs::of(config, pool), guest, vm, seen) {
-                    Ok(usable) => found.usable.push(usable),
-                    Err(problem) => found.problems.push(problem),
-                }
-            }
-            all.insert(pool.name.clone(), found);
         }
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
-        Ok(())
+        read.into_values().find_map(Result::err).map_or(Ok(()), Err)
     }
+}
+
+/// Configurations of templates, or why they cannot be read, by VMID.
+type Read = BTreeMap<u32, Result<VmConfig, Error>>;
+
+/// Reads the templates of all pools whose hosts are online.
+async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> Read {
+    let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
+    let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
+    let mut by_host: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for guest in seen.guests.values() {
+        if is_online(guest, seen) && wanted.iter().any(|wanted| matches(wanted, guest)) {
+            by_host.entry(guest.host.clone()).or_default().push(guest.vmid);
+        }
+    }
+    let ask = |host: String, vmid: u32| async move { proxmox.config(&host, vmid).await };
+    asking::hosts(by_host, ask).await.into_iter().map(|(_, vmid, answer)| (vmid, answer)).collect()
+}
+
+fn is_online(guest: &Guest, seen: &Seen) -> bool {
+    seen.hosts.get(&guest.host).is_some_and(|host| host.online)
+}
+
+fn of_pool(
+    pool: &Pool,
+    needs: &Needs,
+    wanted: &TemplateRef,
+    (seen, read): (&Seen, &Read),
+    known: Option<&Found>,
+) -> Found {
+    let mut found = Found::default();
+    let candidates: Vec<&Guest> = seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
+    if candidates.is_empty() {
+        found.problems.push(missing(wanted));
+    }
+    for guest in candidates {
+        if !is_online(guest, seen) {
+            found.problems.push(format!("{} cannot be cloned while its host is offline", who(guest)));
+            continue;
+        }
+        match read.get(&guest.vmid) {
+            Some(Ok(vm)) => match judge(pool, needs, guest, vm, seen) {
+                Ok(usable) => found.usable.push(usable),
+                Err(problem) => found.problems.push(problem),
+            },
+            Some(Err(error)) => {
+                found.problems.push(format!("{} cannot be read: {error}", who(guest)));
+                let gone = matches!(error.kind, Kind::Forbidden | Kind::NotFound);
+                let before = known.filter(|_| !gone).into_iter().flat_map(|known| &known.usable);
+                let same = |one: &&Usable| one.vmid == guest.vmid && one.host == guest.host;
+                found.usable.extend(before.filter(same).cloned());
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+fn who(guest: &Guest) -> String {
+    format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
 }
 
 /// What stands for a template on each host where machines of the pool can be made anew.
@@ -194,7 +232,7 @@ impl Needs {
 }
 
 fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) -> Result<Usable, String> {
-    let who = format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host);
+    let who = who(guest);
     if !vm.is_template() {
         return Err(format!("{who} is a VM, not a template: convert it with `qm template {}`", guest.vmid));
     }

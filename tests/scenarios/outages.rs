@@ -126,3 +126,41 @@ async fn a_clone_that_begins_after_its_machine_was_given_up_is_removed_with_it()
     let gone = |stage: &Stage| stage.vms(9100..=9109).is_empty() && stage.leftovers().is_empty();
     stage.until("nothing is left over", Duration::from_mins(30), gone).await;
 }
+
+/// One pool, with a template on each host.
+fn with_local_templates() -> String {
+    ONE_POOL.replace("template = 9000", "template = \"k8s-worker-local\"")
+}
+
+/// What happens to reads of this template.
+fn unreadable(stage: &Stage, vmid: u32, effect: Effect) {
+    let path = format!("/nodes/*/qemu/{vmid}/config");
+    stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_read_keeps_no_other_from_being_used() {
+    let (reason, body) = ("unable to read tail (got 0 bytes)".to_owned(), "{\"data\":null}".to_owned());
+    for effect in [Effect::Delay(Duration::from_hours(1)), Effect::Answer { status: 500, reason, body }] {
+        let mut stage = Stage::new(&with_local_templates());
+        unreadable(&stage, 9001, effect.clone());
+        stage.start();
+        stage.deploy("web", 1, "1500m", "1Gi");
+        let what = format!("the pod runs, {effect:?}");
+        stage.until(&what, SOON, |stage| stage.running_pods() == 1).await;
+        assert_ne!(stage.pve.vm(9100).unwrap().node, "pve1", "{effect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
+    let stage = Stage::running(&with_local_templates());
+    stage.until("rounds run", SOON, |stage| stage.status().ready).await;
+    for vmid in 9001..=9003 {
+        unreadable(&stage, vmid, Effect::Delay(Duration::from_hours(1)));
+    }
+    // They are looked at again meanwhile.
+    tokio::time::sleep(Duration::from_mins(12)).await;
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}

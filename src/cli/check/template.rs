@@ -23,14 +23,13 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
     let general = format!("template {wanted}");
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
     let templates = Templates::default();
-    if let Err(error) = templates.refresh(&pve.client, &alone, &pve.seen).await {
-        answer.say(Line::wrong(general, chain(&error)).key("template").of(&pool.name), UNREACHABLE);
-        return Vec::new();
-    }
+    let looked = templates.refresh(&pve.client, &alone, &pve.seen).await;
+    // One that cannot be read is among the problems.
+    let status = if looked.is_err() { UNREACHABLE } else { FINDINGS };
     let found = templates.all().remove(&pool.name).unwrap_or_default();
     for problem in &found.problems {
         let line = if found.usable.is_empty() { Line::wrong } else { Line::doubtful };
-        answer.say(line(general.clone(), problem.clone()).key("template").of(&pool.name), FINDINGS);
+        answer.say(line(general.clone(), problem.clone()).key("template").of(&pool.name), status);
     }
     let mut fit = Vec::new();
     for usable in &found.usable {
