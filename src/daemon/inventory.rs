@@ -23,9 +23,6 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, where a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// A look at PCI devices that takes longer is gone on with by the next; until then no host gives any where a VM was not read yet.
-const DEVICES: Duration = Duration::from_secs(20);
-
 /// After so long without a look, a host may have been off and be back again.
 const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
@@ -110,6 +107,8 @@ impl Inventory {
             let settings = config.borrow_and_update().alone(&prefix);
             match look(&proxmox, asks_for_quorum).await {
                 Ok((seen, problem)) => {
+                    // What is asked beside the list makes it no younger.
+                    let at = clock.now();
                     let seen = Arc::new(seen);
                     if self.hosts_differ(&seen) {
                         templates_due = Instant::now();
@@ -129,20 +128,16 @@ impl Inventory {
                             }
                         }
                     }
-                    let looking = device_survey.look(&proxmox, &settings, &seen);
-                    let looked = match tokio::time::timeout(DEVICES, looking).await {
-                        Ok(looked) => looked.map_err(|error| error.to_string()),
-                        Err(elapsed) => Err(elapsed.to_string()),
-                    };
+                    let looked = device_survey.look(&proxmox, &settings, &seen).await;
                     let devices = looked.unwrap_or_else(|error| {
-                        tracing::warn!(error, "PCI devices cannot be looked at");
+                        tracing::warn!(%error, "PCI devices cannot be looked at");
                         device_survey.found(&seen)
                     });
                     let look = Look {
                         seen: seen.clone(),
                         survey: surveyed.clone(),
                         devices: Arc::new(devices),
-                        at: clock.now(),
+                        at,
                         online: Arc::default(),
                         number: 0,
                     };

@@ -69,3 +69,8 @@ async fn in_time<T>(
         })
     })
 }
+
+/// An answer that has to come soon.
+pub(super) async fn soon<T>(whose: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    in_time(whose, Instant::now() + ANSWER, answer).await
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::asking;
 use crate::config::Config;
 use crate::model::machine::Host;
 use crate::model::pci::{Held, HostPci};
@@ -29,8 +30,8 @@ impl Devices {
     }
 }
 
-/// What is known of devices from looks before; each look asks for what may have changed. One that is broken off is gone on with by
-/// the next.
+/// What is known of devices from looks before; each look asks for what may have changed, and no host that hangs keeps it from the
+/// others.
 #[derive(Debug, Default)]
 pub struct DeviceSurvey {
     mappings: Vec<PciMapping>,
@@ -54,7 +55,7 @@ struct Holder {
 }
 
 impl DeviceSurvey {
-    /// Looks again. Where that fails, or is broken off, [`Self::found`] says what is known.
+    /// Looks again, for some seconds at most. Where that fails, [`Self::found`] says what is known.
     ///
     /// # Errors
     /// The mappings could not be read.
@@ -87,22 +88,24 @@ impl DeviceSurvey {
         wanted: &BTreeSet<&str>,
         seen: &Seen,
     ) -> Result<(), Error> {
-        let mappings = proxmox.pci_mappings(None).await?;
+        let mappings = asking::soon("PCI mappings", proxmox.pci_mappings(None)).await?;
         let of_pools = mappings.iter().filter(|one| wanted.contains(one.id.as_str()));
-        let hosts: BTreeSet<&String> =
-            of_pools.flat_map(|one| one.devices.iter().map(|(host, _)| host)).collect();
+        let hosts = of_pools.flat_map(|one| one.devices.iter().map(|(host, _)| host));
+        let online = hosts.filter(|host| seen.hosts.get(*host).is_some_and(|host| host.online));
+        let to_check = online.map(|host| (host.clone(), vec![()])).collect();
+        let ask = |host: String, ()| async move { proxmox.pci_mappings(Some(&host)).await };
         let mut broken = BTreeMap::new();
-        for host in hosts {
-            if !seen.hosts.get(host).is_some_and(|host| host.online) {
-                continue;
-            }
-            match proxmox.pci_mappings(Some(host)).await {
+        for (host, (), answer) in asking::hosts(to_check, ask).await {
+            match answer {
                 Ok(checked) => broken.extend(checked.into_iter().filter_map(|one| {
-                    let on_host = one.devices.iter().any(|(of, _)| of == host);
+                    let on_host = one.devices.iter().any(|(of, _)| *of == host);
                     Some(((host.clone(), one.id), one.problem.filter(|_| on_host)?))
                 })),
                 // A host that does not say what is wrong is found out when a machine is started there.
-                Err(error) => tracing::debug!(%host, %error, "its PCI mappings cannot be checked"),
+                Err(error) => {
+                    tracing::debug!(%host, %error, "its PCI mappings cannot be checked");
+                    broken.extend(self.broken.extract_if(.., |(of, _), _| *of == host));
+                }
             }
         }
         (self.mappings, self.broken) = (mappings, broken);
@@ -132,12 +135,16 @@ impl DeviceSurvey {
 
     /// Reads their configurations.
     async fn look_at_guests(&mut self, proxmox: &Client, to_read: Vec<&Guest>) {
+        let mut by_host: BTreeMap<String, Vec<(u32, bool)>> = BTreeMap::new();
         for guest in to_read {
-            let vmid = guest.vmid;
-            match proxmox.devices_of(&guest.host, vmid).await {
+            by_host.entry(guest.host.clone()).or_default().push((guest.vmid, guest.running));
+        }
+        let ask = |host: String, (vmid, _): (u32, bool)| async move { proxmox.devices_of(&host, vmid).await };
+        for (host, (vmid, running), answer) in asking::hosts(by_host, ask).await {
+            match answer {
                 Ok(held) => {
-                    let (host, due) = (guest.host.clone(), Instant::now() + GUESTS);
-                    self.guests.insert(vmid, Holder { host, held, running: guest.running, due });
+                    let due = Instant::now() + GUESTS;
+                    self.guests.insert(vmid, Holder { host, held, running, due });
                     self.unread.remove(&vmid);
                 }
                 // What is gone by now, or must not be seen any more, is in no list from now on.

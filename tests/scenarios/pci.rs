@@ -192,8 +192,27 @@ async fn a_vm_that_starts_while_mappings_cannot_be_read_has_its_device() {
 #[tokio::test(start_paused = true)]
 async fn no_device_is_given_of_a_host_with_a_vm_that_takes_long_to_read() {
     let effect = Effect::Delay(Duration::from_mins(1));
-    let expected = "what VM 700 holds was not read yet";
+    let expected = "what VM 700 holds cannot be read";
     nothing_is_made_where_a_look_is_not_finished("/nodes/*/qemu/700/config", effect, expected).await;
+}
+
+/// The VMs of the host that hangs are asked about before the one that holds a device.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_hangs_takes_no_devices_from_the_others() {
+    let mut stage = stage();
+    stage.pve.map_pci("gpu", &[("pve1", "0000:01:00"), ("pve2", "0000:01:00"), ("pve2", "0000:41:00")]);
+    for vmid in [600, 601, 602] {
+        assert!(stage.pve.create_by_hand(VmSpec::machine(vmid, "pve1", "other")));
+        stage.pve.start_by_hand(vmid);
+        stage.pve.change_access(|access| permit(access, &format!("/vms/{vmid}"), "Look"));
+        let path = format!("/nodes/*/qemu/{vmid}/config");
+        let effect = Effect::Delay(Duration::from_mins(1));
+        stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
+    }
+    stage.start();
+    deploy(&stage, 1);
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    assert_eq!(stage.pve.vm(9100).unwrap().node, "pve2");
 }
 
 /// What it had when it was read before, stopped, is not what it has.
