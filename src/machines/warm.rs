@@ -89,19 +89,7 @@ fn still(vmid: u32, lock: &str) -> Trouble {
 pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, Trouble> {
     machine.enter(ctx, Phase::Starting, "it is woken");
     let limit = ctx.config.limits.start;
-    let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
-    let seen = insist!(limit, machine.seed(), {
-        let sight = look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?;
-        Ok((sight, ctx.proxmox.power(&host, vmid).await?))
-    });
-    let (config, power) = match seen.await? {
-        (Sight::Ours(config), power) => (config, power),
-        (Sight::Foreign(what), _) => return Err(Trouble::Foreign { vmid, what }),
-        (Sight::Absent | Sight::BeingCloned, _) => {
-            let what = "the VM that was kept warm has disappeared".to_owned();
-            return Err(Trouble::Failed { what, blame: Blame::Nobody });
-        }
-    };
+    let (config, power) = kept(ctx, machine).await?;
     if power == Power::Running {
         come_up_with_host(ctx, machine, Some(*config)).await?;
         return Ok(Boot::up(machine.record()));
@@ -113,6 +101,33 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     } else {
         Boot::new(machine.record(), Instant::now())
     })
+}
+
+/// The VM that was kept, and whether it runs. One that somebody moved to another host is followed there.
+async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Power), Trouble> {
+    let limit = ctx.config.limits.start;
+    loop {
+        let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
+        let seen = insist!(limit, machine.seed(), {
+            let sight = look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?;
+            // Of what is not there, or somebody else's, nothing more is asked.
+            let power = match &sight {
+                Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,
+                _ => Power::Stopped,
+            };
+            Ok((sight, power))
+        });
+        match seen.await? {
+            (Sight::Ours(config), power) => return Ok((config, power)),
+            (Sight::Foreign(what), _) => return Err(Trouble::Foreign { vmid, what }),
+            (Sight::Absent | Sight::BeingCloned, _) => {
+                if !matches!(destroy::find(ctx, machine).await?, destroy::Found::There(_)) {
+                    let what = "the VM that was kept warm has disappeared".to_owned();
+                    return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                }
+            }
+        }
+    }
 }
 
 /// Lets a machine be started with its host from now on. One that waits without running must not be: it would join by itself, or

@@ -124,6 +124,37 @@ async fn a_guest_that_says_nothing_once_it_is_woken_is_made_anew() {
     }
 }
 
+/// The pod runs, and what somebody else did to its machine is held against the pool for a moment at most.
+async fn runs_without_blame(stage: &Stage) {
+    stage.deploy("web", 1, "1", "1Gi");
+    let runs = |stage: &Stage| {
+        let blamed = stage.status().pools.into_iter().filter_map(|pool| pool.backoff);
+        let long: Vec<String> = blamed.filter(|why| why.contains(" min: ")).collect();
+        assert!(long.is_empty(), "{long:?}");
+        stage.running_pods() == 1
+    };
+    stage.until("the pod runs", SOON, runs).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_somebody_removed_before_it_is_woken_costs_a_moment() {
+    let stage = with_one_waiting(WarmState::Stopped).await;
+    stage.pve.delete_by_hand(9100);
+    runs_without_blame(&stage).await;
+    ends_well(&stage, "removed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_somebody_moved_is_woken_where_it_is() {
+    let stage = with_one_waiting(WarmState::Stopped).await;
+    let to = if stage.pve.vm(9100).unwrap().node == "pve3" { "pve2" } else { "pve3" };
+    stage.pve.migrate_by_hand(9100, to);
+    runs_without_blame(&stage).await;
+    let vm = stage.pve.vm(9100).unwrap();
+    assert!(vm.running && vm.node == to);
+    ends_well(&stage, "moved").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_leader_wakes_what_the_last_one_kept() {
     for (state, after) in STATES.into_iter().zip([0, 2, 5]) {
