@@ -155,9 +155,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             machine.stored.record.task = None;
             match exit {
                 Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
-                Exit::Failed(_) if exit.problem() == Some(Kind::Exists) => {
-                    return Err(taken(ctx, machine).await);
-                }
+                Exit::Failed(_) if exit.problem() == Some(Kind::Exists) => had_before(ctx, machine).await?,
                 Exit::Failed(_) => {
                     // It may have left its VM behind, locked.
                     machine.stored.record.clone_in_doubt = true;
@@ -206,24 +204,15 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             sent
         })
         .await;
-        machine.stored.record.clone_in_doubt |= doubt && !matches!(sent, Ok(Sent::Started(_)));
+        // Though this one is begun, it may find the VMID taken by the one that was asked for before.
+        machine.stored.record.clone_in_doubt |= doubt;
         match sent? {
             Sent::Started(upid) => machine.change(ctx, |record| record.task = Some(upid.to_string())).await?,
             Sent::Unknown => {
                 machine.stored.record.clone_in_doubt = true;
                 maybe_sent = Some(Instant::now());
             }
-            Sent::Taken => match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
-                Sight::Ours(_) | Sight::BeingCloned => {}
-                // Whoever went before may have asked for it, and it is still at work.
-                Sight::Absent
-                    if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
-                {
-                    machine.say(ctx, "a clone that may be its own is awaited");
-                    tokio::time::sleep(CLONE_LOOK).await;
-                }
-                Sight::Foreign(_) | Sight::Absent => return Err(taken(ctx, machine).await),
-            },
+            Sent::Taken => had_before(ctx, machine).await?,
         }
         look_first = true;
     }
@@ -279,6 +268,22 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
             Kind::NotFound => Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text))),
             _ => Err(error.into()),
         },
+    }
+}
+
+/// Something has the VMID already: it may be the machine's own, which is awaited, or somebody else's.
+async fn had_before(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
+        Sight::Ours(_) | Sight::BeingCloned => Ok(()),
+        // Whoever went before may have asked for it, and it is still at work.
+        Sight::Absent
+            if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
+        {
+            machine.say(ctx, "a clone that may be its own is awaited");
+            tokio::time::sleep(CLONE_LOOK).await;
+            Ok(())
+        }
+        Sight::Foreign(_) | Sight::Absent => Err(taken(ctx, machine).await),
     }
 }
 

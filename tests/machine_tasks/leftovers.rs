@@ -71,6 +71,25 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_tim
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awaited() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
+    let effect = Effect::Delay(Duration::from_secs(20));
+    let path = "/nodes/*/qemu/*/clone".to_owned();
+    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+    // Whoever asked for it was killed before its task was known, and nobody may see what it makes.
+    let asked = world.ask_for_clone();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let error = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9101.conf' failed: File exists";
+    world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
+    let ending = world.go_on().await;
+    assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
+    assert!(asked.is_finished(), "it was awaited");
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+    assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_whose_configured_vm_is_gone_is_given_up_and_not_made_once_more() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     let smbios_uuid = Some("00000000-0000-4000-8000-000000000001".to_owned());
