@@ -141,9 +141,12 @@ fn kept_by(
     Some(format!("{pod} has no place on another node yet"))
 }
 
-/// Ready nodes of a pool that nobody takes away.
+/// Ready nodes of a pool that nobody takes away. What was decided a moment ago no taint may show yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
-    let nodes = snapshot.nodes.iter().filter(of_pool);
-    nodes.filter(|node| planning::ready(node) && !planning::being_deleted(node)).count()
+    let leaving = planning::leaving(snapshot);
+    let stays = |node: &&std::sync::Arc<Node>| {
+        planning::ready(node) && !planning::being_deleted(node) && !leaving.contains(node.name.as_str())
+    };
+    snapshot.nodes.iter().filter(of_pool).filter(stays).count()
 }

@@ -11,13 +11,17 @@ use crate::model::machine::Phase;
 use crate::model::node::{Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, GROWING_TAINT};
 
-/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away for a moment.
-pub(super) fn expect_taints(snapshot: &mut Snapshot) {
+/// Names of the nodes whose machines are on their way out, tainted or not.
+pub(crate) fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
     let machines = snapshot.proxmox.machines.iter().flatten();
     // One that is given up may have become a Node all the same.
     let leave = machines.filter(|machine| machine.warm.is_none() && machine.phase > Phase::Ready);
-    let names: BTreeSet<String> =
-        leave.map(|machine| machine.node.as_ref().unwrap_or(&machine.name).clone()).collect();
+    leave.map(|machine| machine.node.as_deref().unwrap_or(&machine.name)).collect()
+}
+
+/// Taints the nodes of machines that leave, and takes from those of machines that grow what keeps pods away for a moment.
+pub(super) fn expect_taints(snapshot: &mut Snapshot) {
+    let names: BTreeSet<String> = leaving(snapshot).into_iter().map(ToOwned::to_owned).collect();
     let grow = snapshot.proxmox.machines.iter().flatten().filter(|machine| machine.growing.is_some());
     let growing: BTreeSet<String> = grow.filter_map(|machine| machine.node.clone()).collect();
     for node in &mut snapshot.nodes {

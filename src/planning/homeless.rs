@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::{View, ready, sizes, sorted};
+use super::{View, going, ready, sizes, sorted};
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::pod::Pod;
@@ -20,7 +20,9 @@ const WAITING: usize = 100;
 /// they come to be nodes is not known.
 pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
     let pods = &snapshot.pods;
-    let snapshot = &sorted(snapshot);
+    let mut sorted = sorted(snapshot);
+    going::expect_taints(&mut sorted);
+    let snapshot = &sorted;
     let offers = &sizes::offers(config, snapshot);
     let mut view = View::new(snapshot, pods, config, offers);
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;

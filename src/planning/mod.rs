@@ -52,6 +52,7 @@ mod zones;
 
 pub(crate) use device_room::devices_left;
 pub use drain::Evictions;
+pub(crate) use going::leaving;
 pub use homeless::homeless;
 pub(crate) use judging::disabled;
 pub use shape::learn;

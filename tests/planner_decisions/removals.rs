@@ -197,6 +197,16 @@ fn the_pods_of_a_node_on_its_way_out_have_a_place_or_are_named() {
 }
 
 #[test]
+fn a_node_whose_machine_goes_is_no_place_before_its_taint_is_seen() {
+    for (phase, expected) in [("Ready", None), ("Draining", Some("d/p")), ("Stopping", Some("d/p"))] {
+        let machines = inventory(&machine("w0", phase, true));
+        let cluster = Cluster::new().with(&machines).idle("g0", "other").idle("w0", "w").pod("p", "2", "g0");
+        let found = homeless(&cluster.snapshot(), &pools(0, 9, ""), "g0");
+        assert_eq!(found.as_deref(), expected, "{phase}");
+    }
+}
+
+#[test]
 fn a_node_that_is_not_ready_or_on_its_way_out_is_no_place() {
     let taint = "{key: pve-autoscaler/being-deleted, effect: NoSchedule}";
     for (taint, ready, expected) in

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
 use serde_json::json;
-use world::kubernetes::samples;
+use world::kubernetes::{Effect, Fault, samples};
 
 use crate::stage::{ONE_POOL, Stage, name};
 
@@ -65,6 +65,40 @@ async fn a_pool_that_may_not_grow_keeps_a_node_that_is_to_be_retired_and_says_wh
     assert!(decided(&stage, "`max` allows no other one"), "{}", stage.scene());
     stage.reload(&quick("min = 0\n").replace("max = 5", "max = 1"));
     stage.until("it goes", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_goes_and_is_not_tainted_yet_is_none_that_is_left() {
+    let stage = Stage::running(&quick("min = 1\n"));
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.until("the tokens are gone", SOON, |stage| stage.leftovers().len() == 2).await;
+    for vmid in [9100, 9101] {
+        stage.kube.inject(Fault {
+            method: "PUT".to_owned(),
+            path: format!("/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-{vmid}"),
+            times: 1,
+            effect: Effect::Delay(Duration::from_secs(10)),
+        });
+    }
+    stage.kube.scale("default", "web", 0);
+    let going = |stage: &Stage| {
+        let machines = stage.status().machines;
+        machines.into_iter().find(|one| one.phase == "Draining").map(|one| one.name)
+    };
+    stage.until("one goes", Duration::from_mins(6), |stage| going(stage).is_some()).await;
+    let one = going(&stage).unwrap();
+    assert!(!is_closed(&stage, &one), "its record is not written yet");
+    let other = stage.ready_nodes("workers").into_iter().find(|node| *node != one).unwrap();
+    stage.order("pve1", retire(&other)).await;
+    let serves = |stage: &Stage| stage.ready_nodes("workers").iter().any(|node| !is_closed(stage, node));
+    stage.throughout("one serves", SOON, serves).await;
+    stage
+        .until("both are gone", SOON, |stage| {
+            format!("{}{}", marks(stage, &one), marks(stage, &other)).is_empty()
+        })
+        .await;
+    assert!(serves(&stage), "{}", stage.scene());
 }
 
 #[tokio::test(start_paused = true)]
