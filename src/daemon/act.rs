@@ -207,7 +207,7 @@ impl Daemon {
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config, &view.record) {
+        if self.retires_enough(config, &view.record, now) {
             return;
         }
         let reason = unkept.reason.clone();
@@ -238,7 +238,7 @@ impl Daemon {
             });
             return;
         }
-        if self.retires_enough(config, &view.record) {
+        if self.retires_enough(config, &view.record, now) {
             return;
         }
         if self.share_is_going(config, &view.record.pool) {
@@ -254,11 +254,12 @@ impl Daemon {
     }
 
     /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
-    /// no other's.
-    pub(super) fn retires_enough(&self, config: &Config, record: &Record) -> bool {
+    /// no other's. The tasks of those that this very round takes back have not begun yet.
+    pub(super) fn retires_enough(&self, config: &Config, record: &Record, now: Timestamp) -> bool {
         let prefix = |record: &Record| config.prefix(record.region.as_deref()).to_owned();
         let here = prefix(record);
-        let leaves = |view: &&View| view.busy && leaves(view.phase) && prefix(&view.record) == here;
+        let under_way = |view: &View| view.busy || view.since == now;
+        let leaves = |view: &&View| under_way(view) && leaves(view.phase) && prefix(&view.record) == here;
         let leaving = self.registry.all().iter().filter(leaves).count();
         leaving >= config.limits.max_parallel_retires as usize
     }

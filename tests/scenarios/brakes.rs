@@ -228,6 +228,25 @@ async fn only_a_share_of_a_pool_goes_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_so_many_machines_go_at_a_time_whatever_is_due_together() {
+    for most in [1, 3] {
+        let more = format!("max_removal_percentage = 100\n[limits]\nmax_parallel_retires = {most}\n");
+        let stage = Stage::running(&quick(&more));
+        nodes(&stage, 5).await;
+        stage.kube.scale("default", "web", 0);
+        let mut seen = 0;
+        while vms(&stage) > 0 {
+            let going = stage.status().pools.first().map_or(0, |pool| pool.going);
+            seen = seen.max(going);
+            assert!(going <= most, "{going} of {most}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(stage.now() < "2026-11-21T01:00:00Z".parse().unwrap(), "{}", stage.scene());
+        }
+        assert_eq!(seen, most);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_destroyed_without_quorum() {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 1).await;
