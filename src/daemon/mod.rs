@@ -127,6 +127,11 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     }
 }
 
+/// The host that an instance runs on, as Proxmox VE calls it: the kernel may know it by a longer name.
+fn host_of(instance: &str) -> &str {
+    instance.split('.').next().unwrap_or_default()
+}
+
 /// The daemon's own state between rounds.
 struct Daemon {
     config: watch::Receiver<Arc<Config>>,

@@ -22,13 +22,12 @@ const PROBLEM: &str = "pinning";
 
 /// Serves until it is dropped.
 pub(super) async fn serve(deps: &Deps) {
-    // Hosts are known by their plain names, instances perhaps by longer ones.
-    let host = deps.instance.split('.').next().unwrap_or_default().to_owned();
+    let host = super::host_of(&deps.instance);
     let mut config = deps.config.clone();
     let mut asked = BTreeMap::new();
     loop {
         if wanted(&config.borrow_and_update()) {
-            round(deps, &host, &mut asked).await;
+            round(deps, host, &mut asked).await;
             tokio::time::sleep(BEAT).await;
         } else {
             deps.board.clear(PROBLEM);

@@ -73,7 +73,7 @@ impl Survey {
             let ha = self.0.ha.get(name).into_iter().flatten().copied();
             let not_ours = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid));
             let (going, others) = not_ours.partition(|vmid| gone.contains(vmid));
-            let own = (name == instance).then(|| "this daemon runs on it".to_owned());
+            let own = (name == super::host_of(instance)).then(|| "this daemon runs on it".to_owned());
             let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
             (name.clone(), HostFacts { answers: found.answers, others, going, stays_on })
         };
@@ -130,8 +130,12 @@ mod tests {
         let facts = survey.facts(&seen, (&[], &BTreeSet::from([101])), &[], "c");
         assert_eq!(facts.hosts["a"].others, BTreeSet::from([103, 104]));
         assert_eq!(facts.hosts["a"].going, BTreeSet::from([101]));
-        let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
-        assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"));
+        // The kernel may know its host by a longer name than Proxmox VE does.
+        for instance in ["a", "a.example.com"] {
+            let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], instance);
+            assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");
+            assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
+        }
     }
 
     #[test]
