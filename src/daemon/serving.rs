@@ -25,7 +25,7 @@ use crate::observability::Board;
 const LOOK: Duration = Duration::from_secs(10);
 /// An approval that failed is tried again after this time, then after twice that, and so on.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// So many requests are dealt with in one look, the oldest first.
+/// So many requests are dealt with in one look, the oldest first, those that were refused last.
 const AT_A_TIME: usize = 64;
 /// What the status calls the problem that requests cannot be seen or approved.
 const PROBLEM: &str = "certificates";
@@ -110,8 +110,10 @@ impl Approver {
         let mut problem = requests.problems().into_iter().next().map(|problem| problem.what);
         let views = self.registry.all();
         let own = open.iter().filter_map(|one| Some((one, self.machine(one, &views)?)));
-        let own: Vec<_> = own.take(AT_A_TIME).collect();
-        for (request, (view, node)) in own {
+        let mut own: Vec<_> = own.collect();
+        let now = Instant::now();
+        own.sort_by_key(|(one, _)| self.has_been_looked_at(&one.uid, now));
+        for (request, (view, node)) in own.into_iter().take(AT_A_TIME) {
             match judge_serving(request, &view.record) {
                 Ok(()) => problem = self.approve(request, view, &node).await.err().or(problem),
                 Err(why) => self.refuse(request, &node, &why.to_string()).await,
@@ -121,6 +123,12 @@ impl Approver {
             Some(what) => self.board.problem(PROBLEM, &what),
             None => self.board.clear(PROBLEM),
         }
+    }
+
+    /// Whether a request was refused, or its approval failed and is not to be tried again yet: such ones stay open for long, and
+    /// must not stand before others.
+    fn has_been_looked_at(&self, uid: &str, now: Instant) -> bool {
+        self.refused.contains(uid) || self.failed.get(uid).is_some_and(|(again, _)| *again > now)
     }
 
     /// The machine whose kubelet asks, with its Node. A Node that is not seen yet, or has another machine's `systemUUID`, is no

@@ -136,6 +136,24 @@ async fn a_request_that_waits_for_the_api_server_is_approved_later() {
     stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_refused_hold_up_no_other() {
+    let mut stage = Stage::new(&switched_on());
+    let node = grown(&mut stage).await;
+    stage.until("it has its certificate", SOON, |stage| has_certificate(stage, &node)).await;
+    let (own, foreign) = (of(&stage, &node).remove(0), of(&stage, "cp1").remove(0));
+    let user = format!("system:node:{node}");
+    for number in 0..100 {
+        stage.kube.apply(&request(&format!("greedy-{number}"), &user, &foreign)).unwrap();
+    }
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.kube.apply(&request("renewal", &user, &own)).unwrap();
+    let approved =
+        |stage: &Stage| is_approved(&stage.kube.get("CertificateSigningRequest", "", "renewal").unwrap());
+    stage.until("the one that is as it should be is approved", SOON, approved).await;
+    assert_eq!(of(&stage, &node).iter().filter(|one| is_untouched(one)).count(), 100);
+}
+
 /// What the daemon has is what is shipped, less one right at a time.
 fn with_rights(documents: &[Value]) -> Stage {
     let account = ServiceAccountSpec {
