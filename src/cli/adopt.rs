@@ -100,7 +100,8 @@ async fn adopt(arguments: &Arguments, config: &Config, pool: &Pool) -> Result<u8
         vec![format!("{} is a machine of pool `{}` now (VM {})", record.name, pool.name, record.slot.vmid)];
     if !told {
         lines.push(
-            "no daemon answered here: one that leads elsewhere takes it up within five minutes".to_owned(),
+            "no daemon answered here: one that leads elsewhere takes it up once it sees the node's new label"
+                .to_owned(),
         );
     }
     say(arguments, "adopted", &lines)?;

@@ -185,14 +185,18 @@ impl Daemon {
         let uuids: std::collections::BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         let observe = self.config.borrow().mode == Mode::Observe;
+        let mut unknown = std::collections::BTreeSet::new();
         for node in &mut snapshot.nodes {
             let labelled = node.labels.contains_key(POOL_LABEL);
             let ours = uuids.contains(node.system_uuid.as_str());
             if labelled && !ours {
-                self.said.once(
-                    &format!("label {}", node.name),
-                    || tracing::warn!(node = %node.name, "the Node has our pool label and no machine of ours behind it: it is left alone"),
-                );
+                if self.labelled.has_met(&node.uid) {
+                    self.said.once(
+                        &format!("label {}", node.name),
+                        || tracing::warn!(node = %node.name, "the Node has our pool label and no machine of ours behind it: it is left alone"),
+                    );
+                }
+                unknown.insert(node.uid.clone());
                 let mut stripped = Node::clone(node);
                 stripped.labels.remove(POOL_LABEL);
                 *node = Arc::new(stripped);
@@ -202,6 +206,7 @@ impl Daemon {
                 *node = Arc::new(timed);
             }
         }
+        self.labelled.see(unknown);
     }
 
     fn taken(&self, config: &Config, views: &[View], snapshot: &Snapshot) -> Taken {

@@ -136,7 +136,7 @@ impl Daemon {
         }
     }
 
-    fn take_up(&mut self, records: Records) {
+    pub(super) fn take_up(&mut self, records: Records) {
         let now = self.clock.now();
         self.mend.read = Some(now);
         self.mend.unreadable = records.unreadable.iter().filter_map(|one| one.vmid).collect();

@@ -15,6 +15,7 @@ mod act;
 mod customary;
 mod gather;
 mod inventory;
+mod labelled;
 mod leader;
 mod measure;
 mod mend;
@@ -53,6 +54,7 @@ use crate::pinning::Door;
 use crate::proxmox::Client;
 
 use customary::Customary;
+use labelled::Labelled;
 use leader::{Standing, Term};
 use regions::Regions;
 use remember::Remembered;
@@ -153,6 +155,7 @@ struct Daemon {
     mend: mend::State,
     overlay: gather::Overlay,
     said: speak::Said,
+    labelled: Labelled,
     rounds: Rounds,
     switch: switch::Seen,
     waiting: measure::Waiting,
@@ -235,6 +238,7 @@ impl Daemon {
             mend: mend::State::default(),
             overlay: gather::Overlay::default(),
             said: speak::Said::default(),
+            labelled: Labelled::default(),
             rounds: Rounds::default(),
             waiting: measure::Waiting::default(),
             switch: switch::Seen::new(&deps.board),
@@ -378,7 +382,11 @@ impl Daemon {
         }
         self.board.clear("kubernetes");
         self.tell_what_is_not_seen();
-        let snapshot = self.gather(&config, now);
+        let Some(snapshot) = self.gather_with_records(&config).await else {
+            self.publish(&config, None);
+            return false;
+        };
+        let now = snapshot.time;
         let plan = crate::planning::plan(&snapshot, &config);
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now, self.switch.paused().is_some());

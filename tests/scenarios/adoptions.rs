@@ -9,6 +9,7 @@ use pve_autoscaler::observability::Order;
 use pve_autoscaler::proxmox::Client;
 use serde_json::json;
 use stage::Wire;
+use world::kubernetes::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage, name};
 
@@ -93,6 +94,55 @@ async fn a_foreign_worker_is_left_alone_until_it_is_adopted_and_then_goes_as_any
     stage.until("it goes", Duration::from_mins(10), |stage| stage.pve.vm(vmid).is_none()).await;
     assert!(!is_there(&stage, &node));
     stage.until("nothing is left", SOON, |stage| stage.leftovers().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_at_once() {
+    let (stage, node, vmid) = with_a_foreign_worker().await;
+    let one = quick().replace("max = 5", "max = 1");
+    stage.reload(&one);
+    // Nobody tells the daemon of it.
+    Operator::new(&stage, &one).adopt(&stage, &node).await;
+    stage.deploy("more", 1, "1500m", "1Gi");
+    let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
+    stage.throughout("none is made beside it", Duration::from_mins(4), alone).await;
+    assert_eq!(stage.status().machines.len(), 1, "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_beside_an_adopted_worker_while_its_record_cannot_be_read() {
+    let (stage, node, vmid) = with_a_foreign_worker().await;
+    let one = quick().replace("max = 5", "max = 1");
+    stage.reload(&one);
+    let operator = Operator::new(&stage, &one);
+    let Judgement::May(adoption) = operator.judge(&stage, &node).await else { panic!("it may not") };
+    stage.kube.inject(Fault {
+        method: "GET".to_owned(),
+        path: "/api/v1/namespaces/pve-autoscaler/configmaps".to_owned(),
+        times: 5,
+        effect: Effect::Lose,
+    });
+    adoption::carry_out(&operator.client, &operator.cluster, &operator.config, &adoption).await.unwrap();
+    stage.deploy("more", 1, "1500m", "1Gi");
+    let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];
+    stage.throughout("none is made beside it", Duration::from_mins(4), alone).await;
+    assert_eq!(stage.status().machines.len(), 1, "{}", stage.scene());
+    assert!(stage.status().problems.is_empty(), "{:?}", stage.status().problems);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pools_label_that_somebody_else_set_costs_one_look_at_the_records() {
+    let (stage, node, _) = with_a_foreign_worker().await;
+    let listed = |stage: &Stage| {
+        let calls = stage.kube.calls();
+        calls.iter().filter(|call| call.method == "GET" && call.path.contains("/configmaps?")).count()
+    };
+    let before = listed(&stage);
+    let labelled = json!({ "metadata": { "labels": { "pve-autoscaler/pool": "workers" } } });
+    assert!(stage.kube.patch_by_hand("Node", "", &node, &labelled));
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert_eq!(listed(&stage), before + 1);
+    assert!(stage.status().machines.is_empty(), "{}", stage.scene());
 }
 
 #[tokio::test(start_paused = true)]
