@@ -254,12 +254,13 @@ impl Daemon {
     }
 
     /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
-    /// no other's. The tasks of those that this very round takes back have not begun yet.
+    /// no other's, and no machine that is there already. The tasks of those that this very round takes back have not begun yet.
     pub(super) fn retires_enough(&self, config: &Config, record: &Record, now: Timestamp) -> bool {
-        let prefix = |record: &Record| config.prefix(record.region.as_deref()).to_owned();
-        let here = prefix(record);
+        let cluster =
+            |record: &Record| (record.is_physical(), config.prefix(record.region.as_deref()).to_owned());
+        let here = cluster(record);
         let under_way = |view: &View| view.busy || view.since == now;
-        let leaves = |view: &&View| under_way(view) && leaves(view.phase) && prefix(&view.record) == here;
+        let leaves = |view: &&View| under_way(view) && leaves(view.phase) && cluster(&view.record) == here;
         let leaving = self.registry.all().iter().filter(leaves).count();
         leaving >= config.limits.max_parallel_retires as usize
     }

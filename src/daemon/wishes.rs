@@ -95,7 +95,8 @@ impl Daemon {
                 continue;
             }
             let prefix = config.prefix(view.record.region.as_deref());
-            if let Some(why) = self.regions.unseen(config, prefix, snapshot.time) {
+            let unseen = self.regions.unseen(config, prefix, snapshot.time);
+            if let Some(why) = unseen.filter(|_| !view.record.is_physical()) {
                 self.waits(snapshot.time, &node.name, &why);
                 continue;
             }

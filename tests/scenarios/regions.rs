@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::Order;
 use serde_json::json;
+use world::kubernetes::metal::MetalSpec;
 use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 
@@ -240,4 +242,56 @@ async fn machines_of_a_region_that_the_configuration_has_no_more_are_left_alone(
         })
         .await;
     assert_eq!(nodes(&stage, "east").len(), 1);
+}
+
+/// A pool of one machine that is there already.
+const METAL: &str = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"32GiB\"\nlabels = { kind = \"metal\" }\n\
+    [[pool.machine]]\nname = \"metal-1\"\n[pool.machine.redfish]\nendpoint = \"https://metal-1\"\n\
+    user = \"power\"\npassword_file = \"/unused\"\nca = \"system\"\n";
+
+/// One node in the cluster in `[proxmox]`, and one of a machine that is there already.
+async fn with_metal(more: &str) -> (Stage, String) {
+    let (mut stage, _) = stage(more);
+    stage.reload(&(two(more) + METAL));
+    stage.kube.add_metal(MetalSpec::worker("metal-1", 8, 32));
+    stage.start();
+    deploy(&stage, "near", 1, "west");
+    let metal = json!({ "nodeSelector": { "kind": "metal" } });
+    stage.deploy_with("heavy", 1, "1500m", "1Gi", &metal);
+    stage.until("both pods run", SOON * 2, |stage| stage.running_pods() == 2).await;
+    stage.until("the token is gone", SOON, |stage| stage.leftovers().len() == 2).await;
+    let near = nodes(&stage, "west").remove(0);
+    (stage, near)
+}
+
+fn retire(node: &str) -> Order {
+    Order::Retire { node: node.to_owned(), reason: String::new() }
+}
+
+fn is_off(stage: &Stage) -> bool {
+    !stage.kube.metal_is_on("metal-1").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_there_already_is_retired_while_proxmox_is_not_seen() {
+    let (stage, _) = with_metal("").await;
+    stage.pve.set_away(true);
+    stage.until("it is said", SOON, |stage| stage.status().problems.contains_key("proxmox")).await;
+    stage.kube.scale("default", "heavy", 0);
+    stage.order("pve1", retire("metal-1")).await;
+    stage.until("it is off", SOON, is_off).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_there_already_waits_for_no_vm_on_its_way_out() {
+    let (stage, near) = with_metal("[limits]\nmax_parallel_retires = 1\n").await;
+    stage.kube.scale("default", "near", 0);
+    stage.kube.scale("default", "heavy", 0);
+    stage.order("pve1", retire(&near)).await;
+    let going = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("the VM is being stopped", SOON, going).await;
+    stage.pve.set_quorum(false);
+    stage.order("pve1", retire("metal-1")).await;
+    stage.until("it is off", SOON, is_off).await;
+    assert_eq!(machines(&stage.pve), [9100]);
 }
