@@ -143,7 +143,9 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
         *new = config::Proxmox {
             resource_pool: new.resource_pool.clone(),
             cpu_overcommit: new.cpu_overcommit,
+            memory_overcommit: new.memory_overcommit,
             memory_reserve: new.memory_reserve,
+            count_stopped: new.count_stopped,
             ..old.clone()
         };
     }
@@ -303,6 +305,21 @@ mod tests {
                 None => assert_eq!(found, "", "{workers}"),
             }
         }
+    }
+
+    #[test]
+    fn what_hosts_have_left_for_machines_is_taken_up() {
+        let text = |more: &str| {
+            parsed(&format!(
+                "[proxmox]\nendpoints = [\"https://a:8006\"]\ntoken_id = \"a@pve!b\"\ntoken_file = \"/t\"\nca_file = \"/c\"\n{more}"
+            ))
+        };
+        let all = "cpu_overcommit = 2.0\nmemory_overcommit = 1.5\nmemory_reserve = \"4GiB\"\ncount_stopped = true\n";
+        let (new, differs) = merged(&text(""), text(all));
+        assert!(differs.is_empty(), "{differs:?}");
+        let new = new.proxmox.unwrap();
+        let headroom = (new.cpu_overcommit, new.memory_overcommit, new.memory_reserve);
+        assert_eq!((headroom, new.count_stopped), ((2.0, 1.5, 4 << 30), true));
     }
 
     #[test]
