@@ -75,7 +75,7 @@ metrics! {
         LEADER: Gauge "leader" None, &[], "1 while this instance leads, of those that there are: what is about pools, pods, machines and hosts comes from the one that leads";
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, or these `metrics`";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
