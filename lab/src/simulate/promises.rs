@@ -1,7 +1,7 @@
 //! Promises that a run's own settings make: when and how many nodes may be on their way out, how many machines a pool
 //! has at which time, how old they get and of what they are made.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -27,17 +27,18 @@ const TURN: SignedDuration = SignedDuration::from_hours(1);
 /// Nodes that were told to go.
 #[derive(Default)]
 pub struct Braked {
-    gone: VecDeque<Instant>,
+    gone: BTreeMap<String, Instant>,
     /// When a daemon last began.
     begun: Option<Instant>,
 }
 
 impl Braked {
-    /// One more goes: how many there are now within the time that is an hour by any daemon's clock, where one daemon counted them all.
-    fn one_goes(&mut self) -> Option<usize> {
-        self.gone.retain(|at| at.elapsed() < COUNTED);
-        self.gone.push_back(Instant::now());
-        let first = self.gone.front()?;
+    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, where one daemon counted them all.
+    /// Each counts once, for the call that says so may have to be repeated.
+    fn one_goes(&mut self, name: &str) -> Option<usize> {
+        self.gone.retain(|_, at| at.elapsed() < COUNTED);
+        self.gone.insert(name.to_owned(), Instant::now());
+        let first = self.gone.values().min()?;
         self.begun.is_none_or(|begun| begun < *first).then_some(self.gone.len())
     }
 }
@@ -96,7 +97,7 @@ impl Checker {
     /// A node is to go: neither too many others have gone within the hour, nor does too much of its pool go.
     fn brakes_hold(&self, name: &Value, pool: &str) {
         let Brakes { in_an_hour, share } = self.world.rules.brakes;
-        let gone = self.inner().brakes.one_goes();
+        let gone = self.inner().brakes.one_goes(name.as_str().unwrap_or_default());
         if let Some(gone) = gone.filter(|gone| *gone > in_an_hour) {
             self.violated(&format!("{name} is number {gone} that goes, {in_an_hour} may within an hour"));
         }
