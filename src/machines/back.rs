@@ -2,7 +2,6 @@
 //! the VM away and the moment in which its plug is pulled pods may have come to it.
 
 use super::Context;
-use super::drain::{self, Drained};
 use super::node as nodes;
 use super::retire;
 use super::tracked::Tracked;
@@ -40,12 +39,8 @@ pub(super) async fn keeps(
     if !ready {
         return Ok(None);
     }
-    let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
-    let limit = pool.and_then(|pool| pool.drain).unwrap_or(ctx.config.limits.drain);
-    match drain::run(ctx, machine, &node.name, limit).await? {
-        Drained::Empty => Ok(None),
-        Drained::GivenUp(why) => Ok(Some((Box::new(node), why))),
-    }
+    let kept = retire::empty(ctx, machine, &node).await?;
+    Ok(kept.map(|why| (Box::new(node), why)))
 }
 
 /// The Node that keeps a guest from being shut down, and why: it is open, for somebody has opened it, or it has registered anew, unseen

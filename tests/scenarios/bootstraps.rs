@@ -395,8 +395,8 @@ async fn a_command_that_fails_says_how_and_shows_nothing_of_its_input() {
         .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_node_that_becomes_ready_too_late_gets_no_pods_any_more() {
+/// A machine that is given up while its VM cannot be stopped, and whose Node is ready by then.
+async fn ready_too_late() -> Stage {
     let stage = joins_by_itself(without_agent());
     stage.kube.set_nodes_never_ready(true);
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -408,6 +408,32 @@ async fn a_node_that_becomes_ready_too_late_gets_no_pods_any_more() {
     stage.until("it is given up", SOON, failed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.kube.set_nodes_never_ready(false);
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_given_up_goes_once_its_volumes_are_detached() {
+    let stage = ready_too_late().await;
+    let nodes = stage.kube.list("Node");
+    let node =
+        nodes.iter().map(|node| node["metadata"]["name"].as_str().unwrap()).find(|name| *name != "cp1");
+    let attachment = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-1" },
+        "spec": { "attacher": "csi.example.com", "nodeName": node, "source": { "persistentVolumeName": "data" } },
+        "status": { "attached": true },
+    });
+    stage.kube.apply(&attachment).unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    stage.pve.set_away(false);
+    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.throughout("it keeps its power", Duration::from_mins(1), runs).await;
+    stage.kube.remove("VolumeAttachment", "", "csi-1");
+    stage.until("it is gone", SOON, |stage| stage.pve.vm(9100).is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_becomes_ready_too_late_gets_no_pods_any_more() {
+    let stage = ready_too_late().await;
     stage.throughout("no pod runs", Duration::from_mins(1), |stage| stage.running_pods() == 0).await;
     stage.pve.set_away(false);
     stage.until("it runs on another one", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
