@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Daemon;
 use super::regions::{Region, Regions};
 use crate::clock::SharedClock;
-use crate::config::{Config, Pool};
+use crate::config::Config;
 use crate::machines::{Registry, View};
 use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
@@ -182,17 +182,20 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
     )
 }
 
-/// The slots of all pools that machines are made in, by their addresses, as they are named.
-fn slots(config: &Config) -> BTreeMap<IpAddr, String> {
-    let of_pool = |pool: &Pool| {
-        let name = pool.name.clone();
-        let named = pool.slots().into_iter().map(move |slot| {
-            let words = format!("the address of the slot of VMID {} in pool `{name}`", slot.vmid);
-            (slot.addresses().collect::<Vec<_>>(), words)
-        });
-        named.flat_map(|(all, words)| all.into_iter().map(move |address| (address, words.clone())))
-    };
-    config.pools.iter().filter(|pool| !pool.is_physical()).flat_map(of_pool).collect()
+/// Slots whose addresses others have, in words.
+fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<String> {
+    let mut told = Vec::new();
+    for pool in config.pools.iter().filter(|pool| !pool.is_physical() && !holders.is_empty()) {
+        for slot in pool.slots() {
+            for (address, holder) in slot.addresses().filter_map(|own| holders.get_key_value(&own)) {
+                let (who, vmid, name) = (holder.join(" and "), slot.vmid, &pool.name);
+                told.push(format!(
+                    "{who} has {address}, the address of the slot of VMID {vmid} in pool `{name}`: no machine is made there"
+                ));
+            }
+        }
+    }
+    told
 }
 
 impl Daemon {
@@ -205,28 +208,27 @@ impl Daemon {
         snapshot: &Snapshot,
     ) -> Vec<IpAddr> {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
-        let mut holders: Vec<(IpAddr, String)> = Vec::new();
+        let mut holders: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
         for (prefix, vmid, Stranger { host, says, since, .. }) in self.strangers.without(config, views) {
             let host = place::key(&prefix, &host);
             let sure = snapshot.time.duration_since(since) >= SURE;
             let marker = says.marker.as_ref().filter(|marker| sure && marker.cluster == config.cluster);
             told.extend(marker.map(|marker| marked(&host, vmid, &says, marker, views)));
             let named = format!("VM {vmid} `{}` on {host}", says.name);
-            taken.extend(&says.addresses);
-            holders.extend(says.addresses.iter().map(|address| (*address, named.clone())));
+            for address in says.addresses {
+                taken.push(address);
+                holders.entry(address).or_default().push(named.clone());
+            }
         }
         let ours: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         for node in snapshot.nodes.iter().filter(|node| !ours.contains(node.system_uuid.as_str())) {
             let addresses = node.internal_ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok());
-            holders.extend(addresses.map(|address| (address, format!("Node {}", node.name))));
-        }
-        let slots = if holders.is_empty() { BTreeMap::new() } else { slots(config) };
-        for (address, holder) in holders {
-            if let Some(slot) = slots.get(&address) {
-                told.push(format!("{holder} has {address}, {slot}: no machine is made there"));
+            for address in addresses {
+                holders.entry(address).or_default().push(format!("Node {}", node.name));
             }
         }
+        told.extend(closed(config, &holders));
         self.tell_of_strangers(&told);
         taken
     }
