@@ -26,6 +26,7 @@ enum Ends {
     Host(String),
     Maintenance(String),
     Storage(String),
+    Full(String),
     Kubelet(String),
     Stall,
     Guests(u32),
@@ -57,7 +58,7 @@ impl Faults {
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
         let World { pve, kube, .. } = self.world.clone();
-        match self.random.u8(..36) {
+        match self.random.u8(..38) {
             0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
             1 => self.begin("Kubernetes is away", 10..300, Ends::KubernetesAway, || kube.set_away(true)),
             2 => {
@@ -119,6 +120,13 @@ impl Faults {
             33 | 34 => self.begin("new nodes do not become ready", 60..900, Ends::NodesNeverReady, || {
                 kube.set_nodes_never_ready(true);
             }),
+            35 | 36 => {
+                let storage = if self.random.bool() { "shared" } else { "local-lvm" };
+                let what = format!("{storage} is full");
+                self.begin(&what, 60..900, Ends::Full(storage.into()), || {
+                    pve.set_storage_full(storage, true);
+                });
+            }
             _ => self.begin("everything is paused", 60..1200, Ends::Paused, || {
                 troupe.order(Order::Pause { reason: "the simulation wants it".to_owned() });
             }),
@@ -221,6 +229,7 @@ impl Faults {
                 Ends::Host(host) => pve.power_on_host(&host),
                 Ends::Maintenance(host) => pve.set_maintenance(&host, false),
                 Ends::Storage(storage) => pve.set_storage_busy(&storage, false),
+                Ends::Full(storage) => pve.set_storage_full(&storage, false),
                 Ends::Kubelet(node) => kube.set_kubelet_silent(&node, false),
                 Ends::Stall => troupe.stall(false),
                 Ends::Guests(template) => pve.set_guest_faults(template, GuestFaults::default()),

@@ -302,6 +302,18 @@ impl Pve {
         }
     }
 
+    /// Somebody fills a storage up, on all hosts, or removes that again.
+    pub fn set_storage_full(&self, storage: &str, full: bool) {
+        let mut state = self.state();
+        let before = state.filled_storages.remove(storage);
+        let Some(spec) = state.storages.get_mut(storage) else { return };
+        spec.used = before.unwrap_or(spec.used);
+        if full {
+            let before = std::mem::replace(&mut spec.used, spec.size);
+            state.filled_storages.insert(storage.to_owned(), before);
+        }
+    }
+
     /// The volumes that belong to a VMID, whether there is a VM or not.
     pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
         let state = self.state();

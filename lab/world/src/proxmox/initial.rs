@@ -51,6 +51,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         network_image: BTreeMap::new(),
         spool: BTreeMap::new(),
         busy_storages: BTreeSet::new(),
+        filled_storages: BTreeMap::new(),
         stopped_with_hosts: Vec::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),

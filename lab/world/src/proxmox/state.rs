@@ -54,6 +54,8 @@ pub struct State {
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
+    /// Storages that somebody has filled up, and what others used of them before.
+    pub filled_storages: BTreeMap<String, u64>,
     /// VMs that ran while their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
     /// Tasks by UPID.
@@ -280,7 +282,7 @@ impl State {
         // A linked clone starts with next to nothing.
         let allocated: u64 =
             volumes.map(|(_, v)| if v.parent.is_some() { v.size / 20 } else { v.size }).sum();
-        storage.used + allocated
+        (storage.used + allocated).min(storage.size)
     }
 
     /// A new volume name on a storage: `(volid, format)`.
