@@ -68,8 +68,13 @@ fn scaled(text: &str, shift: i32) -> Result<i64, QuantityError> {
     let mantissa: u128 = digits.parse().map_err(|_| wrong())?;
     let places = i32::try_from(fraction.len()).map_err(|_| wrong())?;
     let magnitude = round_up(mantissa, doublings, decimal + shift - places);
-    let limited = i64::try_from(magnitude).unwrap_or(i64::MAX);
-    Ok(if negative { -limited } else { limited })
+    // The least value has no positive counterpart: it is a value all the same, and what is written of it is read again.
+    let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
+    Ok(match i64::try_from(if negative { -value } else { value }) {
+        Ok(value) => value,
+        Err(_) if negative => i64::MIN,
+        Err(_) => i64::MAX,
+    })
 }
 
 /// `mantissa × 2^doublings × 10^tens`, rounded up and saturating.
@@ -145,6 +150,9 @@ mod tests {
             ("1n", 1, 1),
             ("100u", 1, 1),
             ("9Ei", i64::MAX, i64::MAX),
+            ("-9Ei", i64::MIN, i64::MIN),
+            ("-9223372036854775808", i64::MIN, i64::MIN),
+            ("-9223372036854775807", -i64::MAX, i64::MIN),
         ];
         for (text, in_units, in_milli) in cases {
             assert_eq!(units(text), Ok(in_units), "{text}");
@@ -170,5 +178,6 @@ mod tests {
         }
         assert_eq!(from_milli(3900), "3900m");
         assert_eq!(from_milli(4000), "4");
+        assert_eq!(milli(&from_milli(i64::MIN)), Ok(i64::MIN));
     }
 }

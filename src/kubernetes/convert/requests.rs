@@ -43,7 +43,9 @@ pub(super) fn pod_requests(
             peak.raise_to(&with_sidecars);
         }
     }
-    sum.raise_to(&peak);
+    if spec.init_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+        sum.raise_to(&peak);
+    }
     if let Some(level) = &spec.resources {
         pod_level(&mut sum, level)?;
         if let Some(status) = status {
@@ -203,6 +205,11 @@ mod tests {
                 json!({"containers": [container("a", "1")],
                        "initContainers": [container("i", "3"), sidecar("s", "1")]}),
                 3000,
+            ),
+            (
+                "nothing is raised to init containers that are not there",
+                json!({"containers": [container("a", "-2")]}),
+                -2000,
             ),
             (
                 "overhead comes on top",
