@@ -250,9 +250,19 @@ async fn next(stream: &mut BufReader<UnixStream>) -> Option<Value> {
     }
 }
 
-/// Hardware virtualization where it can be trusted: its device may be there, and guests hang or QEMU dies all the same. So a machine
-/// without a disk is started, whose firmware has to get as far as to find nothing to boot.
+/// Whether a processor virtualizes, by what the kernel says of it.
+fn virtualizes(cpuinfo: &str) -> bool {
+    let flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
+    flags.flat_map(str::split_whitespace).any(|flag| flag == "vmx" || flag == "svm")
+}
+
+/// Hardware virtualization where it can be trusted: its device may be there, and guests hang or QEMU dies all the same. A kernel that
+/// makes it up without the processor's help (`kvm-pvm`) was seen to run firmware, and no boot loader. So the processor has to have it, and
+/// a machine without a disk is started, whose firmware has to get as far as to find nothing to boot.
 pub async fn find_accelerator(directory: &Path) -> Accelerator {
+    if !virtualizes(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
+        return Accelerator::Tcg;
+    }
     let log = directory.join("firmware");
     let _ = std::fs::remove_file(&log);
     let chardev = format!("file,id=firmware,path={}", log.display());
@@ -295,6 +305,23 @@ impl Hardware {
     pub fn kill(&self, vmid: u32) {
         if let Some(running) = self.running().get(&vmid) {
             running.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_virtualizes_where_its_flags_say_so() {
+        for (cpuinfo, expected) in [
+            ("processor : 0\nflags\t\t: fpu vmx ssse3\n", true),
+            ("processor : 0\nflags\t\t: fpu svm_lock svm\n", true),
+            ("processor : 0\nflags\t\t: fpu hypervisor\nvmx flags\t: vnmi\n", false),
+            ("", false),
+        ] {
+            assert_eq!(virtualizes(cpuinfo), expected, "{cpuinfo}");
         }
     }
 }
