@@ -18,7 +18,7 @@ use super::Daemon;
 use super::regions::{Region, Regions};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::{Registry, View};
+use crate::machines::{Registry, View, ask_hosts};
 use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Guest, Kind, VmConfig};
@@ -28,8 +28,6 @@ const AT_A_TIME: usize = 5;
 /// A VM is asked again after this time; sooner where it did not answer.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
-/// So long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// A mark without a record is told after this time: all records are read anew within it, those that others wrote among them.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// What the status calls them.
@@ -76,30 +74,33 @@ impl Strangers {
         }
     }
 
-    /// Asks those of one cluster whose turn it is. A host that does not answer is left alone until the next look.
+    /// Asks those of one cluster whose turn it is. Those on a host that does not answer have to wait, and keep no others from theirs.
     async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) {
         let Some(look) = region.fresh(config, now) else { return };
-        let ours: BTreeSet<u32> = vmids(&registry.all(), config, &region.prefix);
+        let views = registry.all();
+        let ours = ours(config, &views);
         let online = |host: &str| look.seen.hosts.get(host).is_some_and(|host| host.online);
         let is_stranger = |guest: &&Guest| {
-            !guest.container && !guest.template && online(&guest.host) && !ours.contains(&guest.vmid)
+            !guest.container
+                && !guest.template
+                && online(&guest.host)
+                && !ours.contains(&(region.prefix.as_str(), guest.vmid))
         };
-        let mut silent: BTreeSet<&str> = BTreeSet::new();
-        for guest in self.due(&region.prefix, look.seen.guests.values().filter(is_stranger).collect()) {
-            if silent.contains(guest.host.as_str()) {
-                continue;
-            }
-            let asked = region.proxmox.config(&guest.host, guest.vmid);
-            let says = match tokio::time::timeout(PATIENCE, asked).await {
-                Ok(Ok(config)) => Some(Says::read(&config)),
+        let there = look.seen.guests.values().filter(is_stranger).collect();
+        let mut by_host: BTreeMap<String, Vec<&Guest>> = BTreeMap::new();
+        for guest in self.due(&region.prefix, there) {
+            by_host.entry(guest.host.clone()).or_default().push(guest);
+        }
+        let ask = |host: String, guest: &Guest| {
+            let vmid = guest.vmid;
+            async move { region.proxmox.config(&host, vmid).await }
+        };
+        for (_, guest, answer) in ask_hosts(by_host, ask).await {
+            let says = match answer {
+                Ok(config) => Some(Says::read(&config)),
                 // It is gone, or hidden from the token: it says nothing.
-                Ok(Err(error)) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
-                    Some(Says::default())
-                }
-                Ok(Err(_)) | Err(_) => {
-                    silent.insert(&guest.host);
-                    None
-                }
+                Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Some(Says::default()),
+                Err(_) => None,
             };
             self.heard(&region.prefix, guest, says, now);
         }
@@ -135,10 +136,7 @@ impl Strangers {
 
     /// Those that are no machines by these records either.
     fn without(&self, config: &Config, views: &[View]) -> Vec<(String, u32, Stranger)> {
-        let ours: BTreeSet<(&str, u32)> = views
-            .iter()
-            .map(|View { record, .. }| (config.prefix(record.region.as_deref()), record.slot.vmid))
-            .collect();
+        let ours = ours(config, views);
         let known = self.known().clone();
         let strangers = known.into_iter().filter(|((prefix, vmid), _)| !ours.contains(&(prefix, *vmid)));
         strangers.map(|((prefix, vmid), one)| (prefix, vmid, one)).collect()
@@ -156,10 +154,10 @@ impl Says {
     }
 }
 
-/// VMIDs of machines of one cluster.
-fn vmids(views: &[View], config: &Config, prefix: &str) -> BTreeSet<u32> {
-    let here = |view: &&View| config.prefix(view.record.region.as_deref()) == prefix;
-    views.iter().filter(here).map(|view| view.record.slot.vmid).collect()
+/// The machines of all clusters, each by its cluster's prefix and its VMID.
+fn ours<'a>(config: &Config, views: &'a [View]) -> BTreeSet<(&'a str, u32)> {
+    let key = |View { record, .. }: &'a View| (config.prefix(record.region.as_deref()), record.slot.vmid);
+    views.iter().map(key).collect()
 }
 
 /// What is to be told of a VM that bears our mark.

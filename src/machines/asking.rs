@@ -14,7 +14,7 @@ const ALL: Duration = Duration::from_secs(8);
 
 /// Asks each host for its things: one after the other, and all hosts at once. One that does not answer is asked for nothing more;
 /// what it was not asked for fails alike.
-pub(super) async fn hosts<K, T, F>(
+pub(crate) async fn hosts<K, T, F>(
     wanted: BTreeMap<String, Vec<K>>,
     ask: impl Fn(String, K) -> F,
 ) -> Vec<(String, K, Result<T, Error>)>

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use world::proxmox::spec::VmSpec;
+use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -17,7 +18,11 @@ fn told(stage: &Stage) -> String {
 
 /// Somebody's VM with these settings, where the token sees it.
 fn made_by_hand(stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
-    let mut vm = VmSpec::machine(vmid, "pve2", "somebodys");
+    made_on("pve2", stage, vmid, settings);
+}
+
+fn made_on(host: &str, stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
+    let mut vm = VmSpec::machine(vmid, host, "somebodys");
     vm.pool = Some("k8s-workers".to_owned());
     vm.config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     assert!(stage.pve.create_by_hand(vm));
@@ -79,4 +84,21 @@ async fn an_address_that_is_set_in_somebody_elses_vm_closes_its_slot_and_both_ar
     assert_eq!(stage.vms(9100..=9109), [9101]);
     stage.pve.delete_by_hand(120);
     stage.until("the slot is free", SOON, |stage| told(stage).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
+    let mut stage = Stage::new(ONE_POOL);
+    (110..120).for_each(|vmid| made_on("pve3", &stage, vmid, &[]));
+    made_by_hand(&stage, 120, &[("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1")]);
+    stage.pve.inject(Fault {
+        method: "GET".into(),
+        path: "/nodes/pve3/qemu/*/config".into(),
+        times: 1000,
+        effect: Effect::Delay(Duration::from_mins(1)),
+    });
+    stage.start();
+    stage
+        .until("it is told", Duration::from_secs(50), |stage| told(stage).contains("VM 120 `somebodys`"))
+        .await;
 }
