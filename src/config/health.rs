@@ -1,4 +1,7 @@
-//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause.
+//! `[health]`: how many nodes of a pool may be unready before its removals and additions pause, and when those of a host that is off
+//! are out of service.
+
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,6 +15,8 @@ pub struct Health {
     pub max_total_unready_percentage: f64,
     /// So many unready nodes never matter.
     pub ok_total_unready_count: usize,
+    /// How long a host has to be off until its Nodes let go of pods and volumes; `None`: they never do.
+    pub out_of_service_after: Option<Duration>,
 }
 
 /// `[health]` as it is written.
@@ -20,10 +25,12 @@ pub struct Health {
 pub(super) struct Written {
     max_total_unready_percentage: Option<Spanned<f64>>,
     ok_total_unready_count: Option<usize>,
+    out_of_service_after: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["max_total_unready_percentage", "ok_total_unready_count"];
+pub(super) const KEYS: &[&str] =
+    &["max_total_unready_percentage", "ok_total_unready_count", "out_of_service_after"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Health {
@@ -35,6 +42,12 @@ impl Written {
                 45.0,
             ),
             ok_total_unready_count: self.ok_total_unready_count.unwrap_or(3),
+            out_of_service_after: Some(checker.duration(
+                "out_of_service_after",
+                self.out_of_service_after.as_ref(),
+                Duration::ZERO,
+            ))
+            .filter(|after| !after.is_zero()),
         }
     }
 }

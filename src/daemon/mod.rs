@@ -13,6 +13,7 @@
 
 mod act;
 mod customary;
+mod dead_hosts;
 mod gather;
 mod inventory;
 mod labelled;
@@ -54,6 +55,7 @@ use crate::pinning::Door;
 use crate::proxmox::Client;
 
 use customary::Customary;
+use dead_hosts::DeadHosts;
 use labelled::Labelled;
 use leader::{Standing, Term};
 use regions::Regions;
@@ -187,6 +189,7 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
             deps.config.clone(),
             deps.clock.clone(),
         ));
+        daemon.spawn(daemon.dead_hosts().watch());
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}
@@ -284,6 +287,20 @@ impl Daemon {
     fn take_in(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
         while let Ok(more) = told.try_recv() {
             self.heard(&more);
+        }
+    }
+
+    fn dead_hosts(&self) -> DeadHosts {
+        DeadHosts {
+            regions: self.regions.clone(),
+            registry: self.registry.clone(),
+            watches: self.watches.clone(),
+            kubernetes: self.kubernetes.clone(),
+            recorder: self.recorder.clone(),
+            board: self.board.clone(),
+            clock: self.clock.clone(),
+            config: self.config.clone(),
+            off: BTreeMap::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Daemon;
 use crate::causes::chain;
@@ -24,6 +25,8 @@ use crate::redfish::{self, Reset};
 
 /// All questions before a shutdown, and the call, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
+/// What was asked of a host and its cluster before it is switched off must not take longer together: the first answers would be old.
+const SURE: Duration = Duration::from_secs(5);
 
 /// Hosts that are being asked something, and what came of it.
 #[derive(Debug, Default)]
@@ -295,6 +298,7 @@ async fn shut_down(
             }
         }
     }
+    let begun = Instant::now();
     let asked = async {
         let running = proxmox.running_on(host).await?;
         if let Some(vmid) = running.first() {
@@ -306,6 +310,9 @@ async fn shut_down(
         }
         if !proxmox.quorate().await? {
             return Ok(Some("the cluster is not quorate".to_owned()));
+        }
+        if begun.elapsed() > SURE {
+            return Ok(Some("Proxmox VE answers too slowly for anybody to be sure".to_owned()));
         }
         match proxmox.shut_down_host(host).await {
             // It may have gone before its answer.

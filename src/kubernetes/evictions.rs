@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::Status;
@@ -50,6 +51,17 @@ impl Cluster {
             source: Box::new(source),
         };
         list.items.iter().map(|pod| convert::pod(pod).map(Arc::new).map_err(malformed)).collect()
+    }
+
+    /// Whether a volume is attached to a node, as the API server has it now.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn has_attachments(&self, node: &str) -> Result<bool, Error> {
+        let api: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let every = ListParams::default();
+        let list = self.call(format!("list the volumes of node `{node}`"), api.list(&every)).await?;
+        Ok(list.items.iter().any(|one| one.spec.node_name == node))
     }
 
     /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.

@@ -1,5 +1,7 @@
 //! Changes to Node objects. Each either touches only its own field or is based on the version that was read.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use k8s_openapi::api::core::v1::Node as Object;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -73,17 +75,27 @@ impl Cluster {
     /// # Errors
     /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
     pub async fn add_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
-        let wanted = written(taint);
-        self.edit_taints(format!("taint node `{name}`"), name, |taints| {
-            if taints.iter().any(|one| same(one, taint) && one["value"].as_str().unwrap_or("") == taint.value)
-            {
-                return false;
-            }
-            taints.retain(|one| !same(one, taint));
-            taints.push(wanted.clone());
-            true
-        })
-        .await
+        self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
+    }
+
+    /// The same, but only to a Node of which this is true in the version that is changed. Says whether it has the taint now.
+    ///
+    /// # Errors
+    /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
+    pub async fn add_taint_if(
+        &self,
+        name: &str,
+        taint: &Taint,
+        may: impl Fn(&Node) -> bool,
+    ) -> Result<bool, Error> {
+        let has = AtomicBool::new(false);
+        let edit = |node: &Object, taints: &mut Vec<Value>| {
+            let fits = convert::node(node).is_ok_and(|node| may(&node));
+            has.store(fits, Ordering::Relaxed);
+            fits && add(taint, taints)
+        };
+        self.edit_taints(format!("taint node `{name}`"), name, edit).await?;
+        Ok(has.into_inner())
     }
 
     /// Removes the taint with this key and effect, whatever its value.
@@ -91,7 +103,7 @@ impl Cluster {
     /// # Errors
     /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
     pub async fn remove_taint(&self, name: &str, taint: &Taint) -> Result<(), Error> {
-        self.edit_taints(format!("remove a taint of node `{name}`"), name, |taints| {
+        self.edit_taints(format!("remove a taint of node `{name}`"), name, |_, taints| {
             let before = taints.len();
             taints.retain(|one| !same(one, taint));
             taints.len() != before
@@ -129,16 +141,16 @@ impl Cluster {
         &self,
         action: String,
         name: &str,
-        edit: impl Fn(&mut Vec<Value>) -> bool,
+        edit: impl Fn(&Object, &mut Vec<Value>) -> bool,
     ) -> Result<(), Error> {
         for _ in 0..ATTEMPTS {
             let node = self.call(action.clone(), self.nodes().get(name)).await?;
-            let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
             let mut taints: Vec<Value> =
                 taints.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|source| {
                     Error::Malformed { action: action.clone(), source: Box::new(source) }
                 })?;
-            if !edit(&mut taints) {
+            if !edit(&node, &mut taints) {
                 return Ok(());
             }
             let change = json!({
@@ -160,6 +172,16 @@ fn word(effect: TaintEffect) -> &'static str {
         TaintEffect::PreferNoSchedule => "PreferNoSchedule",
         TaintEffect::NoExecute => "NoExecute",
     }
+}
+
+/// Whether there is anything to write.
+fn add(taint: &Taint, taints: &mut Vec<Value>) -> bool {
+    if taints.iter().any(|one| same(one, taint) && one["value"].as_str().unwrap_or("") == taint.value) {
+        return false;
+    }
+    taints.retain(|one| !same(one, taint));
+    taints.push(written(taint));
+    true
 }
 
 fn same(object: &Value, taint: &Taint) -> bool {

@@ -1,6 +1,10 @@
 //! Guests that are Nodes again: a host that was away has come back, or somebody has started the VM. Between the decision to take
 //! the VM away and the moment in which its plug is pulled pods may have come to it.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::Context;
 use super::node as nodes;
 use super::retire;
@@ -9,6 +13,9 @@ use super::trouble::{Trouble, insist};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
+
+/// So long after a node was emptied it is not looked at again.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
 pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
@@ -45,16 +52,21 @@ pub(super) async fn keeps(
 
 /// The Node that keeps a guest from being shut down, and why: it is open, for somebody has opened it, or it has registered anew, unseen
 /// or while its VM could not be reached; and it is ready or cannot be emptied. Any other is closed and empty then.
+///
+/// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its pods now, and gives its
+/// volumes back.
 pub(super) async fn anew(
     ctx: &Context,
     machine: &mut Tracked,
+    emptied: Instant,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let open = |node: &Node| !node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
-    let Some(node) = node(ctx, machine).await?.filter(open) else {
+    let Some(node) = node(ctx, machine).await? else { return Ok(None) };
+    let closed = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+    if closed && (emptied.elapsed() <= FRESH || nodes::is_silent(&node)) {
         return Ok(None);
-    };
+    }
     machine.node = Some(node.name.clone());
-    if nodes::is_ready(&node) {
+    if !closed && nodes::is_ready(&node) {
         return Ok(Some((Box::new(node), "its Node was opened meanwhile, and is ready".to_owned())));
     }
     retire::close(ctx, machine, &node).await?;

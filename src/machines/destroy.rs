@@ -3,11 +3,12 @@
 use tokio::time::Instant;
 
 use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
-use super::ownership::{Sight, look, still_ours};
+use super::ownership::{Sight, TRIES, is_fresh, look, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, leftovers, node, physical, seed, tokens};
+use super::{Context, back, leftovers, node, out_of_service, physical, seed, tokens};
+use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::proxmox::{Exit, Kind, Power, VmConfig};
@@ -42,7 +43,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     if let Some(present) = found {
         note(ctx, machine, &present).await?;
         if manner == Manner::Graceful {
-            if let Some((node, why)) = back::anew(ctx, machine).await? {
+            if let Some((node, why)) = back::anew(ctx, machine, asked).await? {
                 return Ok(Ended::Serves(node, why));
             }
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
@@ -328,7 +329,7 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 }
 
 /// Deletes the Node that the machine became, and no namesake.
-async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     if let Some(node) = node::find(ctx, machine.record())
         && delete_node(ctx, machine, &node.name, &node.uid).await?
     {
@@ -341,13 +342,14 @@ async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     }
 }
 
-/// Deletes this very Node; false where another one has its name.
+/// Deletes this very Node, whose machine is off, once its volumes are let go of; false where another one has its name.
 pub(super) async fn delete_node(
     ctx: &Context,
-    machine: &Tracked,
+    machine: &mut Tracked,
     name: &str,
     uid: &str,
 ) -> Result<bool, Trouble> {
+    out_of_service::release(ctx, machine, name, uid).await?;
     insist!(
         ctx.config.limits.destroy,
         machine.seed(),
@@ -358,6 +360,26 @@ pub(super) async fn delete_node(
         }
     )
     .await
+}
+
+/// Proves that the cluster is quorate and the VM ours, both a moment ago: an answer that took long tells of a time before.
+async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<(), Trouble> {
+    for _ in 0..TRIES {
+        let asked_for_quorum = Instant::now();
+        if !ctx.proxmox.quorate().await? {
+            return Err(Trouble::Proxmox(crate::proxmox::Error {
+                kind: Kind::NoQuorum,
+                call: format!("DELETE VM {}", record.slot.vmid),
+                status: 0,
+                text: "the Proxmox cluster is not quorate: nothing is destroyed".to_owned(),
+            }));
+        }
+        still_ours(ctx, record, asked).await?;
+        if is_fresh(asked_for_quorum) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it; unless somebody has started it
@@ -381,17 +403,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             }
             forget_node(ctx, machine).await?;
         }
-        // The last question: it may have been lost while the others were answered.
-        if !ctx.proxmox.quorate().await? {
-            let text = "the Proxmox cluster is not quorate: nothing is destroyed".to_owned();
-            return Err(Trouble::Proxmox(crate::proxmox::Error {
-                kind: Kind::NoQuorum,
-                call: format!("DELETE VM {vmid}"),
-                status: 0,
-                text,
-            }));
-        }
-        still_ours(ctx, machine.record(), asked).await?;
+        still_quorate_and_ours(ctx, machine.record(), asked).await?;
         let upid = ctx.proxmox.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;

@@ -96,8 +96,13 @@ pub(super) async fn restore(ctx: &Context, machine: &mut Tracked) -> Result<(), 
     machine.save(ctx).await
 }
 
-pub(super) fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
+}
+
+/// Whether nothing is heard of the kubelet (`Unknown`): one that says that it is not ready still does what it is told.
+pub(crate) fn is_silent(node: &Node) -> bool {
+    node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
 }
 
 /// Puts on the Node what it lacks of the pool's labels and taints.

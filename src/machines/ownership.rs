@@ -13,7 +13,7 @@ use crate::proxmox::{Client, Error, Kind, VmConfig};
 /// A proof that was asked for longer ago is asked for anew before anything is done.
 const FRESH: Duration = Duration::from_secs(2);
 /// So often an answer that took longer is asked for: where all take so long, the last has to do.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 /// What stands at a record's VMID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -
     ours(ctx, record).await.map(|_| ())
 }
 
-fn is_fresh(asked: Instant) -> bool {
+/// Whether what was asked for then tells of a moment ago.
+pub(super) fn is_fresh(asked: Instant) -> bool {
     asked.elapsed() < FRESH
 }
 

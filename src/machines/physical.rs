@@ -269,7 +269,7 @@ async fn is_off_within(client: &Client, limit: Duration) -> bool {
 }
 
 /// Deletes its Node, and no namesake; also one that no watch has shown yet.
-async fn forget_node(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let (limit, record) = (ctx.config.limits.destroy, machine.record());
     let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
     if let Some(node) = found.filter(|node| is_its(record, node)) {

@@ -1,14 +1,20 @@
 //! A node's way out: closed, drained, its volumes detached; then the VM goes.
 
+use std::time::Duration;
+
 use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
-use super::node::{self, until};
+use super::node::{self, is_ready, is_silent, until};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
+use crate::kubernetes::ErrorKind;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
+
+/// Between two looks at volumes that a watch does not show.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,11 +81,33 @@ pub(super) async fn empty(
         Drained::GivenUp(why) => return Ok(Some(why)),
     }
     machine.say(ctx, "volumes are being detached");
-    let detached = until(ctx, || (!ctx.watches.has_attachments(&node.name)).then_some(()));
-    match tokio::time::timeout(limits.detach, detached).await {
-        // The last moment in which there is a way back.
-        Ok(()) => Ok(ctx.paused()),
-        Err(_) => Ok(Some(format!("volumes were still attached after {}", words(limits.detach)))),
+    if tokio::time::timeout(limits.detach, detached(ctx, &node.name)).await.is_err()
+        // One that is not ready is no reason to stay.
+        && ctx.kubernetes.get_node(&node.name).await.map_or(true, |node| node.is_some_and(|node| is_ready(&node)))
+    {
+        return Ok(Some(format!("volumes were still attached after {}", words(limits.detach))));
+    }
+    // The last moment in which there is a way back.
+    Ok(ctx.paused())
+}
+
+/// Waits until no volume is attached to the node any more. For those of a silent one nobody waits: no kubelet unmounts them, and they are
+/// let go of once its machine is off.
+async fn detached(ctx: &Context, node: &str) {
+    let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
+    loop {
+        until(ctx, || (!ctx.watches.has_attachments(node) || seen_silent()).then_some(())).await;
+        // As it is now: a watch that stands still shows no volume that came to the node before it was closed.
+        match ctx.kubernetes.has_attachments(node).await {
+            Ok(false) => return,
+            // Who may not see any goes by what there is to see.
+            Err(error) if error.kind() == ErrorKind::Forbidden => return,
+            Ok(true) | Err(_) => {}
+        }
+        if ctx.kubernetes.get_node(node).await.is_ok_and(|node| node.is_none_or(|node| is_silent(&node))) {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -49,6 +49,10 @@ pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// Taint of a node whose machine is given more, from before its kubelet starts anew until that has said what there is now: until
 /// its own watch shows it, a kubelet turns away what the scheduler sends it for what was added (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
+/// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its kubelet.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+/// Its value where we have set it.
+pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
 /// What is remembered of a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -260,3 +260,22 @@ async fn nothing_is_destroyed_without_quorum() {
         .until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0 && stage.leftovers().is_empty())
         .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_the_quorum_that_took_long_is_asked_for_again() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    let late = world::proxmox::Effect::WorkThenDelay(Duration::from_secs(6));
+    let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
+    stage.pve.inject(world::proxmox::Fault { method, path, times: 1, effect: late });
+    stage.kube.scale("default", "web", 0);
+    let ends = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
+    stage.until("it is about to be destroyed", Duration::from_mins(20), ends).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.pve.set_quorum(false);
+    // Its disks would be gone, and its configuration stay.
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(stage.pve.calls().iter().all(|call| call.method != "DELETE"));
+    stage.pve.set_quorum(true);
+    stage.until("it goes", Duration::from_mins(20), |stage| vms(stage) == 0).await;
+}

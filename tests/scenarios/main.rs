@@ -24,6 +24,7 @@ mod metrics;
 mod network_boot;
 #[path = "../lab/openmetrics.rs"]
 mod openmetrics;
+mod out_of_service;
 mod out_of_sight;
 mod outages;
 mod pci;

@@ -10,6 +10,9 @@ use super::{
     state::{State, Work},
 };
 
+/// How often a pod looks whether its volumes are there.
+const WAITS: Duration = Duration::from_secs(1);
+
 impl State {
     /// A pod was bound to a node.
     pub(super) fn note_bound(&mut self, key: &Key, node: &str, uid: &str) {
@@ -63,6 +66,9 @@ impl State {
         let Some(pod) = self.live(key, uid) else { return };
         if text(&pod, "/status/phase") != "Pending" {
             return;
+        }
+        if !self.has_its_volumes(&pod) {
+            return self.wake(Work::Start(key.clone(), uid.into()), WAITS);
         }
         let now = self.stamp();
         let node = text(&pod, "/spec/nodeName").to_owned();

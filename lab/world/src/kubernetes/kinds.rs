@@ -126,7 +126,7 @@ pub(super) static PRIORITY_CLASS: Kind =
 pub(super) static STORAGE_CLASS: Kind =
     of("storage.k8s.io", "v1", core("StorageClass", "storageclasses", false, &["sc"]));
 pub(super) static CSI_NODE: Kind = of("storage.k8s.io", "v1", core("CSINode", "csinodes", false, &[]));
-static ATTACHMENT: Kind =
+pub(super) static ATTACHMENT: Kind =
     of("storage.k8s.io", "v1", with_status(core("VolumeAttachment", "volumeattachments", false, &[])));
 pub(super) static LEASE: Kind = of("coordination.k8s.io", "v1", core("Lease", "leases", true, &[]));
 pub(super) static ACCESS_REVIEW: Kind =

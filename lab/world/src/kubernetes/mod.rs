@@ -45,6 +45,7 @@ mod kubelet;
 pub mod metal;
 mod node_lifecycle;
 mod object;
+mod out_of_service;
 mod patch;
 mod path;
 mod pods;
@@ -67,6 +68,7 @@ mod state;
 mod store;
 mod table;
 mod tokens;
+mod volumes;
 mod watch;
 mod workloads;
 mod write;
@@ -219,6 +221,8 @@ impl State {
             Work::TaintEviction(key, uid) => self.evict_for_taint(&key, &uid),
             Work::LeaseGone(node) => self.drop_lease(&node),
             Work::PodGc(node) => self.collect_pods(&node),
+            Work::OutOfService(node) => self.let_go(&node),
+            Work::Volumes => self.tend_volumes(),
             Work::Orphans(uid) => self.collect_orphans(&uid),
             Work::AskToServe(node) => self.ask_to_serve(&node),
             Work::Power(machine) => self.follow_power(&machine),

@@ -63,6 +63,7 @@ impl State {
         if lingering {
             self.wake(Work::NodeTaints(name.into()), LAST_TAINT);
         }
+        self.watch_service(name);
         for key in self.pods.on(name) {
             self.watch_tolerations(&key, name);
         }

@@ -75,6 +75,7 @@ impl State {
         if self.store.within(&kinds::BUDGET, &key.0).next().is_some() {
             self.wake(Work::Budgets(key.0.clone()), self.spec.timings.budget);
         }
+        self.pod_has_volumes(either);
         let ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(new) = new else {
             // Room, or a claim on room, is gone.

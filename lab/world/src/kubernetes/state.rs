@@ -27,6 +27,7 @@ use super::{
     pods::Pods,
     spec::KubeSpec,
     store::{Change, Store},
+    volumes::Unneeded,
 };
 use crate::{clock::WorldClock, signal::Signal};
 
@@ -71,6 +72,10 @@ pub(super) enum Work {
     LeaseGone(String),
     /// Pods of a Node that is gone.
     PodGc(String),
+    /// What a Node that is out of service lets go of.
+    OutOfService(String),
+    /// Volumes that are to be attached or detached.
+    Volumes,
     /// Objects whose owner is gone.
     Orphans(String),
     /// A kubelet asks for its serving certificate.
@@ -95,6 +100,7 @@ pub(super) struct State {
     pub kubelets: BTreeMap<String, Kubelet>,
     pub metal: BTreeMap<String, Metal>,
     pub resets: Vec<Reset>,
+    pub unneeded: Unneeded,
     pub pods_never_ready: bool,
     pub nodes_never_ready: bool,
     /// The kubelets' configuration says `serverTLSBootstrap`.
@@ -131,6 +137,7 @@ impl State {
             kubelets: BTreeMap::new(),
             metal: BTreeMap::new(),
             resets: Vec::new(),
+            unneeded: Unneeded::default(),
             pods_never_ready: false,
             nodes_never_ready: false,
             server_tls_bootstrap: false,

@@ -424,6 +424,13 @@ impl Pve {
             && state.pool_of(vmid) == then.pool.as_deref()
     }
 
+    /// How long a VM has been running; `None` where it does not.
+    pub fn runs_for(&self, vmid: u32) -> Option<std::time::Duration> {
+        let state = self.state();
+        let machine = state.vms.get(&vmid)?.machine.as_ref()?;
+        Some(machine.started.elapsed())
+    }
+
     /// One value of a VM's config.
     pub fn config_of(&self, vmid: u32, key: &str) -> Option<String> {
         self.state().vms.get(&vmid)?.config.get(key).cloned()
