@@ -233,6 +233,7 @@ impl Checker {
         self.must_mind_seeds(&call);
         self.must_switch_rightly(who, &call);
         self.must_grow_rightly(who, &call);
+        self.must_be_off(&call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
@@ -318,6 +319,10 @@ impl Checker {
                 "VM {vmid} is stopped while {} pods run on {node}, such as {pod}",
                 running.len()
             ));
+        }
+        let ready = self.world.kube.get("Node", "", &node).is_some_and(|node| is_ready(&node));
+        if let (true, [volume, ..]) = (ready, self.attached_to(&node).as_slice()) {
+            self.violated(&format!("VM {vmid} is stopped while {volume} is attached to {node}"));
         }
         let record = self.record(vmid).unwrap_or_default();
         let disturbed =

@@ -71,7 +71,10 @@ impl Checker {
             })
             .sum();
         let place = (storage.to_owned(), host.to_owned());
-        let others = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
+        let seen = self.inner().sights.others.get(&place)?.iter().map(|(_, used)| *used).min()?;
+        // Room that came since the last look may be known.
+        let now = self.others_on_storages().into_iter().find(|(other, _)| *other == place);
+        let others = now.map_or(seen, |(_, used)| used.min(seen));
         let sum = others + own + disk(record) + Places::STORAGE_RESERVE;
         (sum > there.size + GROWS).then(|| {
             format!(

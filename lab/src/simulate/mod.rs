@@ -30,6 +30,7 @@ mod settings;
 mod settled;
 mod storm;
 mod troupe;
+mod volumes;
 mod warm;
 mod workload;
 mod world;

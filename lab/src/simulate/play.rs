@@ -15,6 +15,7 @@ use super::faults::Faults;
 use super::log::{Ear, Log};
 use super::storm::Storm;
 use super::troupe::Troupe;
+use super::volumes::Databases;
 use super::workload::Workload;
 use super::world::{K3S_TOKEN, World};
 
@@ -115,6 +116,7 @@ struct Play {
     faults: Faults,
     admin: Admin,
     workload: Workload,
+    databases: Option<Databases>,
     random: Rng,
 }
 
@@ -130,6 +132,7 @@ async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Ou
         faults: Faults::new(&world, &log, random.fork()),
         admin: Admin::new(&world, &log, &checker, random.fork()),
         workload: Workload::begin(&world.kube, &world.pools, random.fork())?,
+        databases: Databases::begin(&world.kube, &world.pools, world.rules.volumes, Rng::with_seed(!seed))?,
         random,
         world,
         log,
@@ -148,6 +151,9 @@ async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Ou
     }
     if play.is_fine() {
         play.workload.end(&play.log);
+        if let Some(databases) = &play.databases {
+            databases.end();
+        }
         settled = settled.max(play.settle(true).await?);
     }
     let hand_overs = play.checker.hand_overs();
@@ -183,6 +189,9 @@ impl Play {
             let now = Instant::now();
             if now >= change {
                 self.workload.step(&self.world.pools, &self.log)?;
+                if let Some(databases) = &mut self.databases {
+                    databases.step(&self.log);
+                }
                 change = soon(&mut self.random, CHANGES);
             }
             if now >= fault {

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::devices::Devices;
 use super::places::Reserved;
 use super::power::Power;
+use super::volumes::Volumes;
 
 /// Nodes on their way out for one of these reasons are bound by a rule: what it is called in the settings, and by what a
 /// record's reason is known.
@@ -126,6 +127,8 @@ pub struct Rules {
     pub count_stopped: bool,
     /// Hosts that may be switched off.
     pub power: Option<Power>,
+    /// Pods with volumes.
+    pub volumes: Option<Volumes>,
 }
 
 impl Rules {

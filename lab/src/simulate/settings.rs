@@ -14,6 +14,7 @@ use super::devices::{self, Devices};
 use super::growth::Growth;
 use super::places::{self, Places, Reserved};
 use super::rules::{Bootstrap, Brakes, Hours, REASONS, Rule, Rules};
+use super::volumes::Volumes;
 use super::warm::Warm;
 
 /// VMIDs of a pool beyond its maximum: foreigners may take some.
@@ -155,6 +156,7 @@ pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
         devices: Devices::default(),
         count_stopped: false,
         power: None,
+        volumes: None,
     }
 }
 
@@ -258,6 +260,7 @@ max_parallel = {}
     if let Some(power) = &rules.power {
         text.push_str(&power.written());
     }
+    text.push_str(&rules.volumes.map(Volumes::written).unwrap_or_default());
     for host in places::HOSTS {
         text.push_str(&one_host(rules, host));
     }

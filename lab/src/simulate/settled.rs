@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::checker::{Checker, is_ready, name, uuid};
 use super::settings::PoolShape;
+use super::volumes::OUT_OF_SERVICE;
 use super::warm::is_kept;
 use super::workload::FITS;
 
@@ -18,6 +19,7 @@ impl Checker {
         wrong.extend(self.records());
         wrong.extend(self.nodes(idle));
         wrong.extend(self.waiting_pods());
+        wrong.extend(self.held_up());
         let kube = &self.world.kube;
         let tokens = kube.list("Secret").into_iter().map(|one| name(&one).to_owned());
         wrong.extend(
@@ -150,7 +152,7 @@ fn taints(node: &Value) -> impl Iterator<Item = String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let keys = taints.into_iter().filter_map(|taint| Some(taint["key"].as_str()?.to_owned()));
     keys.filter(|key| {
-        ["pve-autoscaler/starting", "pve-autoscaler/being-deleted", "pve-autoscaler/growing"]
-            .contains(&key.as_str())
+        let ours = ["pve-autoscaler/starting", "pve-autoscaler/being-deleted", "pve-autoscaler/growing"];
+        ours.contains(&key.as_str()) || key == OUT_OF_SERVICE
     })
 }

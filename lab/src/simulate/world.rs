@@ -29,6 +29,7 @@ use super::power;
 use super::rules::{Bootstrap, Rules};
 use super::seeds;
 use super::settings::{self, PoolShape, Settings};
+use super::volumes::Volumes;
 use super::warm;
 
 /// When the world begins: 2026-11-21T00:00:00Z.
@@ -83,6 +84,7 @@ impl World {
         seeds::draw(&mut Rng::with_seed(seed ^ 0x5eed_150e_0e1d), &mut pools);
         growth::draw(&mut Rng::with_seed(seed ^ 0x9e0b_0f77_0e1d), rules.bootstrap, &mut pools);
         rules.devices = Devices::draw(&mut Rng::with_seed(seed ^ 0xde71_ce50_0e1d), &mut pools);
+        rules.volumes = Volumes::draw(&mut Rng::with_seed(seed ^ 0x7013_0f77_0e1d));
         rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
