@@ -2,11 +2,11 @@
 //! neither without them: pods of StatefulSets stay where nothing runs.
 //!
 //! Where `[health]` says so, their Nodes are taken out of service once the host was off for long enough
-//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods go, their volumes come free. A host that cannot be reached
-//! is not off for that. It has to be off in every look for all of that time, a quorate cluster has to say so in the end, and nothing may be
-//! heard of the kubelet. Once the host is back and its Node ready, the taint goes.
+//! (`node.kubernetes.io/out-of-service`, non-graceful node shutdown): their pods go, their volumes come free. For all of that time a quorate
+//! cluster has to say, asked again and again, that the host is no member: one that merely has no statistics (`unknown`) is not off. In the
+//! end it is asked once more, and nothing may be heard of the kubelet. Once the Node is ready again, the taint goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::regions::{Region, Regions};
+use super::speak::Said;
 use crate::clock::SharedClock;
 use crate::config::{Config, Mode};
 use crate::kubernetes::{Cluster, EventKind, Recorder, Watches};
@@ -23,6 +24,7 @@ use crate::model::node::Node;
 use crate::model::place;
 use crate::model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 use crate::observability::Board;
+use crate::proxmox::{Client, Error};
 
 /// An answer that took longer may tell of a time before the host was back.
 const FRESH: Duration = Duration::from_secs(2);
@@ -37,17 +39,9 @@ pub(super) struct DeadHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// By their names among those of all clusters, since when each look has shown them off.
+    /// By their names among those of all clusters, since when they were off whenever somebody asked.
     pub off: BTreeMap<String, Instant>,
-}
-
-/// What is to be done about a Node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    /// Its host has been off for long enough.
-    Out,
-    /// It is there again.
-    Back,
+    pub said: Said,
 }
 
 impl DeadHosts {
@@ -56,57 +50,70 @@ impl DeadHosts {
         loop {
             let config = self.config.borrow().clone();
             if config.mode == Mode::Active && self.watches.is_current() {
+                self.bring_back().await;
                 self.look(&config).await;
+            } else {
+                // What nobody looked at begins anew.
+                self.off.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
         }
     }
 
     async fn look(&mut self, config: &Config) {
-        let now = self.clock.now();
         let mut before = std::mem::take(&mut self.off);
+        let Some(after) = config.health.out_of_service_after else { return };
         for region in self.regions.clone().iter() {
-            // The time of hosts that nobody sees begins anew.
-            let Some(look) = region.fresh(config, now) else { continue };
-            for (name, _) in look.seen.hosts.iter().filter(|(_, host)| !host.online) {
-                let key = place::key(&region.prefix, name);
+            let Some(look) = region.fresh(config, self.clock.now()) else { continue };
+            if look.seen.hosts.values().all(|host| host.online) {
+                continue;
+            }
+            let off = match off(&region.proxmox).await {
+                Ok(off) => off,
+                Err(error) => {
+                    tracing::debug!(region = region.name(), %error, "nobody knows for now which hosts are off");
+                    continue;
+                }
+            };
+            for name in off {
+                let key = place::key(&region.prefix, &name);
                 let since = before.remove(&key).unwrap_or_else(Instant::now);
                 self.off.insert(key, since);
             }
             for view in self.registry.all() {
                 let here = config.prefix(view.record.region.as_deref()) == region.prefix;
-                if !here || view.record.is_physical() {
-                    continue;
-                }
+                let node = machines::node_of(&self.watches, &view.record);
                 let guest = look.seen.guests.get(&view.record.slot.vmid);
-                let (Some(guest), Some(node)) = (guest, machines::node_of(&self.watches, &view.record))
+                let (true, Some(guest), Some(node)) = (here && !view.record.is_physical(), guest, node)
                 else {
                     continue;
                 };
                 let off = self.off.get(&place::key(&region.prefix, &guest.host));
-                let long = off.map(|since| {
-                    config.health.out_of_service_after.is_some_and(|after| since.elapsed() >= after)
-                });
-                match due(&view, &node, long) {
-                    Some(Due::Out) => self.take_out(region, &view, &node, &guest.host).await,
-                    Some(Due::Back) => self.bring_back(&node).await,
-                    None => {}
+                if off.is_some_and(|since| since.elapsed() >= after) && is_due(&node) {
+                    self.take_out(region, &view, &node, &guest.host).await;
                 }
             }
         }
     }
 
-    async fn take_out(&self, region: &Region, view: &View, node: &Arc<Node>, host: &str) {
+    async fn take_out(&mut self, region: &Region, view: &View, node: &Arc<Node>, host: &str) {
         match self.is_off(region, view, host).await {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
-                tracing::debug!(node = node.name, error, "nobody knows for now whether its host is off");
+                self.said.once(&node.name, || {
+                    tracing::warn!(
+                        node = node.name,
+                        host,
+                        error,
+                        "its host seems to be off, and cannot be proved to be: it is not taken out of service"
+                    );
+                });
                 return;
             }
         }
         // A kubelet that reports changes the Node, and then nothing is written.
-        let may = |now: &Node| now.uid == node.uid && machines::is_silent(now);
+        let may = |now: &Node| now.uid == node.uid && is_due(now);
         match self.kubernetes.add_taint_if(&node.name, &machines::out_of_service(), may).await {
             Ok(true) => {}
             Ok(false) => return,
@@ -127,43 +134,53 @@ impl DeadHosts {
         }
     }
 
-    /// Asks once more, and for the host last: what is told of it must not be old. What could not be asked is said.
+    /// Asks once more, and for the hosts last: what is told of them must not be old. What could not be asked is said.
     async fn is_off(&self, region: &Region, view: &View, host: &str) -> Result<bool, String> {
-        // To one that has lost the others it is them that are off.
-        if !region.proxmox.quorate().await.map_err(|error| error.to_string())? {
-            return Ok(false);
-        }
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);
         }
-        let asked = Instant::now();
         let seen = region.proxmox.resources().await.map_err(|error| error.to_string())?;
-        let guest = seen.guests.get(&view.record.slot.vmid);
-        Ok(asked.elapsed() <= FRESH
-            && seen.hosts.get(host).is_some_and(|host| !host.online)
-            && guest.is_some_and(|guest| guest.host == host))
+        if seen.guests.get(&view.record.slot.vmid).is_none_or(|guest| guest.host != host) {
+            return Ok(false);
+        }
+        let asked = Instant::now();
+        let off = off(&region.proxmox).await.map_err(|error| error.to_string())?;
+        if asked.elapsed() > FRESH {
+            return Err("Proxmox VE answers too slowly".to_owned());
+        }
+        Ok(off.contains(host))
     }
 
-    async fn bring_back(&self, node: &Node) {
-        match self.kubernetes.remove_taint(&node.name, &machines::out_of_service()).await {
-            Ok(()) => tracing::info!(node = node.name, "the host is back: its Node is in service again"),
-            Err(error) => {
-                tracing::debug!(node = node.name, %error, "a Node is not in service again yet");
+    /// Nodes that have been heard of since they were taken out of service. What the end of a machine has set goes with its Node.
+    async fn bring_back(&self) {
+        let serves = |view: &View| !view.busy && view.record.intent == Intent::Create;
+        for view in self.registry.all().into_iter().filter(serves) {
+            let Some(node) = machines::node_of(&self.watches, &view.record) else { continue };
+            let ours = node
+                .taints
+                .iter()
+                .any(|taint| taint.key == OUT_OF_SERVICE_TAINT && taint.value == OUT_OF_SERVICE_BY);
+            if !ours || !machines::is_ready(&node) {
+                continue;
+            }
+            match self.kubernetes.remove_taint(&node.name, &machines::out_of_service()).await {
+                Ok(()) => tracing::info!(node = node.name, "the node is back: it is in service again"),
+                Err(error) => {
+                    tracing::debug!(node = node.name, %error, "a Node is not in service again yet");
+                }
             }
         }
     }
 }
 
-/// What is to be done, where a host is off for long enough or not, or not at all.
-fn due(view: &View, node: &Node, off_for_long: Option<bool>) -> Option<Due> {
-    let taint = node.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE_TAINT);
-    match (off_for_long, taint) {
-        (Some(true), None) if machines::is_silent(node) => Some(Due::Out),
-        // What its end has set goes with it.
-        (None, Some(taint)) if taint.value == OUT_OF_SERVICE_BY => {
-            let serves = !view.busy && view.record.intent == Intent::Create && machines::is_ready(node);
-            serves.then_some(Due::Back)
-        }
-        _ => None,
-    }
+/// Hosts that are no members of the cluster now; none where it is not quorate: to one that has lost the others it is them that are off.
+async fn off(proxmox: &Client) -> Result<BTreeSet<String>, Error> {
+    let status = proxmox.cluster_status().await?;
+    let off = status.hosts.into_iter().filter(|(_, online)| status.quorate && !online);
+    Ok(off.map(|(host, _)| host).collect())
+}
+
+/// Whether a Node of a host that is off is to be taken out of service.
+fn is_due(node: &Node) -> bool {
+    machines::is_silent(node) && !machines::is_out(node)
 }

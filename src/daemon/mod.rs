@@ -301,6 +301,7 @@ impl Daemon {
             clock: self.clock.clone(),
             config: self.config.clone(),
             off: BTreeMap::new(),
+            said: speak::Said::default(),
         }
     }
 

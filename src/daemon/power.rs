@@ -17,16 +17,19 @@ use super::Daemon;
 use crate::causes::chain;
 use crate::config::{Config, Power};
 use crate::model::Snapshot;
+use crate::model::machine::Host;
 use crate::model::place;
 use crate::model::plan::Plan;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
-use crate::proxmox::{Client, Kind};
+use crate::proxmox::{Client, Error, Kind};
 use crate::redfish::{self, Reset};
 
 /// All questions before a shutdown, and the call, end within this time.
 const LIMIT: Duration = Duration::from_mins(2);
 /// What was asked of a host and its cluster before it is switched off must not take longer together: the first answers would be old.
 const SURE: Duration = Duration::from_secs(5);
+/// So often all of it is asked where answers take longer.
+const TRIES: u32 = 3;
 
 /// Hosts that are being asked something, and what came of it.
 #[derive(Debug, Default)]
@@ -191,10 +194,14 @@ impl Daemon {
         self.note(host, "is shut down: nothing runs on it".to_owned(), now);
         let Some(region) = self.regions.of_host(host) else { return };
         let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
+        let here = |other: &&Host| other.online && place::split(&other.name).0 == region.prefix;
+        let others: Vec<String> = (snapshot.proxmox.hosts.iter().flatten().filter(here))
+            .map(|other| place::split(&other.name).1.to_owned())
+            .collect();
         let controller = self.controller(config, host);
         self.ask(host, async move {
             // Where that takes longer, the host may have heard it: the plan waits and sees.
-            let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, controller));
+            let asked = tokio::time::timeout(LIMIT, shut_down(&proxmox, &name, &others, controller));
             asked.await.unwrap_or_default()
         });
     }
@@ -286,6 +293,7 @@ async fn switch_on(controller: Result<redfish::Client, String>) -> Option<String
 async fn shut_down(
     proxmox: &Client,
     host: &str,
+    others: &[String],
     controller: Option<Result<redfish::Client, String>>,
 ) -> Option<String> {
     // One that could not be woken stays on.
@@ -298,30 +306,46 @@ async fn shut_down(
             }
         }
     }
-    let begun = Instant::now();
     let asked = async {
-        let running = proxmox.running_on(host).await?;
-        if let Some(vmid) = running.first() {
-            return Ok(Some(format!("{vmid} runs on it")));
+        // Nothing it is asked has to wait behind others then.
+        let placed = proxmox.in_line(host).await;
+        for _ in 0..TRIES {
+            let begun = Instant::now();
+            if let Some(why) = speaks_against(&placed, host, others).await? {
+                return Ok(Some(why));
+            }
+            if begun.elapsed() > SURE {
+                continue;
+            }
+            return match placed.shut_down_host(host).await {
+                // It may have gone before its answer.
+                Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
+                outcome => outcome.map(|()| None),
+            };
         }
-        let tasks = proxmox.tasks_running_on(host).await?;
-        if let Some(kind) = tasks.first() {
-            return Ok(Some(format!("a task runs on it: {kind}")));
-        }
-        if !proxmox.quorate().await? {
-            return Ok(Some("the cluster is not quorate".to_owned()));
-        }
-        if begun.elapsed() > SURE {
-            return Ok(Some("Proxmox VE answers too slowly for anybody to be sure".to_owned()));
-        }
-        match proxmox.shut_down_host(host).await {
-            // It may have gone before its answer.
-            Err(error) if error.kind == Kind::OutcomeUnknown => Ok(None),
-            outcome => outcome.map(|()| None),
-        }
+        Ok(Some("Proxmox VE answers too slowly for anybody to be sure".to_owned()))
     };
     match asked.await {
         Ok(refused) => refused,
         Err(error) => Some(chain(&error)),
     }
+}
+
+/// Why a host is not shut down, as it is now.
+async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Result<Option<String>, Error> {
+    let running = proxmox.running_on(host).await?;
+    if let Some(vmid) = running.first() {
+        return Ok(Some(format!("{vmid} runs on it")));
+    }
+    let tasks = proxmox.tasks_running_on(host).await?;
+    if let Some(kind) = tasks.first() {
+        return Ok(Some(format!("a task runs on it: {kind}")));
+    }
+    let status = proxmox.cluster_status().await?;
+    if !status.quorate {
+        return Ok(Some("the cluster is not quorate".to_owned()));
+    }
+    // With their votes it was reckoned that the others are enough.
+    let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
+    Ok(gone.map(|other| format!("{other} is not a member of the cluster any more")))
 }

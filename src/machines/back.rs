@@ -1,21 +1,16 @@
 //! Guests that are Nodes again: a host that was away has come back, or somebody has started the VM. Between the decision to take
 //! the VM away and the moment in which its plug is pulled pods may have come to it.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::Context;
 use super::node as nodes;
-use super::retire;
+use super::retire::{self, FRESH};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
-
-/// So long after a node was emptied it is not looked at again.
-const FRESH: Duration = Duration::from_secs(2);
 
 /// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
 pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
@@ -54,15 +49,19 @@ pub(super) async fn keeps(
 /// or while its VM could not be reached; and it is ready or cannot be emptied. Any other is closed and empty then.
 ///
 /// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its pods now, and gives its
-/// volumes back.
+/// volumes back. Where its guest was asked to shut down before, for which `emptied` is `None`, it is waited for and no more.
 pub(super) async fn anew(
     ctx: &Context,
     machine: &mut Tracked,
-    emptied: Instant,
+    emptied: Option<Instant>,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
     let closed = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
-    if closed && (emptied.elapsed() <= FRESH || nodes::is_silent(&node)) {
+    if closed && (emptied.is_some_and(|at| at.elapsed() <= FRESH) || nodes::is_silent(&node)) {
+        return Ok(None);
+    }
+    if closed && emptied.is_none() {
+        retire::give_back(ctx, machine, &node).await;
         return Ok(None);
     }
     machine.node = Some(node.name.clone());

@@ -381,8 +381,7 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
         if !std::mem::take(&mut known_off) && ctx.proxmox.power(host, vmid).await? == Power::Running {
             return as_configured(ctx, machine).await;
         }
-        still_ours(ctx, machine.record(), asked).await?;
-        let upid = ctx.proxmox.start(host, vmid).await?;
+        let upid = still_ours(ctx, machine.record(), asked).await?.start(host, vmid).await?;
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),

@@ -3,21 +3,22 @@
 use tokio::time::Instant;
 
 use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
-use super::ownership::{Sight, TRIES, is_fresh, look, still_ours};
+use super::out_of_service::{self, Off};
+use super::ownership::{Sight, TRIES, is_fresh, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, leftovers, node, out_of_service, physical, seed, tokens};
+use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::proxmox::{Exit, Kind, Power, VmConfig};
+use crate::proxmox::{Client, Exit, Kind, Power, VmConfig};
 
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time.
-    Graceful,
+    /// The guest is asked to shut down, and has its time. Its Node was seen empty then; not in this run, where one before has asked already.
+    Graceful { emptied: Option<Instant> },
     /// Its plug is pulled: nobody depends on it.
     Abrupt,
 }
@@ -40,27 +41,31 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     }
     let asked = Instant::now();
     let found = present(ctx, machine).await?;
-    if let Some(present) = found {
+    if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
-        if manner == Manner::Graceful {
-            if let Some((node, why)) = back::anew(ctx, machine, asked).await? {
+        if let Manner::Graceful { emptied } = manner {
+            if let Some((node, why)) = back::anew(ctx, machine, emptied).await? {
                 return Ok(Ended::Serves(node, why));
             }
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
         }
-        if let Some((node, why)) = stop(ctx, machine, manner, (present, asked)).await? {
+        if let Some((node, why)) = stop(ctx, machine, manner, (*present, asked)).await? {
             return Ok(Ended::Serves(node, why));
         }
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
-        forget_node(ctx, machine).await?;
+        forget_node(ctx, machine, Off::Seen).await?;
         if let Some((node, why)) = destroy(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
         }
     } else {
+        let off = if matches!(found, Present::Gone) { Off::Gone } else { Off::Unknown };
+        if off == Off::Unknown {
+            no_kubelet(ctx, machine).await?;
+        }
         machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
-        forget_node(ctx, machine).await?;
+        forget_node(ctx, machine, off).await?;
     }
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
     seed::remove(ctx, machine).await?;
@@ -83,8 +88,35 @@ async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Resul
         .await
 }
 
+/// What there is of a machine that is to go.
+enum Present {
+    There(Box<VmConfig>),
+    /// Nothing has its VMID.
+    Gone,
+    /// What has it is not ours, or cannot be seen.
+    NotOurs,
+}
+
+/// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its kubelet is heard, its Node
+/// stays.
+async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Ok(());
+    };
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Err(Trouble::Failed {
+        what: format!(
+            "VM {vmid} cannot be seen, or does not bear our mark any more, and Node {} is heard of: put the VM back into its pool with its notes; or, where it is yours now: {}",
+            node.name,
+            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
+        ),
+        blame: Blame::Nobody,
+    })
+}
+
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
-async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig>, Trouble> {
+async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Trouble> {
     let limits = &ctx.config.limits;
     let until = Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
@@ -98,11 +130,12 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Option<VmConfig
     loop {
         let lock = match find(ctx, machine).await? {
             Found::There(config) => match config.lock() {
-                None | Some(SUSPENDED) => return Ok(Some(*config)),
+                None | Some(SUSPENDED) => return Ok(Present::There(config)),
                 Some(lock) => lock.to_owned(),
             },
             Found::BeingCloned => "clone".to_owned(),
-            Found::Gone => return Ok(None),
+            Found::Gone => return Ok(Present::Gone),
+            Found::NotOurs => return Ok(Present::NotOurs),
         };
         if Instant::now() >= until {
             if jobs::is_worked_on(ctx, machine.record()).await? {
@@ -124,8 +157,10 @@ pub(super) enum Found {
     There(Box<VmConfig>),
     /// A clone is being made.
     BeingCloned,
-    /// Nothing, or nothing of ours.
+    /// Nothing.
     Gone,
+    /// Something of which nothing says that it is ours.
+    NotOurs,
 }
 
 /// Looks for a machine's VM. One that somebody moved to another host is followed there.
@@ -139,7 +174,7 @@ pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, 
             Sight::BeingCloned => return Ok(Found::BeingCloned),
             Sight::Foreign(what) => {
                 tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
-                return Ok(Found::Gone);
+                return Ok(Found::NotOurs);
             }
             Sight::Absent => match elsewhere(ctx, machine).await? {
                 Some(host) => {
@@ -210,7 +245,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
         return Err(in_doubt(ctx, machine));
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
-    Ok(Some(Found::Gone))
+    Ok(Some(Found::NotOurs))
 }
 
 /// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
@@ -295,12 +330,13 @@ async fn stop(
         {
             return Ok(Some(kept));
         }
-        still_ours(ctx, machine.record(), asked).await?;
-        let (job, upid) = if manner == Manner::Graceful && config.agent_enabled() {
-            (SHUTDOWN, ctx.proxmox.shutdown(host, vmid, patience).await?)
+        let placed = still_ours(ctx, machine.record(), asked).await?;
+        let (job, upid) = if manner != Manner::Abrupt && config.agent_enabled() {
+            (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
         } else {
-            (STOP, ctx.proxmox.stop(host, vmid).await?)
+            (STOP, placed.stop(host, vmid).await?)
         };
+        drop(placed);
         match jobs::finish(ctx, job, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
                 Ok(None)
@@ -329,27 +365,27 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 }
 
 /// Deletes the Node that the machine became, and no namesake.
-async fn forget_node(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
     if let Some(node) = node::find(ctx, machine.record())
-        && delete_node(ctx, machine, &node.name, &node.uid).await?
+        && delete_node(ctx, machine, (&node.name, &node.uid), off).await?
     {
         return Ok(());
     }
     // One that is not seen yet: it may have registered anew until its VM was stopped.
     match back::node(ctx, machine).await? {
-        Some(node) => delete_node(ctx, machine, &node.name, &node.uid).await.map(|_| ()),
+        Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
     }
 }
 
-/// Deletes this very Node, whose machine is off, once its volumes are let go of; false where another one has its name.
+/// Deletes this very Node, once the volumes of a machine that is off are let go of; false where another one has its name.
 pub(super) async fn delete_node(
     ctx: &Context,
     machine: &mut Tracked,
-    name: &str,
-    uid: &str,
+    (name, uid): (&str, &str),
+    off: Off,
 ) -> Result<bool, Trouble> {
-    out_of_service::release(ctx, machine, name, uid).await?;
+    out_of_service::release(ctx, machine, (name, uid), off).await?;
     insist!(
         ctx.config.limits.destroy,
         machine.seed(),
@@ -362,11 +398,17 @@ pub(super) async fn delete_node(
     .await
 }
 
-/// Proves that the cluster is quorate and the VM ours, both a moment ago: an answer that took long tells of a time before.
-async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<(), Trouble> {
-    for _ in 0..TRIES {
+/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours, both a moment ago: an answer that took long tells of a
+/// time before. The VM is to be destroyed with the client that this gives, which has its place for that.
+async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let placed = ctx.proxmox.in_line(&record.host).await;
         let asked_for_quorum = Instant::now();
-        if !ctx.proxmox.quorate().await? {
+        let status = ctx.proxmox.cluster_status().await?;
+        // One that has lost the others destroys disks, and cannot remove the configuration.
+        if !status.quorate || status.hosts.get(&record.host) == Some(&false) {
             return Err(Trouble::Proxmox(crate::proxmox::Error {
                 kind: Kind::NoQuorum,
                 call: format!("DELETE VM {}", record.slot.vmid),
@@ -374,12 +416,13 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
                 text: "the Proxmox cluster is not quorate: nothing is destroyed".to_owned(),
             }));
         }
-        still_ours(ctx, record, asked).await?;
-        if is_fresh(asked_for_quorum) {
-            break;
+        if !is_fresh(asked) {
+            ours(ctx, record).await?;
+        }
+        if is_fresh(asked_for_quorum) || tries >= TRIES {
+            return Ok(placed);
         }
     }
-    Ok(())
 }
 
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it; unless somebody has started it
@@ -391,7 +434,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let asked = Instant::now();
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
-            Found::Gone => return Ok(None),
+            Found::Gone | Found::NotOurs => return Ok(None),
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
         };
         // Somebody may have moved it meanwhile.
@@ -401,10 +444,9 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             if let Some(kept) = stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
                 return Ok(Some(kept));
             }
-            forget_node(ctx, machine).await?;
+            forget_node(ctx, machine, Off::Seen).await?;
         }
-        still_quorate_and_ours(ctx, machine.record(), asked).await?;
-        let upid = ctx.proxmox.destroy(&host, vmid).await?;
+        let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match jobs::finish(ctx, DESTROY, &upid, limit).await? {

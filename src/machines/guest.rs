@@ -15,8 +15,10 @@ pub(super) async fn exec(
     command: &[&str],
     input: Option<&SecretString>,
 ) -> Result<i64, Trouble> {
+    // Others wait for theirs for minutes while a silent agent holds the lane.
+    let placed = ctx.proxmox.in_line_for_agent(&record.host).await;
     ours(ctx, record).await?;
-    Ok(ctx.proxmox.agent_exec(&record.host, record.slot.vmid, command, input).await?)
+    Ok(placed.agent_exec(&record.host, record.slot.vmid, command, input).await?)
 }
 
 /// Whether asking again within the limit of a step is no use: what stands in the way does not pass by itself.

@@ -12,7 +12,7 @@
 //! Rules:
 //! * The record is written before the first Proxmox call and dropped after the last. Each step looks at what is there and
 //!   goes on from that, so that a restart at any await changes nothing.
-//! * A VM is only touched after its own configuration has proved that it is the record's ([`ownership`]). Nothing is destroyed
+//! * A VM is only touched after its own configuration has proved that it is the record's (`ownership`). Nothing is destroyed
 //!   without quorum. The VM is stopped before its Node is deleted.
 //! * Every wait has a limit of its own from `[limits]`; what passes by itself is tried again with back-off until then.
 
@@ -60,7 +60,7 @@ pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
 pub use grow::grow;
 pub(crate) use node::{is_bare, is_ready, is_silent, seen as node_of};
-pub(crate) use out_of_service::taint as out_of_service;
+pub(crate) use out_of_service::{is_out, taint as out_of_service};
 pub use pace::Pace;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};

@@ -6,12 +6,23 @@
 //! Proxmox VE, or a management controller, says that nothing runs there any more.
 
 use super::Context;
-use super::node::until;
+use super::node::{is_silent, until};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
-use crate::model::node::{Taint, TaintEffect};
+use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
+
+/// What is known of a machine whose Node is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Off {
+    /// It was seen to be off.
+    Seen,
+    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under another VMID.
+    Gone,
+    /// Nobody knows: what stands in its place is not ours, or cannot be seen.
+    Unknown,
+}
 
 /// The taint, as we set it.
 pub(crate) fn taint() -> Taint {
@@ -23,30 +34,48 @@ pub(crate) fn taint() -> Taint {
     }
 }
 
-/// Has the volumes of a Node let go of whose machine was seen to be off, before the Node is deleted. Those that nobody lets go of in
-/// time are left to Kubernetes.
+/// Whether somebody has said already that the Node is off.
+pub(crate) fn is_out(node: &Node) -> bool {
+    node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
+}
+
+/// Has the volumes of a Node let go of whose machine is off, before the Node is deleted. Those that nobody lets go of in time are left to
+/// Kubernetes, as are all where the taint is refused.
 ///
 /// # Errors
-/// The taint cannot be set.
+/// The taint cannot be set for now, or this instance leads no more.
 pub(super) async fn release(
     ctx: &Context,
     machine: &mut Tracked,
-    name: &str,
-    uid: &str,
+    (name, uid): (&str, &str),
+    off: Off,
 ) -> Result<(), Trouble> {
-    if !ctx.watches.has_attachments(name) {
+    // A watch that stands still may not show one.
+    let attached = match ctx.kubernetes.has_attachments(name).await {
+        Ok(attached) => attached,
+        Err(_) => ctx.watches.has_attachments(name),
+    };
+    if off == Off::Unknown || !attached {
         return Ok(());
     }
     let limits = &ctx.config.limits;
     tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
     machine.say(ctx, "the machine is off: its volumes are let go of");
-    insist!(limits.destroy, machine.seed(), {
-        match ctx.kubernetes.add_taint_if(name, &taint(), |node| node.uid == uid).await {
+    let may = |node: &Node| node.uid == uid && !is_out(node) && (off == Off::Seen || is_silent(node));
+    let set = insist!(limits.destroy, machine.seed(), {
+        match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::Invalid) => {
+                tracing::warn!(node = name, %error, "a Node that is off cannot be taken out of service: what becomes of its volumes is left to Kubernetes");
+                Ok(false)
+            }
             outcome => Ok(outcome?),
         }
     })
     .await?;
+    if !set && !ctx.watches.node(name).is_some_and(|node| is_out(&node)) {
+        return Ok(());
+    }
     let gone = until(ctx, || (!ctx.watches.has_attachments(name)).then_some(()));
     if tokio::time::timeout(limits.detach, gone).await.is_err() {
         tracing::warn!(

@@ -59,12 +59,14 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
     }
 }
 
-/// Proves it again where the proof was asked for too long ago.
-pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<(), Trouble> {
-    if is_fresh(asked) {
-        return Ok(());
+/// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the client that this gives,
+/// which has a place for one call: nothing has to wait any more.
+pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
+    let placed = ctx.proxmox.in_line(&record.host).await;
+    if !is_fresh(asked) {
+        ours(ctx, record).await?;
     }
-    ours(ctx, record).await.map(|_| ())
+    Ok(placed)
 }
 
 /// Whether what was asked for then tells of a moment ago.

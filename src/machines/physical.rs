@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::create::{not_paused, within};
 use super::destroy::Ended;
 use super::node::{is_ready, until};
+use super::out_of_service::Off;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
 use super::{Context, destroy, retire};
@@ -203,20 +204,20 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
 /// The Node that keeps the machine from being switched off, and why: it has served before and is ready again, so that what it was given
 /// up for is over; or it is ready and cannot be emptied. Nothing is left on any other, whatever happened since it was drained, or failed.
 async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let Some(node) = find(ctx, machine.record()) else { return Ok(None) };
+    let Some(node) = now(ctx, machine.record()).await? else { return Ok(None) };
     let record = machine.record();
     let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
     if given_up && may_serve(record, &node) {
         take(ctx, machine, &node).await?;
-        return Ok(Some((Box::new(Node::clone(&node)), "its Node is ready again".to_owned())));
+        return Ok(Some((Box::new(node), "its Node is ready again".to_owned())));
     }
     retire::close(ctx, machine, &node).await?;
     let Some(why) = retire::empty(ctx, machine, &node).await? else { return Ok(None) };
     // As it is now: a drain takes its time.
-    match find(ctx, machine.record()).filter(|node| may_serve(machine.record(), node)) {
+    match now(ctx, machine.record()).await?.filter(|node| may_serve(machine.record(), node)) {
         Some(node) => {
             take(ctx, machine, &node).await?;
-            Ok(Some((Box::new(Node::clone(&node)), why)))
+            Ok(Some((Box::new(node), why)))
         }
         None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody }),
     }
@@ -268,12 +269,18 @@ async fn is_off_within(client: &Client, limit: Duration) -> bool {
     tokio::time::timeout(limit, off).await.is_ok()
 }
 
+/// Its Node as it is now, past what the watches show.
+async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, Trouble> {
+    let limit = ctx.config.limits.destroy;
+    let found =
+        insist!(limit, record.slot.vmid.into(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
+    Ok(found.filter(|node| is_its(record, node)))
+}
+
 /// Deletes its Node, and no namesake; also one that no watch has shown yet.
 async fn forget_node(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let (limit, record) = (ctx.config.limits.destroy, machine.record());
-    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&record.name).await?)).await?;
-    if let Some(node) = found.filter(|node| is_its(record, node)) {
-        destroy::delete_node(ctx, machine, &node.name, &node.uid).await?;
+    if let Some(node) = now(ctx, machine.record()).await? {
+        destroy::delete_node(ctx, machine, (&node.name, &node.uid), Off::Seen).await?;
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
@@ -15,6 +17,8 @@ use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
 
 /// Between two looks at volumes that a watch does not show.
 const LOOK: Duration = Duration::from_secs(2);
+/// So long after a node was seen empty it is not looked at again.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
 
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired,
         Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),
         Intent::Create => String::new(),
     };
+    let mut emptied = None;
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
         machine.enter(ctx, Phase::Draining, &reason);
@@ -40,8 +45,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired,
             reopen(ctx, machine, &node).await?;
             return Ok(Retired::GivenUp(why));
         }
+        emptied = Some(Instant::now());
     }
-    match destroy::run(ctx, machine, Manner::Graceful).await? {
+    match destroy::run(ctx, machine, Manner::Graceful { emptied }).await? {
         Ended::Gone => Ok(Retired::Gone),
         Ended::Serves(node, why) => {
             reopen(ctx, machine, &node).await?;
@@ -76,19 +82,37 @@ pub(super) async fn empty(
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
-    match drain::run(ctx, machine, &node.name, limit).await? {
-        Drained::Empty => {}
-        Drained::GivenUp(why) => return Ok(Some(why)),
-    }
-    machine.say(ctx, "volumes are being detached");
-    if tokio::time::timeout(limits.detach, detached(ctx, &node.name)).await.is_err()
-        // One that is not ready is no reason to stay.
-        && ctx.kubernetes.get_node(&node.name).await.map_or(true, |node| node.is_some_and(|node| is_ready(&node)))
-    {
-        return Ok(Some(format!("volumes were still attached after {}", words(limits.detach))));
+    let until = Instant::now() + limits.detach;
+    loop {
+        match drain::run(ctx, machine, &node.name, limit).await? {
+            Drained::Empty => {}
+            Drained::GivenUp(why) => return Ok(Some(why)),
+        }
+        let empty = Instant::now();
+        machine.say(ctx, "volumes are being detached");
+        if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
+            // One that is not ready is no reason to stay.
+            let found = ctx.kubernetes.get_node(&node.name).await;
+            if found.map_or(true, |node| node.is_some_and(|node| is_ready(&node))) {
+                return Ok(Some(format!("volumes were still attached after {}", words(limits.detach))));
+            }
+            break;
+        }
+        // Pods may have come that tolerate everything, while volumes were waited for.
+        if empty.elapsed() <= FRESH {
+            break;
+        }
     }
     // The last moment in which there is a way back.
     Ok(ctx.paused())
+}
+
+/// Waits for what a node gives back after its machine was asked to shut down, where it is heard of still. There is no way back then.
+pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node) {
+    machine.say(ctx, "volumes are being detached");
+    if tokio::time::timeout(ctx.config.limits.detach, detached(ctx, &node.name)).await.is_err() {
+        tracing::warn!(machine = %machine.record().name, "volumes are still attached: it is shut down all the same");
+    }
 }
 
 /// Waits until no volume is attached to the node any more. For those of a silent one nobody waits: no kubelet unmounts them, and they are
@@ -101,7 +125,7 @@ async fn detached(ctx: &Context, node: &str) {
         match ctx.kubernetes.has_attachments(node).await {
             Ok(false) => return,
             // Who may not see any goes by what there is to see.
-            Err(error) if error.kind() == ErrorKind::Forbidden => return,
+            Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
             Ok(true) | Err(_) => {}
         }
         if ctx.kubernetes.get_node(node).await.is_ok_and(|node| node.is_none_or(|node| is_silent(&node))) {

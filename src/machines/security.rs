@@ -55,8 +55,8 @@ async fn differing(
 async fn options(ctx: &Context, record: &Record, wanted: &Security, asked: Instant) -> Result<(), Trouble> {
     let change = differing(ctx, record, wanted).await?;
     if !change.is_empty() {
-        still_ours(ctx, record, asked).await?;
-        ctx.proxmox.set_firewall_options(&record.host, record.slot.vmid, &change).await?;
+        let placed = still_ours(ctx, record, asked).await?;
+        placed.set_firewall_options(&record.host, record.slot.vmid, &change).await?;
     }
     Ok(())
 }
@@ -66,8 +66,7 @@ async fn groups(ctx: &Context, record: &Record, wanted: &Security, asked: Instan
     let (host, vmid) = (&record.host, record.slot.vmid);
     let present = ctx.proxmox.security_groups_of(host, vmid).await?;
     for group in wanted.groups.iter().rev().filter(|group| !present.contains(*group)) {
-        still_ours(ctx, record, asked).await?;
-        let added = ctx.proxmox.add_security_group(host, vmid, group).await;
+        let added = still_ours(ctx, record, asked).await?.add_security_group(host, vmid, group).await;
         added.map_err(|error| match error.kind {
             Kind::BadRequest => Trouble::Failed {
                 what: format!("the security group `{group}` cannot be used: {}", error.text),
@@ -85,17 +84,14 @@ async fn addresses(ctx: &Context, record: &Record, asked: Instant) -> Result<(),
     let own = own_addresses(record);
     let present = ctx.proxmox.ip_set(host, vmid, OWN_ADDRESSES).await?;
     if present.is_none() {
-        still_ours(ctx, record, asked).await?;
-        ctx.proxmox.create_ip_set(host, vmid, OWN_ADDRESSES).await?;
+        still_ours(ctx, record, asked).await?.create_ip_set(host, vmid, OWN_ADDRESSES).await?;
     }
     let present = present.unwrap_or_default();
     for address in own.iter().filter(|own| !present.iter().any(|there| alone(there) == own.as_str())) {
-        still_ours(ctx, record, asked).await?;
-        ctx.proxmox.add_to_ip_set(host, vmid, OWN_ADDRESSES, address).await?;
+        still_ours(ctx, record, asked).await?.add_to_ip_set(host, vmid, OWN_ADDRESSES, address).await?;
     }
     for there in present.iter().filter(|there| !own.contains(alone(there))) {
-        still_ours(ctx, record, asked).await?;
-        ctx.proxmox.remove_from_ip_set(host, vmid, OWN_ADDRESSES, there).await?;
+        still_ours(ctx, record, asked).await?.remove_from_ip_set(host, vmid, OWN_ADDRESSES, there).await?;
     }
     Ok(())
 }

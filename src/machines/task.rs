@@ -165,6 +165,10 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 /// unless it has joined meanwhile.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    if let Err(trouble) = machine.save(&ctx).await {
+        // Somebody may have dropped the record, to keep the VM.
+        return lost(&ctx, &machine, &trouble, &reports);
+    }
     if machine.record().warm.is_some() {
         return Box::pin(missed_warm(&ctx, machine, &reports)).await;
     }
@@ -221,6 +225,9 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
 /// Puts back on a ready machine's Node what it has lost: one that was deleted registers anew without it.
 pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    if let Err(trouble) = machine.save(&ctx).await {
+        return lost(&ctx, &machine, &trouble, &reports);
+    }
     machine.phase = Phase::Ready;
     match node::restore(&ctx, &mut machine).await {
         Ok(()) => {
@@ -234,7 +241,7 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
 
 async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
     let config = match destroy::find(ctx, machine).await? {
-        destroy::Found::Gone => return Ok(false),
+        destroy::Found::Gone | destroy::Found::NotOurs => return Ok(false),
         destroy::Found::BeingCloned => return Ok(true),
         destroy::Found::There(config) => config,
     };

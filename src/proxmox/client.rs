@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Request};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
@@ -63,6 +63,8 @@ pub struct Client {
     shared: Arc<Shared>,
     fence: Fence,
     observer: Option<Observer>,
+    /// What it asks takes no other place in a lane.
+    place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 struct Shared {
@@ -104,12 +106,16 @@ impl Client {
             lanes: Lanes::new(sizes),
             calls: AtomicU64::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None })
+        Ok(Self { shared: Arc::new(shared), fence: Fence::open(), observer: None, place: None })
     }
 
     /// The same client, whose writes this fence has to let pass.
     pub fn fenced(&self, fence: &Fence) -> Self {
         Self { fence: fence.clone(), ..self.clone() }
+    }
+
+    pub(super) fn holding(&self, place: Option<OwnedSemaphorePermit>) -> Self {
+        Self { place: place.map(Arc::new), ..self.clone() }
     }
 
     /// The same client, with somebody who is told of each call.
@@ -161,7 +167,7 @@ impl Client {
         payload: &Payload<'_>,
     ) -> Result<Value, Error> {
         let call = format!("{method} {path}");
-        let lane = self.lanes().of(lane);
+        let lane = self.lanes().of(lane).filter(|_| self.place.is_none());
         let _permit = match &lane {
             Some(lane) => Some(acquire(lane, &call).await?),
             None => None,
@@ -280,8 +286,8 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn after_the_term_no_write_leaves_and_reads_do() {
+    /// A client that answers with nothing, one call at a time.
+    fn client() -> Client {
         let transport = Transport::new(service_fn(|_: Request<Bytes>| async {
             Ok::<_, BoxError>(Response::new(Bytes::from_static(b"{\"data\":null}")))
         }));
@@ -293,8 +299,23 @@ mod tests {
             linked_clones: 1,
             full_clones: 1,
         };
-        let client = Client::new(transport, settings, &SecretString::from("s")).unwrap();
-        let client = client.fenced(&Fence::until(Instant::now() + Duration::from_secs(6)));
+        Client::new(transport, settings, &SecretString::from("s")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_place_need_not_wait_and_others_do() {
+        let client = client();
+        let ask = async |client: &Client| client.get(Lane::Lifecycle("pve1"), "/x", &[]).await;
+        let placed = client.in_line("pve1").await;
+        assert!(ask(&placed).await.is_ok());
+        assert!(tokio::time::timeout(Duration::from_secs(1), ask(&client)).await.is_err());
+        drop(placed);
+        assert!(ask(&client).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_term_no_write_leaves_and_reads_do() {
+        let client = client().fenced(&Fence::until(Instant::now() + Duration::from_secs(6)));
         let ask = async |method| client.call(method, Lane::Lifecycle("pve1"), "/x", &[]).await;
         let writes = [Method::POST, Method::PUT, Method::DELETE];
         for method in writes.clone() {

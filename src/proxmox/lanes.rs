@@ -97,6 +97,25 @@ impl Client {
         CloneTurn(places)
     }
 
+    /// The same client with a place in a host's lane, to be kept for one call: what is proved while it is held is not old when that is
+    /// sent. The caller bounds the wait.
+    pub async fn in_line(&self, host: &str) -> Self {
+        self.with_place(Lane::Lifecycle(host)).await
+    }
+
+    /// The same for a call of the guest agents on a host.
+    pub async fn in_line_for_agent(&self, host: &str) -> Self {
+        self.with_place(Lane::Agent(host)).await
+    }
+
+    async fn with_place(&self, lane: Lane<'_>) -> Self {
+        match self.lanes().of(lane) {
+            // Nobody closes a lane.
+            Some(lane) => self.holding(lane.acquire_owned().await.ok()),
+            None => self.clone(),
+        }
+    }
+
     /// Counts a clone that runs already, begun before a restart, as far as there is room.
     pub fn running_clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let lanes = sources.iter().map(|source| self.lanes().clones(source, full));

@@ -127,6 +127,26 @@ async fn a_vm_runs_on_until_its_volumes_are_detached() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_while_volumes_are_waited_for_keeps_its_node() {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    attach_volumes(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    let empty = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("detached"));
+    stage.until("volumes are waited for", SOON, empty).await;
+    let nodes = stage.kube.list("Node");
+    let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
+    // It tolerates everything, and is placed by its name.
+    let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
+    stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
+    stage.until("it runs there", SOON, |stage| stage.running_pods() == 4).await;
+    for attachment in stage.kube.list("VolumeAttachment") {
+        stage.kube.remove("VolumeAttachment", "", attachment["metadata"]["name"].as_str().unwrap());
+    }
+    stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
+    assert_eq!((stage.vms(9100..=9109).len(), stage.running_pods()), (2, 4));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_volume_that_stays_attached_ends_the_removal_and_the_node_serves_again() {
     let stage = two_nodes_too_many_by_one(&format!("{}[limits]\ndetach = \"1m\"\n", quick(""))).await;
     attach_volumes(&stage);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
 use serde_json::{Value, json};
+use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -98,7 +99,7 @@ async fn a_host_that_is_off_keeps_pods_and_volumes_where_nobody_says_otherwise()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_node_is_out_of_service_by_the_word_of_a_minority_or_while_its_kubelet_reports() {
+async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     let (stage, name) = node_with_a_volume(&says_when_off()).await;
     let host = stage.pve.vm(9100).unwrap().node;
     let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
@@ -106,7 +107,49 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority_or_while_its_kubele
     stage.pve.power_off_host(&host);
     stage.throughout("nothing is let go of without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
+    // The time in which nobody could say so does not count.
+    stage.throughout("its time begins anew", Duration::from_mins(4), kept).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_reports_keeps_its_node_in_service_whatever_its_host_is_said_to_be() {
+    let (stage, name) = node_with_a_volume(&says_when_off()).await;
+    let body = json!({ "data": [
+        { "type": "cluster", "id": "cluster", "name": "lab", "nodes": 3, "version": 3, "quorate": 1 },
+        { "type": "node", "id": "node/pve1", "name": "pve1", "nodeid": 1, "online": 0 },
+        { "type": "node", "id": "node/pve2", "name": "pve2", "nodeid": 2, "online": 0 },
+        { "type": "node", "id": "node/pve3", "name": "pve3", "nodeid": 3, "online": 0 },
+    ] });
+    stage.pve.inject(Fault {
+        method: "GET".to_owned(),
+        path: "/cluster/status".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 200, reason: "OK".to_owned(), body: body.to_string() },
+    });
+    // Some host is off, so that it is asked which.
+    let other = ["pve1", "pve2", "pve3"].into_iter().find(|host| *host != stage.pve.vm(9100).unwrap().node);
+    stage.pve.power_off_host(other.unwrap());
+    let kept = |stage: &Stage| !is_out(stage, &name) && is_attached(stage);
+    stage.throughout("nothing is let go of", Duration::from_mins(20), kept).await;
+    stage.kube.set_kubelet_silent(&name, true);
+    stage.until("it is out of service", SOON, |stage| is_out(stage, &name)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_taken_out_of_our_sight_keeps_its_node_and_volumes_while_it_is_heard_of() {
+    let (stage, name) = node_with_a_volume(ONE_POOL).await;
+    stage.pve.move_to_pool_by_hand(9100, None);
+    let serves = |stage: &Stage| {
+        is_attached(stage) && !is_out(stage, &name) && stage.ready_nodes("workers").contains(&name)
+    };
+    stage.throughout("its Node serves", Duration::from_mins(30), serves).await;
+    let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("put the VM back"));
+    assert!(told(&stage), "{}", stage.scene());
+    stage.pve.move_to_pool_by_hand(9100, Some("k8s-workers"));
+    let again = |stage: &Stage| stage.status().machines.iter().all(|one| one.phase == "Ready");
+    stage.until("it is a machine like any other", LATER, again).await;
+    assert!(stage.pve.vm(9100).unwrap().running && serves(&stage));
 }
 
 #[tokio::test(start_paused = true)]

@@ -301,7 +301,7 @@ async fn clear(admin: &Admin) {
         ["-n", "kube-system", "delete", "secrets", "--field-selector=type=bootstrap.kubernetes.io/token"];
     let ours = ["-n", "pve-autoscaler", "delete", "configmaps,leases", "--all", "--ignore-not-found"];
     for _ in 0..20 {
-        admin.kubectl(&all("default", "deployments,poddisruptionbudgets"), "").await.unwrap();
+        admin.kubectl(&all("default", "deployments,statefulsets,poddisruptionbudgets"), "").await.unwrap();
         admin.kubectl(&["delete", "nodes", "-l", "pve-autoscaler/pool", "--wait=false"], "").await.unwrap();
         admin.kubectl(&by_force, "").await.unwrap();
         admin.kubectl(&tokens, "").await.unwrap();

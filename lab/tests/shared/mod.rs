@@ -20,6 +20,7 @@ macro_rules! play_on {
             a_join_without_an_answer_is_given_up,
             a_guest_that_boots_again_goes_on_under_its_name,
             a_host_goes_offline_and_its_pods_get_a_node_elsewhere,
+            a_host_goes_offline_and_its_stateful_set_moves,
             kubernetes_is_away_for_a_while,
             a_token_that_has_run_out_costs_that_machine_only,
             a_ca_that_is_not_the_pinned_one_is_refused_and_told,

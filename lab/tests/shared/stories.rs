@@ -230,6 +230,22 @@ pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes
     bench.stop().await;
 }
 
+/// The same with a pod of a StatefulSet, which nothing ends there until its Node is out of service: then it runs elsewhere.
+pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
+    let pool = POOL
+        .replace("unready_time = \"3s\"", "unready_time = \"30m\"")
+        .replace("[limits]", "[health]\nout_of_service_after = \"3s\"\n[limits]");
+    let Some(mut bench) = Bench::<K>::new(cluster(), &pool).await else { return };
+    bench.kube.apply(&samples::stateful_set("db", 1, "1500m", "1Gi")).await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    let lost = bench.vms()[0];
+    bench.proxmox.pve.power_off_host(&bench.proxmox.pve.vm(lost).unwrap().node);
+    bench.until("it runs no more", |bench| bench.running() == 0).await;
+    bench.until("its Node is out of service", |bench| bench.log().contains("taken out of service")).await;
+    bench.until("it runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
+    bench.stop().await;
+}
+
 /// The API server dies in the middle of it all and comes back.
 pub async fn kubernetes_is_away_for_a_while<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };

@@ -23,6 +23,14 @@ pub fn deployment(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
     })
 }
 
+/// The same as a StatefulSet.
+pub fn stateful_set(name: &str, replicas: u32, cpu: &str, memory: &str) -> Value {
+    let mut object = deployment(name, replicas, cpu, memory);
+    object["kind"] = json!("StatefulSet");
+    object["spec"]["serviceName"] = json!(name);
+    object
+}
+
 /// A PodDisruptionBudget in the namespace `default` over the pods labelled `app: name`.
 pub fn budget(name: &str, min_available: u32) -> Value {
     json!({

@@ -246,6 +246,17 @@ impl Pve {
         }
     }
 
+    /// An administrator puts a VM into another pool, or takes it out of all.
+    pub fn move_to_pool_by_hand(&self, vmid: u32, pool: Option<&str>) {
+        let mut state = self.state();
+        for (name, one) in &mut state.pools {
+            one.members.remove(&vmid);
+            if pool == Some(name.as_str()) {
+                one.members.insert(vmid);
+            }
+        }
+    }
+
     /// Moves a VM to another node by hand, running or not, with the disks that are on the node's own storages.
     pub fn migrate_by_hand(&self, vmid: u32, node: &str) {
         let mut state = self.state();
