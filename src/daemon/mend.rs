@@ -147,6 +147,7 @@ impl Daemon {
             });
         }
         let known: Vec<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
+        self.mend.stuck.retain(|id, _| known.contains(id));
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
                 tracing::warn!(machine = %view.record.name, "its record was removed by somebody else: its VM is not ours any more");

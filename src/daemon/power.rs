@@ -194,7 +194,12 @@ impl Daemon {
         self.note(host, "is shut down: nothing runs on it".to_owned(), now);
         let Some(region) = self.regions.of_host(host) else { return };
         let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
-        let here = |other: &&Host| other.online && place::split(&other.name).0 == region.prefix;
+        let goes = |other: &Host| {
+            let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
+            memory.is_some_and(|power| power.step == PowerStep::ShuttingDown)
+        };
+        let here =
+            |other: &&Host| other.online && !goes(other) && place::split(&other.name).0 == region.prefix;
         let others: Vec<String> = (snapshot.proxmox.hosts.iter().flatten().filter(here))
             .map(|other| place::split(&other.name).1.to_owned())
             .collect();

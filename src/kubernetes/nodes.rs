@@ -78,7 +78,8 @@ impl Cluster {
         self.edit_taints(format!("taint node `{name}`"), name, |_, taints| add(taint, taints)).await
     }
 
-    /// The same, but only to a Node of which this is true in the version that is changed. Says whether it has the taint now.
+    /// The same, but only to a Node of which this is true in the version that is changed, and that has none with this key. Says
+    /// whether it is true.
     ///
     /// # Errors
     /// The call failed; [`Error::Contended`] where others changed the Node each time we tried.
@@ -92,7 +93,9 @@ impl Cluster {
         let edit = |node: &Object, taints: &mut Vec<Value>| {
             let fits = convert::node(node).is_ok_and(|node| may(&node));
             has.store(fits, Ordering::Relaxed);
-            fits && add(taint, taints)
+            // One that somebody has set stays.
+            let there = || taints.iter().any(|one| one["key"] == taint.key.as_str());
+            fits && !there() && add(taint, taints)
         };
         self.edit_taints(format!("taint node `{name}`"), name, edit).await?;
         Ok(has.into_inner())

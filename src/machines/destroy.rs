@@ -51,19 +51,17 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
         }
-        if let Some((node, why)) = stop(ctx, machine, manner, (*present, asked)).await? {
-            return Ok(Ended::Serves(node, why));
-        }
+        let off = match stop(ctx, machine, manner, (*present, asked)).await? {
+            Stopped::Kept(node, why) => return Ok(Ended::Serves(node, why)),
+            Stopped::Off(off) => off,
+        };
         machine.enter(ctx, Phase::Deleting, "the Node and the VM are being deleted");
-        forget_node(ctx, machine, Off::Seen).await?;
+        forget_node(ctx, machine, off).await?;
         if let Some((node, why)) = destroy(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
         }
     } else {
         let off = if matches!(found, Present::Gone) { Off::Gone } else { Off::Unknown };
-        if off == Off::Unknown {
-            no_kubelet(ctx, machine).await?;
-        }
         machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
         forget_node(ctx, machine, off).await?;
     }
@@ -99,7 +97,7 @@ enum Present {
 
 /// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its kubelet is heard, its Node
 /// stays.
-async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
         return Ok(());
     };
@@ -299,13 +297,21 @@ fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
     }
 }
 
+/// How a stop ended.
+enum Stopped {
+    /// The Node that the guest is again keeps it, for this reason.
+    Kept(Box<Node>, String),
+    /// Nothing is left to stop.
+    Off(Off),
+}
+
 /// Until QEMU has ended, or the Node that the guest is again keeps it, and why. The configuration comes with when it was asked for.
 async fn stop(
     ctx: &Context,
     machine: &mut Tracked,
     manner: Manner,
     (config, asked): (VmConfig, Instant),
-) -> Result<Option<(Box<Node>, String)>, Trouble> {
+) -> Result<Stopped, Trouble> {
     let vmid = machine.record().slot.vmid;
     let limits = &ctx.config.limits;
     let patience = u32::try_from(limits.shutdown.as_secs()).unwrap_or(u32::MAX);
@@ -318,17 +324,21 @@ async fn stop(
             Some(seen) => seen,
             None => (find(ctx, machine).await?, asked),
         };
-        let Found::There(config) = found else { return Ok(None) };
+        let config = match found {
+            Found::There(config) => config,
+            Found::Gone => return Ok(Stopped::Off(Off::Gone)),
+            Found::BeingCloned | Found::NotOurs => return Ok(Stopped::Off(Off::Unknown)),
+        };
         let host = machine.record().host.clone();
         let host = host.as_str();
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
-            return Ok(None);
+            return Ok(Stopped::Off(Off::Seen));
         }
         // Its host may have come back since it was given up, and it with it.
         if manner == Manner::Abrupt
-            && let Some(kept) = back::keeps(ctx, machine).await?
+            && let Some((node, why)) = back::keeps(ctx, machine).await?
         {
-            return Ok(Some(kept));
+            return Ok(Stopped::Kept(node, why));
         }
         let placed = still_ours(ctx, machine.record(), asked).await?;
         let (job, upid) = if manner != Manner::Abrupt && config.agent_enabled() {
@@ -339,7 +349,7 @@ async fn stop(
         drop(placed);
         match jobs::finish(ctx, job, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
-                Ok(None)
+                Ok(Stopped::Off(Off::Seen))
             }
             Exit::Ok | Exit::Warnings(_) => Err(still_runs(&upid)),
             // Whatever it says, the VM itself is asked again.
@@ -366,6 +376,9 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 
 /// Deletes the Node that the machine became, and no namesake.
 async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
+    if off == Off::Unknown {
+        no_kubelet(ctx, machine).await?;
+    }
     if let Some(node) = node::find(ctx, machine.record())
         && delete_node(ctx, machine, (&node.name, &node.uid), off).await?
     {
@@ -441,10 +454,10 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
-            if let Some(kept) = stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
-                return Ok(Some(kept));
+            match stop(ctx, machine, Manner::Abrupt, (*config, asked)).await? {
+                Stopped::Kept(node, why) => return Ok(Some((node, why))),
+                Stopped::Off(off) => forget_node(ctx, machine, off).await?,
             }
-            forget_node(ctx, machine, Off::Seen).await?;
         }
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.

@@ -5,6 +5,8 @@
 //! Node is off (non-graceful node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only where
 //! Proxmox VE, or a management controller, says that nothing runs there any more.
 
+use std::time::Duration;
+
 use super::Context;
 use super::node::{is_silent, until};
 use super::tracked::Tracked;
@@ -12,6 +14,9 @@ use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
+
+/// The Node of a VM that is gone falls silent within this time.
+const NOTICED: Duration = Duration::from_mins(2);
 
 /// What is known of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +64,15 @@ pub(super) async fn release(
         return Ok(());
     }
     let limits = &ctx.config.limits;
-    tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
     machine.say(ctx, "the machine is off: its volumes are let go of");
-    let may = |node: &Node| node.uid == uid && !is_out(node) && (off == Off::Seen || is_silent(node));
+    if off == Off::Gone {
+        // Kubernetes notices after 50 s.
+        let silent = || ctx.watches.node(name).is_none_or(|node| is_silent(&node)).then_some(());
+        if tokio::time::timeout(NOTICED, until(ctx, silent)).await.is_err() {
+            return Ok(());
+        }
+    }
+    let may = |node: &Node| node.uid == uid && (off == Off::Seen || is_silent(node));
     let set = insist!(limits.destroy, machine.seed(), {
         match ctx.kubernetes.add_taint_if(name, &taint(), may).await {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -73,9 +84,10 @@ pub(super) async fn release(
         }
     })
     .await?;
-    if !set && !ctx.watches.node(name).is_some_and(|node| is_out(&node)) {
+    if !set {
         return Ok(());
     }
+    tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
     let gone = until(ctx, || (!ctx.watches.has_attachments(name)).then_some(()));
     if tokio::time::timeout(limits.detach, gone).await.is_err() {
         tracing::warn!(

@@ -19,6 +19,8 @@ use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
 const LOOK: Duration = Duration::from_secs(2);
 /// So long after a node was seen empty it is not looked at again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
+/// So often pods are looked for anew after volumes were waited for: where each answer takes long, the last has to do.
+const TURNS: u32 = 3;
 
 /// How a removal ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,13 +84,14 @@ pub(super) async fn empty(
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
-    let until = Instant::now() + limits.detach;
-    loop {
+    let mut until = None;
+    for turn in 1.. {
         match drain::run(ctx, machine, &node.name, limit).await? {
             Drained::Empty => {}
             Drained::GivenUp(why) => return Ok(Some(why)),
         }
         let empty = Instant::now();
+        let until = *until.get_or_insert(empty + limits.detach);
         machine.say(ctx, "volumes are being detached");
         if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
             // One that is not ready is no reason to stay.
@@ -99,7 +102,7 @@ pub(super) async fn empty(
             break;
         }
         // Pods may have come that tolerate everything, while volumes were waited for.
-        if empty.elapsed() <= FRESH {
+        if empty.elapsed() <= FRESH || turn >= TURNS {
             break;
         }
     }

@@ -165,6 +165,7 @@ pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, re
 /// unless it has joined meanwhile.
 pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };
     if let Err(trouble) = machine.save(&ctx).await {
         // Somebody may have dropped the record, to keep the VM.
         return lost(&ctx, &machine, &trouble, &reports);
@@ -172,7 +173,6 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     if machine.record().warm.is_some() {
         return Box::pin(missed_warm(&ctx, machine, &reports)).await;
     }
-    machine.phase = Phase::Ready;
     match serves_on(&ctx, &mut machine).await {
         Ok(true) => {
             let why = "its VM is there".to_owned();
@@ -192,7 +192,6 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
 }
 
 async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
-    machine.phase = Phase::Warm;
     match warm::found(ctx, &mut machine).await {
         Ok(warm::Found::AsItWas) => ctx.registry.release(&machine.record().id),
         // Pods may run on it already: it is a node like any other.
@@ -225,10 +224,10 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
 /// Puts back on a ready machine's Node what it has lost: one that was deleted registers anew without it.
 pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
+    machine.phase = Phase::Ready;
     if let Err(trouble) = machine.save(&ctx).await {
         return lost(&ctx, &machine, &trouble, &reports);
     }
-    machine.phase = Phase::Ready;
     match node::restore(&ctx, &mut machine).await {
         Ok(()) => {
             let why = "its Node has its labels".to_owned();
@@ -241,7 +240,8 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
 
 async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
     let config = match destroy::find(ctx, machine).await? {
-        destroy::Found::Gone | destroy::Found::NotOurs => return Ok(false),
+        destroy::Found::Gone => return Ok(false),
+        destroy::Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| false),
         destroy::Found::BeingCloned => return Ok(true),
         destroy::Found::There(config) => config,
     };

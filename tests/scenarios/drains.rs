@@ -99,6 +99,17 @@ async fn what_is_critical_leaves_once_the_other_pods_are_gone() {
     assert!(first.duration_since(last).as_millis() >= 300, "{asked:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_long_drain_takes_nothing_from_the_time_for_volumes() {
+    let text = format!("{}[limits]\ndetach = \"1m\"\n", quick(""));
+    let stage = two_nodes_too_many_by_one(&text).await;
+    refuse_evictions(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    stage.kube.forget_faults();
+    stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+}
+
 /// A volume on each node of the pool, as its driver's attacher says it.
 fn attach_volumes(stage: &Stage) {
     for node in stage.kube.list("Node") {

@@ -141,7 +141,10 @@ async fn a_vm_that_is_taken_out_of_our_sight_keeps_its_node_and_volumes_while_it
     let (stage, name) = node_with_a_volume(ONE_POOL).await;
     stage.pve.move_to_pool_by_hand(9100, None);
     let serves = |stage: &Stage| {
-        is_attached(stage) && !is_out(stage, &name) && stage.ready_nodes("workers").contains(&name)
+        let open = |node: &Value| node["spec"]["taints"].is_null() && node["spec"]["unschedulable"] != true;
+        is_attached(stage)
+            && stage.kube.get("Node", "", &name).is_some_and(|node| open(&node))
+            && stage.ready_nodes("workers").contains(&name)
     };
     stage.throughout("its Node serves", Duration::from_mins(30), serves).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("put the VM back"));

@@ -144,6 +144,11 @@ impl Kube {
         self.state().faults.push(fault);
     }
 
+    /// Takes back all faults.
+    pub fn forget_faults(&self) {
+        self.state().faults.clear();
+    }
+
     /// Makes the API server unreachable and ends its watches, or ends that. Scheduler, controllers and kubelets go on.
     pub fn set_away(&self, away: bool) {
         let mut state = self.state();
