@@ -17,7 +17,8 @@ use crate::proxmox::{Client, Exit, Kind, Power, VmConfig};
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time. Its Node was seen empty then; not in this run, where one before has asked already.
+    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` where nobody looked in this run, as
+    /// after a restart in the midst of it.
     Graceful { emptied: Option<Instant> },
     /// Its plug is pulled: nobody depends on it.
     Abrupt,
