@@ -1,6 +1,6 @@
 //! From the plan to tasks. The plan has decided everything: here is only who does it, and whether a brake holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -109,6 +109,7 @@ impl Daemon {
             },
             region,
             host: host.to_owned(),
+            left_hosts: BTreeSet::new(),
             template: template.vmid,
             template_host: template.host.clone(),
             cores: machine.cores,

@@ -315,6 +315,7 @@ mod tests {
                 slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
                 region: None,
                 host: "pve1".to_owned(),
+                left_hosts: std::collections::BTreeSet::new(),
                 template: 9000,
                 template_host: "pve1".to_owned(),
                 cores: 2,

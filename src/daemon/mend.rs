@@ -314,7 +314,7 @@ impl Daemon {
         tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
-        stored.record.host = host;
+        stored.record.follow(host);
         self.spawn(async move {
             match kubernetes.update_record(&mut stored).await {
                 Ok(()) if registry.get(&stored.record.id).is_some_and(|now| !now.busy) => {

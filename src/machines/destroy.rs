@@ -178,7 +178,7 @@ pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, 
             Sight::Absent => match elsewhere(ctx, machine).await? {
                 Some(host) => {
                     tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
-                    machine.change(ctx, |record| record.host = host).await?;
+                    machine.change(ctx, |record| record.follow(host)).await?;
                 }
                 None => {
                     if let Some(found) = hidden(ctx, machine).await? {

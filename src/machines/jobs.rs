@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::trouble::{Blame, Trouble};
 use crate::model::Record;
-use crate::model::machine::Intent;
+use crate::model::machine::{Intent, Phase};
 use crate::proxmox::{Exit, Kind, TaskFilter, TaskStatus, Upid};
 
 /// What a task does, and what it takes on a common host: the first guess of when to look.
@@ -107,7 +107,8 @@ pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool,
 /// who was killed, or had no answer, may have asked right before.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
-    if record.smbios_uuid.is_some() {
+    let configured = [Phase::Starting, Phase::Warm].iter().any(|phase| record.entered.contains_key(phase));
+    if configured {
         return Duration::ZERO;
     }
     ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())

@@ -179,10 +179,46 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         machine.say(ctx, "an upload of its seed may still be on its way");
         tokio::time::sleep(left).await;
     }
+    let (hosts, away) = hosts(ctx, machine, &storage).await?;
+    for host in &hosts {
+        remove_from(ctx, machine, host, &storage).await?;
+    }
+    let Some(host) = away else { return Ok(()) };
+    let what = format!(
+        "host {host} is down, and the seed of VM {}, which was there once, may be: it is removed when the host is back",
+        machine.record().slot.vmid
+    );
+    Err(Trouble::Failed { what, blame: Blame::Nobody })
+}
+
+/// The hosts on which a storage may have the seed: the machine's, and those from which somebody moved it, for a VM that has no seed yet
+/// may be moved. And one of the latter that is off. Those that have left the cluster took theirs along.
+async fn hosts(
+    ctx: &Context,
+    machine: &Tracked,
+    storage: &str,
+) -> Result<(Vec<String>, Option<String>), Trouble> {
     let record = machine.record();
-    let volume = volume(&storage, record);
+    let mut hosts = vec![record.host.clone()];
+    if record.left_hosts.is_empty() {
+        return Ok((hosts, None));
+    }
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    if seen.storages.iter().any(|one| one.name == storage && one.size.shared) {
+        return Ok((hosts, None));
+    }
+    let left = record.left_hosts.iter().filter_map(|host| seen.hosts.get(host));
+    let (on, off): (Vec<_>, Vec<_>) = left.partition(|host| host.online);
+    hosts.extend(on.into_iter().map(|host| host.name.clone()));
+    Ok((hosts, off.first().map(|host| host.name.clone())))
+}
+
+async fn remove_from(ctx: &Context, machine: &Tracked, host: &str, storage: &str) -> Result<(), Trouble> {
+    let record = machine.record();
+    let volume = volume(storage, record);
     insist!(ctx.config.limits.destroy, machine.seed(), {
-        let there = match ctx.proxmox.isos(&record.host, &storage).await {
+        let there = match ctx.proxmox.isos(host, storage).await {
             Ok(isos) => isos.contains(&volume),
             // The storage is no more.
             Err(error) if error.kind == Kind::NotFound => false,
@@ -191,13 +227,13 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         if !there {
             return Ok(());
         }
-        match ctx.proxmox.delete_iso(&record.host, &storage, &volume).await {
+        match ctx.proxmox.delete_iso(host, storage, &volume).await {
             Err(error) if error.kind == Kind::Forbidden => Err(Trouble::Administrator {
                 what: format!(
                     "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
                     record.slot.vmid
                 ),
-                command: format!("on {}: pvesm free {volume}", record.host),
+                command: format!("on {host}: pvesm free {volume}"),
             }),
             Err(error) => Err(error.into()),
             Ok(()) => Ok(()),

@@ -175,6 +175,7 @@ mod tests {
             slot,
             region: None,
             host: "pve1".to_owned(),
+            left_hosts: std::collections::BTreeSet::new(),
             template: 9000,
             template_host: "pve1".to_owned(),
             cores: 2,

@@ -290,6 +290,9 @@ pub struct Record {
     pub region: Option<String>,
     /// The Proxmox host that it was put on.
     pub host: String,
+    /// Hosts that its VM was on before somebody moved it: files that do not move with a VM may be left there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub left_hosts: BTreeSet<String>,
     /// VMID of the template; 0: it is a clone of none.
     pub template: u32,
     /// The host that holds the template, or its own.
@@ -359,6 +362,13 @@ impl Record {
     /// Whether its VM is a clone of a template; else it is made anew.
     pub fn is_clone(&self) -> bool {
         self.template != 0
+    }
+
+    /// Its VM was moved to another host.
+    pub fn follow(&mut self, host: String) {
+        self.left_hosts.remove(&host);
+        let left = std::mem::replace(&mut self.host, host);
+        self.left_hosts.insert(left);
     }
 
     /// Since when it is on its way to be a node.

@@ -25,6 +25,7 @@ fn record(id: &str) -> Record {
         slot: Slot { vmid: 9100, ..Slot::default() },
         region: None,
         host: "pve1".to_owned(),
+        left_hosts: std::collections::BTreeSet::default(),
         template: 9000,
         template_host: "pve1".to_owned(),
         cores: 2,

@@ -171,6 +171,7 @@ impl World {
             slot: Slot { vmid, ..Slot::default() },
             region: None,
             host: "pve1".to_owned(),
+            left_hosts: BTreeSet::new(),
             template: 9000,
             template_host: "pve1".to_owned(),
             cores: 2,

@@ -160,14 +160,8 @@ async fn a_kill_at_each_call_around_the_upload_leaves_one_seed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
-    let mut stage = stage();
     // Nothing is attached: the machine stays between its upload and its configuration.
-    let path = "/nodes/*/qemu/*/config".to_owned();
-    let effect = Effect::Answer { status: 595, reason: "No route to host".into(), body: String::new() };
-    stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect });
-    stage.start();
-    stage.deploy("web", 1, "1500m", "1Gi");
-    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    let mut stage = seeded().await;
     stage.kill();
     // Another storage and other texts: what the record says holds.
     let other = text(&SEED.replace("/etc/zone", "/etc/place"));
@@ -178,6 +172,77 @@ async fn a_pool_that_goes_between_upload_and_restart_leaves_no_seed() {
     stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
     stage.until("one seed is left", SOON, |stage| stage.pve.files().len() == 1).await;
     assert_ne!(stage.pve.files(), first, "the machine with the old texts was given up");
+    all_gone(&stage).await;
+}
+
+/// A stage whose first machine has its seed, and waits for its configuration: whatever is asked of Proxmox VE for that fails.
+async fn seeded() -> Stage {
+    let mut stage = stage();
+    let path = "/nodes/*/qemu/*/config".to_owned();
+    let effect = Effect::Answer { status: 595, reason: "No route to host".into(), body: String::new() };
+    stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect });
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("its seed is there", SOON, |stage| !stage.pve.files().is_empty()).await;
+    stage
+}
+
+/// Another host than this.
+fn another(host: &str) -> &'static str {
+    ["pve1", "pve2"].into_iter().find(|one| *one != host).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_moved_before_it_has_its_seed_leaves_none_behind() {
+    let stage = seeded().await;
+    let first = stage.pve.files();
+    stage.pve.migrate_by_hand(9100, another(&first[0].1));
+    stage.pve.forget_faults();
+    stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
+    stage.until("the first seed is gone", SOON, |stage| !stage.pve.files().contains(&first[0])).await;
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_on_a_host_that_is_off_goes_when_the_host_is_back() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let there = stage.pve.files().remove(0).1;
+    // Somebody takes the image out of the drive, or the VM could not be moved.
+    stage.pve.set_config_by_hand(9100, "ide2", Some("none,media=cdrom"));
+    let other = another(&there);
+    stage.pve.migrate_by_hand(9100, other);
+    let followed = |stage: &Stage| stage.status().machines.iter().all(|one| one.host == other);
+    stage.until("it is followed", LATE, followed).await;
+    stage.pve.power_off_host(&there);
+    stage.kube.scale("default", "web", 0);
+    let told = |stage: &Stage| {
+        let why = format!("host {there} is down, and the seed of VM 9100");
+        stage.status().machines.iter().any(|one| one.why.contains(&why))
+    };
+    stage.until("it is told", LATE, told).await;
+    assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
+    stage.pve.power_on_host(&there);
+    all_gone(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_arrives_after_its_machine_was_given_up_leaves_no_seed() {
+    let mut stage = stage();
+    let path = "/nodes/*/storage/local/upload".to_owned();
+    stage.pve.inject(Fault { method: "POST".into(), path, times: 1000, effect: Effect::Lose });
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("its VM is there", SOON, |stage| stage.pve.vm(9100).is_some()).await;
+    let map = stage.kube.get("ConfigMap", "pve-autoscaler", "machine-workers-9100").unwrap();
+    let record: serde_json::Value = serde_json::from_str(map["data"]["record"].as_str().unwrap()).unwrap();
+    let file = format!("pve-autoscaler-{}.iso", record["id"].as_str().unwrap());
+    stage.until("the VM is gone again", LATE, |stage| stage.pve.vm(9100).is_none()).await;
+    stage.pve.put_iso_by_hand("local", record["host"].as_str().unwrap(), &file);
+    stage.pve.forget_faults();
+    stage.until("the pod runs", LATE, |stage| stage.running_pods() == 1).await;
     all_gone(&stage).await;
 }
 

@@ -280,6 +280,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         slot,
         region: pool.region.clone(),
         host: vm.guest.host.clone(),
+        left_hosts: BTreeSet::new(),
         template,
         template_host: vm.guest.host.clone(),
         cores,
