@@ -88,8 +88,9 @@ impl Scene {
             }
             assert!(
                 started.elapsed() < limit,
-                "waited {limit:?} until {what}; the daemon said:\n{}\nthe machine's console:\n{}",
+                "waited {limit:?} until {what}; the daemon said:\n{}\nand shows:\n{}\nthe machine's console:\n{}",
                 self.said(),
+                self.shown(),
                 self.stage.hardware.console(VMID)
             );
             tokio::time::sleep(LOOK).await;
@@ -98,6 +99,13 @@ impl Scene {
 
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// What `status` of the daemon shows, or why it does not.
+    fn shown(&self) -> String {
+        let mut status = std::process::Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        let asked = status.args(["status", "--socket", &at(&self.stage, "control.sock")]).output().unwrap();
+        String::from_utf8_lossy(&asked.stdout).into_owned() + &String::from_utf8_lossy(&asked.stderr)
     }
 
     /// The Nodes of the pool: the control plane may have one of its own.
