@@ -107,8 +107,8 @@ pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool,
 /// who was killed, or had no answer, may have asked right before.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
-    let configured = [Phase::Starting, Phase::Warm].iter().any(|phase| record.entered.contains_key(phase));
-    if configured {
+    let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));
+    if is_configured {
         return Duration::ZERO;
     }
     ON_ITS_WAY.saturating_sub(ctx.clock.now().duration_since(*since).unsigned_abs())

@@ -3,6 +3,7 @@
 //! Its name holds the machine's unique id, so that it is nobody else's; its storage is in the machine's record, so that it is found
 //! whatever the configuration says later. What it holds are the operator's texts with the machine's facts: no secrets.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::trouble::{Blame, Trouble, insist};
 use crate::bootstrap::{MachineFacts, iso};
 use crate::config::{CloudInit, Pool, Seed};
 use crate::model::Record;
-use crate::proxmox::{Kind, VmConfig};
+use crate::proxmox::{Kind, Seen, VmConfig};
 
 /// The drive that it is in.
 pub(super) const DRIVE: &str = "ide2";
@@ -179,39 +180,33 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         machine.say(ctx, "an upload of its seed may still be on its way");
         tokio::time::sleep(left).await;
     }
-    let (hosts, away) = hosts(ctx, machine, &storage).await?;
-    for host in &hosts {
+    let record = machine.record().clone();
+    remove_from(ctx, machine, &record.host, &storage).await?;
+    if record.left_hosts.is_empty() {
+        return Ok(());
+    }
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let (on, off) = left_on(&record.left_hosts, &storage, &seen);
+    for host in on {
         remove_from(ctx, machine, host, &storage).await?;
     }
-    let Some(host) = away else { return Ok(()) };
+    let Some(host) = off.first() else { return Ok(()) };
     let what = format!(
         "host {host} is down, and the seed of VM {}, which was there once, may be: it is removed when the host is back",
-        machine.record().slot.vmid
+        record.slot.vmid
     );
     Err(Trouble::Failed { what, blame: Blame::Nobody })
 }
 
-/// The hosts on which a storage may have the seed: the machine's, and those from which somebody moved it, for a VM that has no seed yet
-/// may be moved. And one of the latter that is off. Those that have left the cluster took theirs along.
-async fn hosts(
-    ctx: &Context,
-    machine: &Tracked,
-    storage: &str,
-) -> Result<(Vec<String>, Option<String>), Trouble> {
-    let record = machine.record();
-    let mut hosts = vec![record.host.clone()];
-    if record.left_hosts.is_empty() {
-        return Ok((hosts, None));
-    }
-    let limit = ctx.config.limits.destroy;
-    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+/// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be moved: those that are on,
+/// and those that are off. What all hosts share is seen from where the VM is; a host that has left the cluster took its own along.
+fn left_on<'a>(left: &'a BTreeSet<String>, storage: &str, seen: &Seen) -> (Vec<&'a str>, Vec<&'a str>) {
     if seen.storages.iter().any(|one| one.name == storage && one.size.shared) {
-        return Ok((hosts, None));
+        return (Vec::new(), Vec::new());
     }
-    let left = record.left_hosts.iter().filter_map(|host| seen.hosts.get(host));
-    let (on, off): (Vec<_>, Vec<_>) = left.partition(|host| host.online);
-    hosts.extend(on.into_iter().map(|host| host.name.clone()));
-    Ok((hosts, off.first().map(|host| host.name.clone())))
+    let known = left.iter().filter(|host| seen.hosts.contains_key(*host)).map(String::as_str);
+    known.partition(|host| seen.hosts[*host].online)
 }
 
 async fn remove_from(ctx: &Context, machine: &Tracked, host: &str, storage: &str) -> Result<(), Trouble> {
@@ -245,6 +240,27 @@ async fn remove_from(ctx: &Context, machine: &Tracked, host: &str, storage: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::machine::Storage;
+    use crate::proxmox::{HostSeen, StorageSeen};
+
+    #[test]
+    fn a_seed_is_looked_for_on_hosts_of_the_cluster_with_storages_of_their_own() {
+        let host = |name: &str, online| (name.to_owned(), HostSeen { online, ..HostSeen::default() });
+        let storage = |name: &str, shared| StorageSeen {
+            name: name.to_owned(),
+            host: "pve1".to_owned(),
+            size: Storage { shared, ..Storage::default() },
+            kind: "dir".to_owned(),
+        };
+        let seen = Seen {
+            hosts: [host("pve1", true), host("pve2", true), host("pve3", false)].into(),
+            storages: vec![storage("local", false), storage("shared", true)],
+            ..Seen::default()
+        };
+        let left = ["pve2", "pve3", "removed"].map(ToOwned::to_owned).into();
+        assert_eq!(left_on(&left, "local", &seen), (vec!["pve2"], vec!["pve3"]));
+        assert_eq!(left_on(&left, "shared", &seen), (vec![], vec![]));
+    }
 
     #[test]
     fn the_network_is_written_as_proxmox_writes_it() {

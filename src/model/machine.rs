@@ -366,9 +366,9 @@ impl Record {
 
     /// Its VM was moved to another host.
     pub fn follow(&mut self, host: String) {
-        self.left_hosts.remove(&host);
         let left = std::mem::replace(&mut self.host, host);
         self.left_hosts.insert(left);
+        self.left_hosts.remove(&self.host);
     }
 
     /// Since when it is on its way to be a node.
