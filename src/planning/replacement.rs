@@ -268,9 +268,14 @@ fn find(snapshot: &Snapshot, config: &Config) -> Vec<(usize, Due)> {
     found
 }
 
+/// Since when a node that is not ready has not been, as it says itself.
+pub(super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
+    node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition
+}
+
 /// A node that has not been ready for too long.
 fn silent(now: Timestamp, config: &Config, node: &Node) -> Option<Due> {
-    let since = node.conditions.iter().find(|one| one.kind == "Ready")?.last_transition?;
+    let since = not_ready_since(node)?;
     let due = after(since, config.replace.unready_after?) <= now;
     let words = format!("not ready since {since}");
     due.then_some(Due { reason: RemovalReason::Unready, words, held: None })

@@ -79,3 +79,23 @@ fn a_lost_node_goes_before_an_idle_one() {
     assert_eq!(made(&cluster().plan(&pools(2, 9, ""))), 0);
     assert_eq!(removed(&cluster().plan(&pools(1, 9, ""))).len(), 2);
 }
+
+/// A node of pool `w` that its minimum has kept for an hour, and that is not ready since then.
+fn kept_and_silent_since(time: &str) -> Cluster {
+    Cluster::new().idle("w0", "w").pod("p", "3", "w0").with(&format!(
+        "apiVersion: v1\nkind: Node\nmetadata:\n  name: w1\n  labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: w1}}\n  \
+         annotations: {{pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
+         status:\n  allocatable: {{cpu: 4, memory: 16Gi, pods: 10}}\n  \
+         conditions: [{{type: Ready, status: \"False\", lastTransitionTime: {time}}}]"
+    ))
+}
+
+#[test]
+fn a_node_that_its_minimum_keeps_is_lost_once_it_was_not_ready_for_long_enough() {
+    let config = pools(2, 9, "[scale_down]\nunready_time = \"20m\"\n");
+    for (since, machines) in
+        [("2026-01-01T11:59:58Z", 0), ("2026-01-01T11:40:01Z", 0), ("2026-01-01T11:40:00Z", 1)]
+    {
+        assert_eq!(made(&kept_and_silent_since(since).plan(&config)), machines, "{since}");
+    }
+}
