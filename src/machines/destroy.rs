@@ -12,7 +12,7 @@ use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::proxmox::{Client, Exit, Kind, Power, VmConfig};
+use crate::proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +117,9 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), T
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
 async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Trouble> {
     let limits = &ctx.config.limits;
+    leave_lost_host(ctx, machine).await?;
     let until = Instant::now() + limits.clone;
-    if let Some(upid) = machine.record().task.as_deref().and_then(crate::proxmox::Upid::parse) {
+    if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
         // What still runs has to end first.
         let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::making(machine.record()) };
         let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
@@ -148,6 +149,30 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
         machine.say(ctx, &note);
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }
+}
+
+/// Turns away from a host that is off, or has left the cluster, where the VM is not there any more: to the host that has it now, moved by
+/// hand or recovered, else to any that is on, which sees what all hosts share. What was at work on a host that is off has ended.
+async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let is_on = |host: &str| seen.hosts.get(host).is_some_and(|host| host.online);
+    let record = machine.record();
+    if is_on(&record.host) {
+        return Ok(());
+    }
+    let has_it = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
+    let has_left = !seen.hosts.contains_key(&record.host);
+    let any = || seen.hosts.keys().find(|host| has_left && is_on(host)).cloned();
+    let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
+    tracing::info!(machine = %record.name, left = record.host, host, "the VM is not on its host, which is off or has left the cluster");
+    let is_over = |task: &String| Upid::parse(task).is_some_and(|upid| !is_on(upid.node()));
+    machine
+        .change(ctx, |record| {
+            record.follow(host);
+            record.task = record.task.take().filter(|task| !is_over(task));
+        })
+        .await
 }
 
 /// What is there of a machine.

@@ -54,7 +54,12 @@ pub(super) async fn none(ctx: &Context, machine: &Tracked) -> Result<(), Trouble
     }
     let mut unseen = BTreeSet::new();
     if left.is_empty() {
-        unseen = not_seen(ctx, machine, if told.lost { storages } else { reported }).await?;
+        let doubtful = if told.lost {
+            storages
+        } else {
+            &reported | &went_down_with_its_host(ctx, machine, &storages).await?
+        };
+        unseen = not_seen(ctx, machine, doubtful).await?;
     }
     if left.is_empty() && unseen.is_empty() {
         return Ok(());
@@ -104,6 +109,26 @@ async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
         }
     }
     Ok(told)
+}
+
+/// Those of these storages that all hosts share, where a host that the machine was on has left the cluster: nobody has destroyed its VM, so
+/// that its disks are there. What the host had of its own went with it.
+async fn went_down_with_its_host(
+    ctx: &Context,
+    machine: &Tracked,
+    storages: &BTreeSet<String>,
+) -> Result<BTreeSet<String>, Trouble> {
+    let left = &machine.record().left_hosts;
+    if left.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    if left.iter().all(|host| seen.hosts.contains_key(host)) {
+        return Ok(BTreeSet::new());
+    }
+    let shared = |name: &&String| seen.storages.iter().any(|one| one.name == **name && one.size.shared);
+    Ok(storages.iter().filter(shared).cloned().collect())
 }
 
 /// Those of these storages on which the token would not see a disk of the VM if it were there. With rights on a pool it does not:

@@ -1,6 +1,8 @@
 //! VMs that HA manages, and VMs that somebody moved.
 
 use pve_autoscaler::machines::Ending;
+use pve_autoscaler::model::Record;
+use pve_autoscaler::model::machine::Intent;
 use world::proxmox::spec::ClusterSpec;
 
 use crate::lab;
@@ -37,4 +39,45 @@ async fn a_vm_that_was_moved_by_hand_is_followed_to_its_host() {
     assert!(world.pve.volumes_of(VMID).is_empty());
     let destruction = world.pve.task_exits().pop().unwrap().0;
     assert!(destruction.starts_with("UPID:pve3:") && destruction.contains(":qmdestroy:"), "{destruction}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_recovered_from_a_dead_host_is_followed_though_a_task_was_at_work_there() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    let upid = world.begin_clone().await;
+    assert!(crate::support::done(&world.context.proxmox, &upid).await.is_success());
+    world.failed_with(VMID, Some(&upid)).await;
+    world.pve.power_off_host("pve1");
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+    world.pve.migrate_by_hand(VMID, "pve3");
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_host_has_left_the_cluster_is_forgotten() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    let since = world.context.clock.now() - std::time::Duration::from_mins(5);
+    let intent = Intent::Discard { reason: "a test".to_owned(), since };
+    let task = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmdestroy:9101:autoscaler@pve!agent:".to_owned();
+    let record = Record { host: "pve9".to_owned(), intent, task: Some(task), ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_host_that_has_left_may_have_left_on_a_shared_storage_is_told() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    let since = world.context.clock.now() - std::time::Duration::from_mins(5);
+    let intent = Intent::Discard { reason: "a test".to_owned(), since };
+    let storages = ["shared".to_owned(), "local-lvm".to_owned()].into();
+    let record = Record { host: "pve9".to_owned(), intent, storages, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    assert!(
+        why.contains("on shared; its slot stays closed") && why.contains("pvesm list shared --vmid"),
+        "{why}"
+    );
 }
