@@ -8,11 +8,14 @@ use super::budgets::Budgets;
 use super::disruptions::Allowed;
 use super::headroom::Headroom;
 use super::judging::Drainable;
+use super::pending::{is_daemon, is_mirror};
 use super::removal::Moves;
 use super::scale_up::Growth;
+use super::utilization::overdue;
 use super::{View, being_deleted, health, pauses, pool_of, replacement};
 use crate::model::machine::Phase;
 use crate::model::plan::{NodeOutcome, NodeVerdict};
+use crate::model::pod::Pod;
 use crate::scheduling::NodeIndex;
 
 /// Why a node that could go does not go now.
@@ -93,10 +96,10 @@ impl<'a> Round<'a> {
                 continue;
             }
             if being_deleted(node) {
-                let busy = view.bound[at]
-                    .iter()
-                    .any(|pod| !super::pending::is_daemon(pod) && !super::pending::is_mirror(pod));
-                // What cannot go on there holds up nobody elsewhere.
+                // What cannot go on there holds up nobody elsewhere, nor do pods that a dead kubelet does not end.
+                let drained =
+                    |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
+                let busy = view.bound[at].iter().any(|pod| drained(pod));
                 drains += usize::from(busy && !out_of_sight.contains_key(pool));
             } else if !leaving.contains(node.name.as_str()) {
                 *sizes.entry(pool.to_owned()).or_default() += 1;

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::Snapshot;
-use crate::model::pod::Pod;
+use crate::model::pod::{Pod, PodPhase};
 use crate::model::workload::DisruptionBudget;
 use crate::scheduling::selector::labels_match;
+
+/// More than one budget speaks of a pod.
+pub(super) const SEVERAL: &str = "SeveralPdbs";
 
 /// What the budgets still allow.
 #[derive(Debug)]
@@ -35,7 +38,15 @@ impl Budgets {
 
     /// Why the pod cannot be evicted now, if so.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<&'static str> {
-        self.matching(pod).any(|(_, left)| *left < 1).then_some("NotEnoughPdb")
+        let full = self.matching(pod).any(|(_, left)| *left < 1);
+        full.then_some("NotEnoughPdb").or_else(|| self.several(pod).then_some(SEVERAL))
+    }
+
+    /// Whether several budgets speak of the pod: the API server evicts no such pod, unless it is about to start or has ended
+    /// (`canIgnorePDB`).
+    pub(super) fn several(&self, pod: &Pod) -> bool {
+        let asked = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
+        asked && self.matching(pod).nth(1).is_some()
     }
 
     /// Whether the budgets allow the eviction of all these pods together; else names the first that is one too many.

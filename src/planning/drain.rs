@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::budgets::Budgets;
+use super::budgets::{Budgets, SEVERAL};
 use super::pending::{is_daemon, is_mirror};
 use super::utilization::overdue;
 use crate::config::ScaleDown;
@@ -110,6 +110,10 @@ impl<'a> Rules<'a> {
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push((*pod).clone()),
+                // Nothing is sent before: the others would have gone for nothing.
+                Outcome::Block("NotEnoughPdb") if budgets.several(pod) => {
+                    return Err(Blocker { reason: SEVERAL, pod: pod.id() });
+                }
                 Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
                     evictions.evict.push((*pod).clone());
                 }
@@ -194,6 +198,21 @@ impl<'a> Rules<'a> {
         };
         known && !self.controllers.contains(&(owner.kind.as_str(), namespace, owner.name.as_str()))
     }
+}
+
+/// The PersistentVolumes of the pods on a node that no drain takes away: those of DaemonSets, and static ones.
+pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
+    let here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node));
+    let claims: BTreeSet<(&str, &str)> = here
+        .filter(|pod| (is_daemon(pod) || is_mirror(pod)) && !pod.is_finished())
+        .flat_map(|pod| pod.volumes.iter().map(|volume| (&*pod.namespace, &volume.source)))
+        .filter_map(|(namespace, source)| match source {
+            VolumeSource::Claim { name, .. } => Some((namespace, name.as_str())),
+            _ => None,
+        })
+        .collect();
+    let of_them = snapshot.claims.iter().filter(|one| claims.contains(&(&*one.namespace, one.name.as_str())));
+    of_them.filter_map(|claim| claim.volume.clone()).collect()
 }
 
 fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {

@@ -1,6 +1,5 @@
 //! What holds for a node by itself: who manages it, how full it is, what drains it, and since when nobody needs it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +12,6 @@ use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
-use crate::model::pod::Pod;
 use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
@@ -86,7 +84,7 @@ pub(super) fn judge<'a>(
         verdict.verdict = NodeOutcome::Utilized;
         return (verdict, None);
     }
-    let drain = match drain(&view.bound[at], rules, budgets) {
+    let drain = match within_budgets(view, at, rules, budgets) {
         Ok(drain) => drain,
         Err(blocker) => {
             verdict.verdict = NodeOutcome::Blocked;
@@ -117,9 +115,19 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
 
-/// What draining the node means, if the rules and the budgets allow it.
-fn drain(pods: &[&Arc<Pod>], rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
-    let drain = rules.drain(pods, budgets)?;
+/// What draining the node means, if the rules allow it. Expendable pods need no other place, and hold their node as others do: they are
+/// evicted by the same rules.
+pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
+    let mut drain = rules.drain(&view.bound[at], budgets)?;
+    let expendable = rules.drain(&view.expendable[at], budgets)?;
+    drain.evicted.extend(expendable.evicted.into_iter().chain(expendable.moves));
+    drain.awaited = drain.awaited.or(expendable.awaited);
+    Ok(drain)
+}
+
+/// The same, if the budgets allow it too.
+fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
+    let drain = drain(view, at, rules, budgets)?;
     // A node that overspends a budget by itself stays: others may count on its room.
     budgets.allow(&drain.moves).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
     Ok(drain)

@@ -51,7 +51,7 @@ mod warm;
 mod zones;
 
 pub(crate) use device_room::devices_left;
-pub use drain::Evictions;
+pub use drain::{Evictions, volumes_that_stay};
 pub(crate) use going::leaving;
 pub use homeless::homeless;
 pub(crate) use judging::disabled;
@@ -208,6 +208,8 @@ struct View<'a> {
     grows: bool,
     /// Pods with a node that count, by their node's index.
     bound: Vec<Vec<&'a Arc<Pod>>>,
+    /// Those that hold no room (expendable ones), which may hold their node all the same.
+    expendable: Vec<Vec<&'a Arc<Pod>>>,
 }
 
 impl<'a> View<'a> {
@@ -235,6 +237,7 @@ impl<'a> View<'a> {
             existing: snapshot.nodes.len(),
             grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
+            expendable: vec![Vec::new(); snapshot.nodes.len()],
         };
         for set in &snapshot.daemon_sets {
             view.world.announce(&set.pod);
@@ -262,10 +265,17 @@ impl<'a> View<'a> {
                 let (group, expendable) = self.groups.number(pod, &priorities);
                 let settled = pending::settled(pod, expendable, config, snapshot.time);
                 self.waiting.push(Waiting { pod, group, settled, listed: true });
-            } else if !priorities.expendable(pod) {
-                // Expendable pods hold no room: whoever needs it may have it.
-                let node = pod.node.as_deref();
-                if let Some(at) = node.and_then(|name| named.find(name)) {
+                continue;
+            }
+            let node = pod.node.as_deref();
+            let at = node.and_then(|name| named.find(name));
+            if priorities.expendable(pod) {
+                // Whoever needs their room may have it.
+                if let Some(at) = at {
+                    self.expendable[at].push(pod);
+                }
+            } else {
+                if let Some(at) = at {
                     self.bound[at].push(pod);
                 } else if node.is_some_and(|name| gone.contains(name)) {
                     if pending::will_be_made_again(pod) {
@@ -282,6 +292,9 @@ impl<'a> View<'a> {
     /// Puts pods in the order of their names, and those with a node into the world.
     fn put_in_order(&mut self) {
         self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
+        for pods in &mut self.expendable {
+            pods.sort_by(|a, b| a.digest().compare(b.digest()));
+        }
         for (at, pods) in self.bound.iter_mut().enumerate() {
             pods.sort_by(|a, b| a.digest().compare(b.digest()));
             for pod in pods.iter().filter(|pod| !pod.is_finished()) {

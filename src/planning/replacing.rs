@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::drain::Rules;
+use super::judging::drain;
 use super::pending::will_be_made_again;
 use super::scale_up::Growth;
 use super::{View, being_deleted, budgets::Budgets, pool_of, ready, replacement};
@@ -24,7 +25,7 @@ pub(super) fn removals(
     for (at, (node, verdict)) in view.snapshot.nodes.iter().zip(verdicts).enumerate() {
         let Some(reason) = replacement::reason(node) else { continue };
         let (pool, utilization) = (verdict.pool.clone(), verdict.utilization.unwrap_or(0.0));
-        let Ok(drain) = rules.drain(&view.bound[at], budgets) else { continue };
+        let Ok(drain) = drain(view, at, rules, budgets) else { continue };
         let mut wait = |why: NodeOutcome, message: String| {
             verdict.verdict = why;
             verdict.message = Some(message);

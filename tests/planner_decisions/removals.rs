@@ -220,3 +220,66 @@ fn a_node_that_is_not_ready_or_on_its_way_out_is_no_place() {
         );
     }
 }
+
+/// A pod of a ReplicaSet with more in its metadata, its spec and its status.
+fn pod_with(name: &str, node: &str, metadata: &str, spec: &str, status: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  {metadata}\n  \
+         ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+         spec: {{nodeName: {node}, {spec} containers: [{{name: c, resources: {{requests: {{cpu: 100m, memory: 64Mi}}}}}}]}}\n\
+         status: {{{status}}}"
+    )
+}
+
+#[test]
+fn pods_that_a_dead_kubelet_does_not_end_hold_up_no_drain_elsewhere() {
+    let drained = |since: &str| {
+        let ends = format!("deletionTimestamp: {since}\n  deletionGracePeriodSeconds: 30");
+        let mut cluster =
+            Cluster::new().idle("w0", "w").idle("w1", "w").pod("p", "500m", "w0").pod("q", "2", "w1");
+        for at in 0..4 {
+            let node = format!("g{at}");
+            cluster = cluster.node(&node, "other", LEAVING, "Unknown");
+            cluster = cluster.with(&pod_with(&format!("p{at}"), &node, &ends, "", "phase: Running"));
+        }
+        let config = pools(0, 9, "[health]\nmax_total_unready_percentage = 100\n");
+        removed(&cluster.plan(&config)).len()
+    };
+    assert_eq!(drained("2026-01-01T11:50:00Z"), 1);
+    assert_eq!(drained("2026-01-01T11:59:50Z"), 0, "they are waited for in their time");
+}
+
+#[test]
+fn a_pod_of_two_budgets_that_runs_keeps_its_node() {
+    let budget = |name: &str| {
+        format!(
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: {name}, namespace: d}}\n\
+             spec: {{selector: {{matchLabels: {{app: a}}}}}}\nstatus: {{disruptionsAllowed: 1}}"
+        )
+    };
+    let plan = |phase: &str, second: &str| {
+        let pod = pod_with("p", "g0", "labels: {app: a}", "", &format!("phase: {phase}"));
+        let cluster = Cluster::new().idle("w0", "w").idle("g0", "other").pod("q", "1", "w0").with(&pod);
+        cluster.with(&budget("one")).with(&budget(second)).plan(&pools(1, 9, ""))
+    };
+    let held = plan("Running", "two");
+    assert_eq!((removed(&held), node_verdict(&held, "g0")), (Vec::new(), NodeOutcome::Blocked));
+    let verdict = held.nodes.iter().find(|node| node.node == "g0").unwrap();
+    assert_eq!((verdict.reason, verdict.pod.as_deref()), (Some("SeveralPdbs"), Some("d/p")));
+    assert_eq!(removed(&plan("Pending", "two")), ["g0"], "the API server asks no budget about it");
+}
+
+#[test]
+fn an_expendable_pod_that_must_stay_keeps_its_node() {
+    let plan = |volume: &str| {
+        let spec = format!("priority: -11, volumes: [{{name: v, {volume}}}],");
+        let pod = pod_with("p", "w0", "labels: {app: a}", &spec, "phase: Running");
+        Cluster::new().idle("w0", "w").with(&pod).plan(&pools(0, 9, ""))
+    };
+    let held = plan("emptyDir: {}");
+    assert_eq!((removed(&held), node_verdict(&held, "w0")), (Vec::new(), NodeOutcome::Blocked));
+    assert_eq!(held.nodes[0].reason, Some("LocalStorageRequested"));
+    let goes = plan("emptyDir: {medium: Memory}");
+    assert_eq!(removed(&goes), ["w0"], "it needs no other place");
+    assert!(goes.scale_down[0].moves.is_empty());
+}
