@@ -1,5 +1,6 @@
 //! Evictions: the only way in which this daemon removes pods, and what each answer means.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,15 +54,16 @@ impl Cluster {
         list.items.iter().map(|pod| convert::pod(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
-    /// Whether a volume is attached to a node, as the API server has it now.
+    /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none, by the attachment's name.
     ///
     /// # Errors
     /// The call failed.
-    pub async fn has_attachments(&self, node: &str) -> Result<bool, Error> {
+    pub async fn attached(&self, node: &str) -> Result<BTreeSet<String>, Error> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
         let every = ListParams::default();
         let list = self.call(format!("list the volumes of node `{node}`"), api.list(&every)).await?;
-        Ok(list.items.iter().any(|one| one.spec.node_name == node))
+        let here = list.items.into_iter().filter(|one| one.spec.node_name == node);
+        Ok(here.filter_map(|one| one.spec.source.persistent_volume_name.or(one.metadata.name)).collect())
     }
 
     /// Asks for the eviction of the pod with this uid. `grace` shortens its grace period.

@@ -1,5 +1,6 @@
 //! What is in the cluster, kept up to date by watches.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -140,9 +141,11 @@ impl Watches {
         self.stores.nodes.all().into_iter().find(|node| node.system_uuid == uuid)
     }
 
-    /// Whether a volume is attached to the node.
-    pub fn has_attachments(&self, node: &str) -> bool {
-        self.stores.attachments.all().iter().any(|attachment| attachment.node == node)
+    /// The PersistentVolumes that are attached to the node; one that is none, by the attachment's name.
+    pub fn attached(&self, node: &str) -> BTreeSet<String> {
+        let all = self.stores.attachments.all();
+        let here = all.iter().filter(|one| one.node == node);
+        here.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone())).collect()
     }
 
     /// A pod by namespace and name.

@@ -5,6 +5,7 @@
 //! Node is off (non-graceful node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only where
 //! Proxmox VE, or a management controller, says that nothing runs there any more.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Context;
@@ -14,6 +15,7 @@ use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
+use crate::planning;
 
 /// The Node of a VM that is gone falls silent within this time.
 const NOTICED: Duration = Duration::from_mins(2);
@@ -44,6 +46,11 @@ pub(crate) fn is_out(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
+/// Whether nobody waits for any of these volumes of a node: they are of pods that stay, such as a DaemonSet's, and go with the machine.
+pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet<String>) -> bool {
+    attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
+}
+
 /// Has the volumes of a Node let go of whose machine is off, before the Node is deleted. Those that nobody lets go of in time are left to
 /// Kubernetes, as are all where the taint is refused.
 ///
@@ -56,11 +63,8 @@ pub(super) async fn release(
     off: Off,
 ) -> Result<(), Trouble> {
     // A watch that stands still may not show one.
-    let attached = match ctx.kubernetes.has_attachments(name).await {
-        Ok(attached) => attached,
-        Err(_) => ctx.watches.has_attachments(name),
-    };
-    if off == Off::Unknown || !attached {
+    let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
+    if off == Off::Unknown || attached.is_empty() {
         return Ok(());
     }
     let limits = &ctx.config.limits;
@@ -88,7 +92,8 @@ pub(super) async fn release(
         return Ok(());
     }
     tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
-    let gone = until(ctx, || (!ctx.watches.has_attachments(name)).then_some(()));
+    let is_done = || are_of_staying_pods(ctx, name, &ctx.watches.attached(name));
+    let gone = until(ctx, || is_done().then_some(()));
     if tokio::time::timeout(limits.detach, gone).await.is_err() {
         tracing::warn!(
             machine = %machine.record().name,

@@ -1,5 +1,6 @@
 //! A node's way out: closed, drained, its volumes detached; then the VM goes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,6 +9,7 @@ use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
 use super::node::{self, is_ready, is_silent, until};
+use super::out_of_service::are_of_staying_pods;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
@@ -118,18 +120,20 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node)
     }
 }
 
-/// Waits until no volume is attached to the node any more. For those of a silent one nobody waits: no kubelet unmounts them, and they are
+/// Waits until no volume is attached to the node any more but those of pods that stay on it, such as a DaemonSet's: they are let go of with
+/// the machine. For those of a silent one nobody waits: no kubelet unmounts them, and they are
 /// let go of once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
+    let let_go = |attached: &BTreeSet<String>| are_of_staying_pods(ctx, node, attached);
     loop {
-        until(ctx, || (!ctx.watches.has_attachments(node) || seen_silent()).then_some(())).await;
+        until(ctx, || (let_go(&ctx.watches.attached(node)) || seen_silent()).then_some(())).await;
         // As it is now: a watch that stands still shows no volume that came to the node before it was closed.
-        match ctx.kubernetes.has_attachments(node).await {
-            Ok(false) => return,
+        match ctx.kubernetes.attached(node).await {
+            Ok(attached) if let_go(&attached) => return,
             // Who may not see any goes by what there is to see.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
-            Ok(true) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         if ctx.kubernetes.get_node(node).await.is_ok_and(|node| node.is_none_or(|node| is_silent(&node))) {
             return;

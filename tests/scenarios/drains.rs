@@ -165,3 +165,50 @@ async fn a_volume_that_stays_attached_ends_the_removal_and_the_node_serves_again
     stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert_eq!(stage.vms(9100..=9109).len(), 2);
 }
+
+/// A DaemonSet's pod with a volume of its own on each node of the pool.
+fn claim_volumes_for_daemons(stage: &Stage) {
+    let template = json!({
+        "metadata": { "labels": { "app": "logs" } },
+        "spec": { "nodeSelector": { "by": "hand" }, "containers": [{ "name": "c", "image": "i" }] },
+    });
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "namespace": "default", "name": "logs" },
+        "spec": { "selector": { "matchLabels": { "app": "logs" } }, "template": template },
+    });
+    stage.kube.apply(&set).unwrap();
+    let nodes = stage.kube.list("Node");
+    let ours = nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers");
+    for (at, node) in ours.enumerate() {
+        let (name, volume) = (node["metadata"]["name"].as_str().unwrap(), format!("logs-{at}"));
+        let claim = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "namespace": "default", "name": volume },
+            "spec": { "volumeName": volume, "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+            "status": { "phase": "Bound" },
+        });
+        let owner = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "logs", "controller": true });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "default", "name": volume, "ownerReferences": [owner] },
+            "spec": {
+                "nodeName": name, "tolerations": [{ "operator": "Exists" }], "containers": [{ "name": "c", "image": "i" }],
+                "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": volume } }],
+            },
+        });
+        let attachment = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": format!("csi-{volume}") },
+            "spec": { "attacher": "csi.example.com", "nodeName": name, "source": { "persistentVolumeName": volume } },
+            "status": { "attached": true },
+        });
+        for object in [claim, pod, attachment] {
+            stage.kube.apply(&object).unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_pods_volume_goes_with_the_machine() {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    claim_volumes_for_daemons(&stage);
+    stage.until("a node is closed", LATER, closed).await;
+    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+}
