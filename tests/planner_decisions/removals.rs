@@ -1,7 +1,7 @@
 //! Which nodes go, and which machines are counted.
 
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
-use pve_autoscaler::planning::homeless;
+use pve_autoscaler::planning::{evictions, homeless};
 
 use crate::cluster::{
     Cluster, LEAVING, inventory, machine, node_verdict, of_pool, pod_verdict, pools, removed, with_others,
@@ -282,4 +282,17 @@ fn an_expendable_pod_that_must_stay_keeps_its_node() {
     let goes = plan("emptyDir: {medium: Memory}");
     assert_eq!(removed(&goes), ["w0"], "it needs no other place");
     assert!(goes.scale_down[0].moves.is_empty());
+}
+
+#[test]
+fn a_pod_that_is_deleted_with_its_controller_ends_no_drain() {
+    let left = |metadata: &str| {
+        let pod =
+            pod_with("p", "w0", metadata, "", "phase: Running").replace("name: rs, uid", "name: gone, uid");
+        let snapshot = Cluster::new().idle("w0", "w").with(&pod).snapshot();
+        evictions(&snapshot, &pools(0, 9, ""), "w0").map(|all| (all.evict.len(), all.leaving.len()))
+    };
+    let deleted = "deletionTimestamp: 2026-01-01T11:59:50Z\n  deletionGracePeriodSeconds: 30";
+    assert_eq!(left(deleted), Ok((0, 1)));
+    assert_eq!(left("labels: {}"), Err("d/p (ControllerNotFound)".to_owned()));
 }
