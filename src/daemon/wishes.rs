@@ -7,10 +7,10 @@ use super::{Daemon, Switch};
 use crate::causes::chain;
 use crate::config::{Config, Mode};
 use crate::machines::View;
-use crate::model::Snapshot;
-use crate::model::machine::Phase;
+use crate::model::machine::{Intent, Phase};
 use crate::model::node::Node;
 use crate::model::snapshot::{PINNED, POOL_LABEL, RETIRE};
+use crate::model::{Record, Snapshot};
 use crate::planning;
 
 /// As much of a reason as is written to the Node, in characters.
@@ -39,14 +39,31 @@ impl Switch {
 
     /// Keeps a node; a drain that has begun is given up, a VM that is being stopped is not.
     pub(super) async fn pin(&self, name: &str) -> Result<(), String> {
-        self.node(name).await?;
-        let status = self.board.status();
-        let machine = status.machines.iter().find(|machine| machine.node.as_deref() == Some(name));
-        if machine.is_some_and(|machine| ["Stopping", "Deleting"].contains(&machine.phase.as_str())) {
+        let node = self.node(name).await?;
+        self.not_stopped(&node).await?;
+        self.annotate(name, RETIRE, None).await?;
+        self.annotate(name, PINNED, Some("true")).await?;
+        // Who stops it writes so, and then looks at the Node once more: one of the two sees the other.
+        if let Err(late) = self.not_stopped(&node).await {
+            self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
+            return Err(late);
+        }
+        Ok(())
+    }
+
+    /// Refuses where the Node's machine is on its way out for good. That is in its record, whoever leads.
+    async fn not_stopped(&self, node: &Node) -> Result<(), String> {
+        let records = self.kubernetes.list_records().await.map_err(|error| chain(&error))?;
+        let mut readable = records.readable.iter().map(|one| &one.record);
+        let Some(record) = readable.find(|record| is_its(record, node)) else { return Ok(()) };
+        let name = &node.name;
+        if [Phase::Stopping, Phase::Deleting].iter().any(|phase| record.entered.contains_key(phase)) {
             return Err(format!("`{name}` is drained already and its machine is being stopped"));
         }
-        self.annotate(name, RETIRE, None).await?;
-        self.annotate(name, PINNED, Some("true")).await
+        match &record.intent {
+            Intent::Discard { reason, .. } => Err(format!("the machine of `{name}` is given up: {reason}")),
+            Intent::Create | Intent::Retire { .. } => Ok(()),
+        }
     }
 
     pub(super) async fn unpin(&self, name: &str) -> Result<(), String> {
@@ -120,6 +137,14 @@ impl Daemon {
             board.decided(now, words);
         });
     }
+}
+
+/// Whether the Node is the record's machine.
+fn is_its(record: &Record, node: &Node) -> bool {
+    if record.is_physical() {
+        return record.name == node.name;
+    }
+    record.smbios_uuid.as_deref().is_some_and(|uuid| uuid == node.system_uuid)
 }
 
 /// Why a node that is to be retired cannot go yet.

@@ -3,11 +3,11 @@
 
 use tokio::time::Instant;
 
-use super::Context;
 use super::node as nodes;
 use super::retire::{self, FRESH};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
+use super::{Context, drain};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
@@ -43,6 +43,20 @@ pub(super) async fn keeps(
     }
     let kept = retire::empty(ctx, machine, &node).await?;
     Ok(kept.map(|why| (Box::new(node), why)))
+}
+
+/// The Node as it is now, past what the watches show, where an annotation keeps it; and why.
+///
+/// To be asked once the record says that the guest is shut down, and before it is: `pin` writes its annotation and then looks at the
+/// record, so that one of the two sees the other.
+pub(super) async fn pinned(
+    ctx: &Context,
+    machine: &mut Tracked,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let Some(node) = node(ctx, machine).await? else { return Ok(None) };
+    let Some(why) = drain::kept(&node) else { return Ok(None) };
+    machine.node = Some(node.name.clone());
+    Ok(Some((Box::new(node), why)))
 }
 
 /// The Node that keeps a guest from being shut down, and why: it is open, for somebody has opened it, or it has registered anew, unseen

@@ -48,9 +48,13 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             if let Some((node, why)) = back::anew(ctx, machine, emptied).await? {
                 return Ok(Ended::Serves(node, why));
             }
+            let again = machine.record().entered.contains_key(&Phase::Stopping);
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
             machine.save(ctx).await?;
+            if !again && let Some((node, why)) = back::pinned(ctx, machine).await? {
+                return Ok(Ended::Serves(node, why));
+            }
         }
         let off = match stop(ctx, machine, manner, (*present, asked)).await? {
             Stopped::Kept(node, why) => return Ok(Ended::Serves(node, why)),

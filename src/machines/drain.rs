@@ -11,6 +11,7 @@ use super::Context;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
+use crate::model::node::Node;
 use crate::model::{Pod, Snapshot};
 use crate::planning::{self, Evictions};
 
@@ -200,7 +201,11 @@ impl Drain<'_> {
 
 /// Why a node stays that somebody wants to keep meanwhile.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
-    let node = snapshot.nodes.iter().find(|one| one.name == node)?;
+    kept(snapshot.nodes.iter().find(|one| one.name == node)?)
+}
+
+/// The annotation that keeps this Node, in words.
+pub(super) fn kept(node: &Node) -> Option<String> {
     planning::disabled(node).map(|key| format!("annotation {key}"))
 }
 

@@ -20,7 +20,7 @@ use super::node::{is_ready, until};
 use super::out_of_service::Off;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
-use super::{Context, destroy, retire};
+use super::{Context, destroy, drain, retire};
 use crate::config::PhysicalMachine;
 use crate::kubernetes::Watches;
 use crate::model::Record;
@@ -190,9 +190,13 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
         if let Some((node, why)) = keeps(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
         }
+        let again = machine.record().entered.contains_key(&Phase::Stopping);
         machine.enter(ctx, Phase::Stopping, "it is being shut down");
         // The point of no return: whoever goes on after a crash must not open the node again.
         machine.save(ctx).await?;
+        if !again && let Some((node, why)) = pinned(ctx, machine).await? {
+            return Ok(Ended::Serves(node, why));
+        }
         switch_off(ctx, machine, &client).await?;
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
         forget_node(ctx, machine).await?;
@@ -221,6 +225,15 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>
         }
         None => Err(Trouble::Failed { what: format!("it is not switched off: {why}"), blame: Blame::Nobody }),
     }
+}
+
+/// The Node as it is now, where an annotation keeps it; and why. As of a VM that is shut down, see [`super::back::pinned`].
+async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let found = now(ctx, machine.record()).await?.filter(|node| !node.system_uuid.is_empty());
+    let Some(node) = found else { return Ok(None) };
+    let Some(why) = drain::kept(&node) else { return Ok(None) };
+    take(ctx, machine, &node).await?;
+    Ok(Some((Box::new(node), why)))
 }
 
 /// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down since it registered.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::Order;
 use serde_json::json;
 use stage::without_pools;
 use world::kubernetes::metal::MetalSpec;
@@ -89,6 +90,24 @@ async fn a_machine_is_switched_on_for_pods_and_off_after_them() {
     stage.kube.scale("default", "web", 1);
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.ready_nodes("metal"), ["metal-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "2", "2Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_mins(4)).await;
+    stage.stall.set(true);
+    stage.order("pve1", Order::Pin { node: "metal-1".to_owned() }).await;
+    stage.throughout("it is on", SOON, |stage| on(stage, "metal-1")).await;
+    stage.stall.set(false);
+    stage.throughout("it stays on", SOON, |stage| on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+    let node = stage.kube.get("Node", "", "metal-1").unwrap();
+    assert!(node["spec"]["unschedulable"] != true, "{node}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
 use serde_json::json;
+use world::guest::GuestFaults;
 use world::kubernetes::{Effect, Fault, samples};
 
 use crate::stage::{ONE_POOL, Stage, name};
@@ -30,6 +31,14 @@ fn marks(stage: &Stage, node: &str) -> String {
 
 fn is_closed(stage: &Stage, node: &str) -> bool {
     marks(stage, node).contains("being-deleted")
+}
+
+fn runs(stage: &Stage) -> bool {
+    stage.pve.vm(9100).is_some_and(|vm| vm.running)
+}
+
+fn pin(node: &str) -> Order {
+    Order::Pin { node: node.to_owned() }
 }
 
 fn decided(stage: &Stage, words: &str) -> bool {
@@ -158,6 +167,79 @@ async fn a_drain_is_given_up_for_a_node_that_is_pinned_meanwhile() {
     stage.order("pve1", Order::Pin { node: node.clone() }).await;
     stage.until("it serves again", Duration::from_secs(30), |stage| !is_closed(stage, &node)).await;
     assert_eq!(stage.running_pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pin_that_no_watch_shows_yet_keeps_the_node() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    stage.stall.set(true);
+    stage.order("pve1", pin(&node)).await;
+    stage.throughout("its VM runs", SOON, runs).await;
+    stage.stall.set(false);
+    stage.throughout("its VM runs on", SOON, runs).await;
+    assert!(!is_closed(&stage, &node), "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pin_while_it_is_being_recorded_that_the_vm_is_stopped_keeps_the_node() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    let volume = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": "csi-1" },
+        "spec": { "attacher": "csi.example.com", "nodeName": node, "source": { "persistentVolumeName": "data" } },
+        "status": { "attached": true },
+    });
+    stage.kube.apply(&volume).unwrap();
+    stage.kube.scale("default", "web", 0);
+    stage.order("pve1", retire(&node)).await;
+    let waits = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("detached"));
+    stage.until("volumes are waited for", SOON, waits).await;
+    stage.kube.inject(Fault {
+        method: "PUT".to_owned(),
+        path: "/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-9100".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Delay(Duration::from_secs(10)),
+    });
+    stage.kube.remove("VolumeAttachment", "", "csi-1");
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("it is to be stopped", SOON, stops).await;
+    stage.order("pve1", pin(&node)).await;
+    stage.kube.forget_faults();
+    stage.throughout("its VM runs", SOON, runs).await;
+    assert!(!is_closed(&stage, &node), "{}", stage.scene());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pin_is_refused_at_any_instance_once_the_vm_is_being_stopped() {
+    let mut stage = Stage::new(&quick(""));
+    stage.pve.set_guest_faults(9000, GuestFaults { ignores_shutdown: true, ..GuestFaults::default() });
+    for host in ["pve1", "pve2"] {
+        stage.start_on(host);
+    }
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.kube.scale("default", "web", 0);
+    stage.order("pve1", retire(&node)).await;
+    let stops = |stage: &Stage| {
+        let maps = stage.kube.list("ConfigMap");
+        maps.iter()
+            .any(|map| name(map).starts_with("machine-") && map["data"].to_string().contains("Stopping"))
+    };
+    stage.until("its VM is being stopped", SOON, stops).await;
+    for host in ["pve1", "pve2"] {
+        let refused = stage.try_order(host, pin(&node)).await.unwrap_err();
+        assert!(refused.contains("its machine is being stopped"), "{host}: {refused}");
+        assert!(!marks(&stage, &node).contains("scale-down-disabled"), "{host}: {}", marks(&stage, &node));
+    }
+    stage.until("it is gone", Duration::from_mins(10), |stage| stage.vms(9100..=9109).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
