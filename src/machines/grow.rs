@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::destroy::{self, Found};
 use super::jobs::{self, CONFIGURE};
-use super::ownership::{Sight, look, ours};
+use super::ownership::ours;
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
@@ -31,6 +32,8 @@ use crate::proxmox::{ExecStatus, Kind, VmConfig};
 
 /// The option that says how many of a VM's `cores` it has.
 pub(super) const VCPUS: &str = "vcpus";
+/// The option that says how many it may have at most, and has where nothing else is said.
+const CORES: &str = "cores";
 /// The option that says how much memory it has, in MiB.
 const MEMORY: &str = "memory";
 
@@ -109,7 +112,7 @@ fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, Trouble> {
     bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
 }
 
-/// Until the VM has what the record says.
+/// Until the VM has what the record says. Where it has more, the record says so from then on.
 async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
@@ -118,20 +121,21 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     let done = insist!(limit, machine.seed(), {
         let config = ours(ctx, &record).await?;
         let set = wanted(&record, grow, &config);
+        let then = has(&config, Size { cores: record.cores, memory: record.memory });
         if set.is_empty() {
-            return Ok(());
+            return Ok(then);
         }
         let digest = config.digest().unwrap_or_default();
-        match ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
-            Some(upid) => jobs::succeed(ctx, CONFIGURE, &upid, limit).await,
-            None => Ok(()),
+        if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
+            jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
         }
+        Ok(then)
     });
-    done.await?;
+    let Size { cores, memory } = done.await?;
     let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        return Ok(());
+        return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
     Err(failed(format!(
         "Proxmox VE keeps `{}` of VM {vmid} for its next start: its `hotplug` or `numa` was changed, or QEMU refused; look at \
@@ -140,18 +144,23 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     )))
 }
 
-/// What is to be set, where it is not so.
+/// What is to be set, where the VM has less. Where it has more, nothing takes that back: Proxmox VE would unplug it.
 fn wanted(record: &Record, grow: &Grow, config: &VmConfig) -> BTreeMap<String, String> {
-    let memory = (record.memory >> 20).to_string();
-    let all = [(grow.grows_cores, VCPUS, record.cores.to_string()), (grow.grows_memory, MEMORY, memory)];
-    let is = |key: &str, value: &str| config.get(key).is_some_and(|now| plain(now) == value);
-    let missing = all.into_iter().filter(|(grows, key, value)| *grows && !is(key, value));
-    missing.map(|(_, key, value)| (key.to_owned(), value)).collect()
+    let (cores, memory) = given(config);
+    let all = [
+        (grow.grows_cores, VCPUS, i64::from(record.cores), cores),
+        (grow.grows_memory, MEMORY, record.memory >> 20, memory),
+    ];
+    let missing = all.into_iter().filter(|(grows, _, to, now)| *grows && now.is_none_or(|now| now < *to));
+    missing.map(|(_, key, to, _)| (key.to_owned(), to.to_string())).collect()
 }
 
-/// Memory may be written as a property (`current=2048`).
-fn plain(value: &str) -> &str {
-    value.trim_start_matches("current=")
+/// The vCPUs, and the memory in MiB, that a configuration gives.
+fn given(config: &VmConfig) -> (Option<i64>, Option<i64>) {
+    // Memory may be written as a property (`current=2048`).
+    let plain = |value: &str| value.trim_start_matches("current=").parse().ok();
+    let number = |key: &str| config.get(key).and_then(plain);
+    (number(VCPUS).or_else(|| number(CORES)), number(MEMORY))
 }
 
 /// Until the guest uses what was plugged and its Node says so.
@@ -258,19 +267,26 @@ fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
     Err(failed(format!("{what}: {said}")))
 }
 
-/// Takes back what waits for the VM's next start, and brings the record to what the VM has.
+/// Takes back what waits for the VM's next start, and brings the record to what the VM has, wherever it is by now. One of which
+/// nothing is left ends with what it had: the rest is seen to as of any other that is gone.
+///
+/// # Errors
+/// What the VM has cannot be told for now: the record goes on saying that it grows, and it is tried again.
 async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let record = machine.record().clone();
     let Some(before) = record.growing.clone() else { return Ok(()) };
-    let (host, vmid) = (&record.host, record.slot.vmid);
+    let (before, vmid) = (Size { cores: before.cores, memory: before.memory }, record.slot.vmid);
     let stock = insist!(ctx.config.limits.configure, machine.seed(), {
-        let config = match look(&ctx.proxmox, &ctx.config.cluster, &record).await? {
-            Sight::Ours(config) => config,
-            // What is done about it is decided elsewhere.
-            Sight::Foreign(_) | Sight::Absent | Sight::BeingCloned => {
-                return Ok(Size { cores: before.cores, memory: before.memory });
+        let config = match destroy::find(ctx, machine).await? {
+            Found::There(config) => config,
+            Found::Gone => return Ok(before),
+            Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| before),
+            Found::BeingCloned => {
+                let what = format!("somebody makes a clone with its VMID {vmid}");
+                return Err(Trouble::Failed { what, blame: Blame::Nobody });
             }
         };
+        let host = machine.record().host.as_str();
         let waiting = ctx.proxmox.pending(host, vmid).await?;
         let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
         if !kept.is_empty() {
@@ -278,21 +294,19 @@ async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
             ctx.proxmox.revert(host, vmid, &kept, digest).await?;
         }
         let now = ctx.proxmox.current_config(host, vmid).await?;
-        Ok(has(&now, &before))
+        Ok(has(&now, before))
     });
     let Size { cores, memory } = stock.await?;
     (machine.stored.record.cores, machine.stored.record.memory) = (cores, memory);
     Ok(())
 }
 
-/// What a VM has: never less than before.
-fn has(config: &VmConfig, before: &Growing) -> Size {
-    let number = |key: &str| config.get(key).and_then(|value| plain(value).parse::<i64>().ok());
-    let cores = number(VCPUS).and_then(|cores| u32::try_from(cores).ok());
-    Size {
-        cores: cores.unwrap_or(before.cores).max(before.cores),
-        memory: number(MEMORY).map_or(before.memory, |mib| mib << 20).max(before.memory),
-    }
+/// What a VM has: never less than so much.
+fn has(config: &VmConfig, least: Size) -> Size {
+    let (cores, memory) = given(config);
+    let cores = cores.and_then(|cores| u32::try_from(cores).ok()).unwrap_or(0);
+    let memory = memory.map_or(0, |mib| mib << 20);
+    Size { cores: cores.max(least.cores), memory: memory.max(least.memory) }
 }
 
 fn failed(what: String) -> Trouble {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use world::guest::GuestFaults;
 
 use crate::stage::{ONE_POOL, Stage, name};
@@ -140,6 +141,52 @@ async fn a_kubelet_that_would_not_start_with_other_cpus_is_left_alone() {
     stage.until("it is given up", SOON, |stage| decided(stage, "CPU manager policy static")).await;
     assert_eq!(config(&stage, "vcpus"), "2", "nothing was plugged");
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
+}
+
+fn vcpus(stage: &Stage) -> u32 {
+    config(stage, "vcpus").parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_moved_while_it_grows_is_known_as_it_is_and_never_shrinks() {
+    let stage = with_one().await;
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("its kubelet starts anew", SOON, is_closed).await;
+    assert_eq!(vcpus(&stage), 3);
+    let to = if stage.pve.vm(9100).unwrap().node == "pve1" { "pve2" } else { "pve1" };
+    stage.pve.migrate_by_hand(9100, to);
+    stage.until("it is over", LATE, |stage| !record(stage).contains("growing")).await;
+    let record = record(&stage);
+    assert!(record.contains("\"cores\":3") && record.contains(&format!("\"host\":\"{to}\"")), "{record}");
+    let here = json!({ "nodeSelector": { "kubernetes.io/hostname": stage.pve.config_of(9100, "name") } });
+    stage.deploy_with("more", 1, "2500m", "1Gi", &here);
+    stage.throughout("it never shrinks", LATE, |stage| vcpus(stage) >= 3).await;
+    assert!(vcpus(&stage) > 3, "it has grown further; {}", stage.scene());
+    assert_eq!(stage.running_pods(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_removed_while_it_grows_comes_to_its_end() {
+    let stage = with_one().await;
+    let before = stage.status().machines[0].name.clone();
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("its kubelet starts anew", SOON, is_closed).await;
+    stage.pve.delete_by_hand(9100);
+    let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.name != before);
+    stage.until("it is gone", LATE, gone).await;
+    stage.until("both pods run elsewhere", LATE, |stage| stage.running_pods() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_gave_a_machine_by_hand_stays_when_it_grows() {
+    let stage = with_one().await;
+    stage.pve.set_config_by_hand(9100, "vcpus", Some("4"));
+    stage.deploy("large", 1, "1500m", "5Gi");
+    stage.until("it has grown", SOON, |stage| decided(stage, "has grown")).await;
+    assert_eq!((vcpus(&stage), capacity(&stage).0.as_str()), (4, "4"));
+    let record = record(&stage);
+    assert!(record.contains("\"cores\":4") && !record.contains("growing"), "{record}");
+    assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
 }
 
 #[tokio::test(start_paused = true)]
