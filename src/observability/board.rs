@@ -18,6 +18,8 @@ use crate::model::snapshot::Decision;
 /// Decisions that are kept, and those of them that outlive a restart.
 const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
+/// Problems that an instance finds out about whether it leads or not. The others it knows of only while it leads.
+const OF_ITS_OWN: [&str; 5] = ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "pinning"];
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 
@@ -125,7 +127,8 @@ impl Board {
             leader.clone_into(&mut inner.status.leader);
             if !leader.is_empty() {
                 let old = std::mem::take(&mut inner.status);
-                let Status { instance, mode, rounds, problems, leader, .. } = old;
+                let Status { instance, mode, rounds, mut problems, leader, .. } = old;
+                problems.retain(|about, _| OF_ITS_OWN.contains(&about.as_str()));
                 inner.status = Status {
                     time: now,
                     instance,

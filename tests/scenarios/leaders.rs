@@ -184,3 +184,24 @@ async fn a_lone_leader_without_kubernetes_pauses_and_goes_on() {
         stage.until("the pod runs, and nothing is left over", SOON, |stage| all_there(stage, 1)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_led_before_shows_no_problem_that_only_who_leads_looks_at() {
+    let stage = three();
+    let (leader, _) = roles(&stage).await;
+    stage.pve.set_away(true);
+    let problems = |stage: &Stage, host: &str| stage.status_of(host).problems;
+    stage.until("it says so", SOON, |stage| problems(stage, &leader).contains_key("proxmox")).await;
+    stage.wire(&leader).hold(Side::Kubernetes, true);
+    let taken = |stage: &Stage| stage.leaders().iter().any(|host| **host != *leader);
+    stage.until("another leads", SOON, taken).await;
+    stage.wire(&leader).hold(Side::Kubernetes, false);
+    let stands_by =
+        |stage: &Stage| !stage.status_of(&leader).leader.is_empty() && !stage.status_of(&leader).leads;
+    stage.until("it stands by", SOON, stands_by).await;
+    let now = stage.leaders()[0].to_owned();
+    stage.until("the other one says so", SOON, |stage| problems(stage, &now).contains_key("proxmox")).await;
+    stage.pve.set_away(false);
+    stage.until("the other one sees it again", SOON, |stage| problems(stage, &now).is_empty()).await;
+    stage.until("it shows nothing of it", SOON, |stage| problems(stage, &leader).is_empty()).await;
+}
