@@ -25,12 +25,14 @@ pub(super) async fn serve(deps: &Deps) {
     let host = super::host_of(&deps.instance);
     let mut config = deps.config.clone();
     let mut asked = BTreeMap::new();
+    let mut refused = BTreeMap::new();
     loop {
         if wanted(&config.borrow_and_update()) {
-            round(deps, host, &mut asked).await;
+            round(deps, host, &mut asked, &mut refused).await;
             tokio::time::sleep(BEAT).await;
         } else {
-            deps.board.clear(PROBLEM);
+            refused.clear();
+            show(&deps.board, &refused);
             if config.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -42,8 +44,13 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks for each machine that waits and was not asked for just now.
-async fn round(deps: &Deps, host: &str, asked: &mut BTreeMap<String, Instant>) {
+/// Asks for each machine that waits and was not asked for just now. What was `refused` is told for as long as the machine waits.
+async fn round(
+    deps: &Deps,
+    host: &str,
+    asked: &mut BTreeMap<String, Instant>,
+    refused: &mut BTreeMap<String, String>,
+) {
     let waiting = match deps.kubernetes.awaiting_cpus(host).await {
         Ok(waiting) => waiting,
         Err(error) => {
@@ -51,33 +58,43 @@ async fn round(deps: &Deps, host: &str, asked: &mut BTreeMap<String, Instant>) {
             return;
         }
     };
-    asked.retain(|id, at| at.elapsed() < AGAIN && waiting.iter().any(|record| record.id == *id));
+    let waits = |id: &String| waiting.iter().any(|record| record.id == *id);
+    asked.retain(|id, at| at.elapsed() < AGAIN && waits(id));
+    refused.retain(|id, _| waits(id));
     for record in &waiting {
         if asked.contains_key(&record.id) {
             continue;
         }
-        ask(deps, record).await;
+        match ask(deps, record).await {
+            Ok(()) => refused.remove(&record.id),
+            Err(why) => refused.insert(record.id.clone(), why),
+        };
         asked.insert(record.id.clone(), Instant::now());
     }
+    show(&deps.board, refused);
 }
 
-async fn ask(deps: &Deps, record: &Record) {
+/// Why it has none, where its helper gives it none.
+async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
     let (name, vmid) = (&record.name, record.slot.vmid);
     let request = Request::Pin { vmid, machine: record.id.clone() };
     let why = match deps.helper.ask(request).await {
         Ok(Answer::Pinned { affinity, changed }) => {
             tracing::info!(machine = %name, vmid, cpus = affinity, changed, "the machine has CPUs of its own");
-            deps.board.clear(PROBLEM);
-            return;
+            return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
         Ok(Answer::Free { .. }) => "it answers something else".to_owned(),
         Err(error) => chain(&error),
     };
-    refused(&deps.board, record, &why);
+    tracing::warn!(machine = %name, vmid, why, "the machine gets no CPUs of its own");
+    Err(format!("{name} gets no CPUs of its own: {why}"))
 }
 
-fn refused(board: &Board, record: &Record, why: &str) {
-    tracing::warn!(machine = %record.name, vmid = record.slot.vmid, why, "the machine gets no CPUs of its own");
-    board.problem(PROBLEM, &format!("{} gets no CPUs of its own: {why}", record.name));
+/// One of them stands for the others: they have one helper.
+fn show(board: &Board, refused: &BTreeMap<String, String>) {
+    match refused.values().next() {
+        Some(what) => board.problem(PROBLEM, what),
+        None => board.clear(PROBLEM),
+    }
 }

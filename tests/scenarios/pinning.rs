@@ -80,12 +80,14 @@ async fn without_a_helper_a_machine_is_given_up_and_the_next_one_goes_elsewhere(
     stage
         .until("it is said what to do", SOON, |stage| said(stage, ENABLE) && said(stage, "as root on pve1"))
         .await;
+    let problems = stage.status_of("pve1").problems;
+    assert!(format!("{problems:?}").contains("does not answer"), "{problems:?}");
     let started = |path: &str| path.contains("/pve1/") && path.ends_with("/status/start");
     assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without");
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.pve.vm(stage.vms(9100..=9109)[0]).unwrap().node, "pve2");
-    let problems = stage.status_of("pve1").problems;
-    assert!(format!("{problems:?}").contains("does not answer"), "{problems:?}");
+    // The one that was refused does not wait any more.
+    stage.until("it is over", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,12 +100,14 @@ async fn a_host_without_cpus_left_gets_no_more_machines() {
     // Somebody else takes all that is left.
     stage.pve.set_config_by_hand(first, "affinity", Some("1-7,9-15"));
     stage.kube.scale("default", "web", 2);
+    let refused = |stage: &Stage| format!("{:?}", stage.status_of(&host).problems);
+    stage.until("it is said", SOON, |stage| refused(stage).contains("no CPUs left for 2 vCPUs")).await;
     stage
         .until("the other host has the second", Duration::from_mins(8), |stage| stage.running_pods() == 2)
         .await;
     let others: Vec<u32> = stage.vms(9100..=9109).into_iter().filter(|vmid| *vmid != first).collect();
     assert_ne!(stage.pve.vm(others[0]).unwrap().node, host);
-    assert!(format!("{:?}", stage.status_of(&host).problems).contains("no CPUs left for 2 vCPUs"));
+    stage.until("it is over", SOON, |stage| stage.status_of(&host).problems.is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
