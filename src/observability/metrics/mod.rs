@@ -59,7 +59,8 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("whole", Phase::Requested, Phase::Ready),
 ];
 /// What may be wrong, as the board names it.
-const PROBLEMS: [&str; 5] = ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "proxmox"];
+const PROBLEMS: [&str; 7] =
+    ["configuration", "kubernetes", "lease", "machines", super::pages::PROBLEM, "proxmox", "strangers"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
@@ -407,6 +408,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::observability::Board;
+
+    #[test]
+    fn each_problem_that_the_help_names_is_served() {
+        let mut named: Vec<&str> = names::PROBLEM.help.split('`').skip(1).step_by(2).collect();
+        named.sort_unstable();
+        assert_eq!(named, PROBLEMS);
+    }
 
     #[test]
     fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
