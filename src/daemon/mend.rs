@@ -88,7 +88,8 @@ impl State {
             | Ending::NotGrown(_)
             | Ending::Removed
             | Ending::Discarded
-            | Ending::GivenUp(_) => {
+            | Ending::GivenUp(_)
+            | Ending::LookedAfter(_) => {
                 self.stuck.remove(&id);
             }
         }

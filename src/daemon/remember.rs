@@ -185,7 +185,11 @@ impl Remembered {
             Ending::Failed { reason, blame } => self.back_off(told, blame, reason, config, now),
             Ending::Removed => self.memory.pools.entry(pool).or_default().last_removal = Some(now),
             Ending::GivenUp(_) => self.memory.pools.entry(pool).or_default().last_removal_failure = Some(now),
-            Ending::Warm | Ending::SlotTaken(_) | Ending::Discarded | Ending::Stuck(_) => return,
+            Ending::Warm
+            | Ending::SlotTaken(_)
+            | Ending::Discarded
+            | Ending::LookedAfter(_)
+            | Ending::Stuck(_) => return,
         }
         self.store(now);
     }

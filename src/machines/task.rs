@@ -45,6 +45,8 @@ pub enum Ending {
     NotGrown(String),
     /// The removal was given up, the node serves again.
     GivenUp(String),
+    /// It was looked after, nothing was to be removed, and it serves on: how it is.
+    LookedAfter(String),
     /// It could not be brought to its end; it is tried again later.
     Stuck(String),
 }
@@ -175,8 +177,8 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     }
     match serves_on(&ctx, &mut machine).await {
         Ok(true) => {
-            let why = "its VM is there".to_owned();
-            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            let how = "its VM is there".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
             ctx.registry.release(&machine.record().id);
         }
         Ok(false) => {
@@ -230,8 +232,8 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
     match node::restore(&ctx, &mut machine).await {
         Ok(()) => {
-            let why = "its Node has its labels".to_owned();
-            tell(&ctx, &reports, machine.record(), Ending::GivenUp(why));
+            let how = "its Node has its labels".to_owned();
+            tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
             ctx.registry.release(&machine.record().id);
         }
         Err(trouble) => stuck(&ctx, &mut machine, &trouble, &reports),

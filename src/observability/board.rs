@@ -187,7 +187,7 @@ impl Board {
             Ending::Discarded => format!("{name}: what was left of it is gone"),
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),
-            Ending::GivenUp(why) => format!("{name} stays: {why}"),
+            Ending::GivenUp(why) | Ending::LookedAfter(why) => format!("{name} stays: {why}"),
             Ending::Stuck(why) => format!("{name} is stuck: {why}"),
         };
         self.decided(now, what);

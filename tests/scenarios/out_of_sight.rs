@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -106,6 +107,44 @@ async fn a_machine_whose_plug_was_pulled_is_started_again() {
     stage.until("it runs again", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
     stage.until("the node is ready", SOON * 2, |stage| stage.ready_nodes("workers").len() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9100]);
+}
+
+/// A VM that dies within moments, each time it is started again, until something is so.
+async fn dying(stage: &Stage, vmid: u32, limit: Duration, is_so: impl Fn(&Stage) -> bool) {
+    let begun = Instant::now();
+    let mut off = begun;
+    while !is_so(stage) {
+        assert!(begun.elapsed() < limit, "{}", stage.scene());
+        match stage.pve.vm(vmid) {
+            Some(vm) if vm.running && off.elapsed() >= Duration::from_secs(10) => {
+                stage.pve.stop_by_hand(vmid)
+            }
+            Some(vm) if vm.running => {}
+            _ => off = Instant::now(),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_dies_again_and_again_keeps_no_other_and_goes_itself() {
+    let quick =
+        "[scale_down]\nunneeded_time = \"2m\"\nunready_time = \"20m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = with_one_node(&ONE_POOL.replace("[[pool]]", quick)).await;
+    stage.deploy("more", 1, "1500m", "1Gi");
+    stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let gone = |vmid: u32| move |stage: &Stage| stage.pve.vm(vmid).is_none();
+    let restarted = |stage: &Stage| {
+        let status = stage.status();
+        status.decisions.iter().filter(|one| one.what.ends_with("its VM is there")).count() >= 3
+    };
+    dying(&stage, 9100, Duration::from_mins(10), restarted).await;
+    stage.kube.scale("default", "more", 0);
+    dying(&stage, 9100, Duration::from_mins(20), gone(9101)).await;
+    dying(&stage, 9100, Duration::from_mins(45), gone(9100)).await;
+    let counted = stage.board().metrics().encode(&stage.status()).unwrap();
+    let given_up = r#"pve_autoscaler_machines_removed_total{pool="workers",outcome="GivenUp"} 0"#;
+    assert!(counted.contains(given_up), "{counted}");
 }
 
 #[tokio::test(start_paused = true)]

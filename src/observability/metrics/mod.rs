@@ -261,6 +261,8 @@ impl Metrics {
             Ending::Discarded => (&counted.removed, "Discarded"),
             Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
             Ending::Stuck(_) => (&counted.removed, "Stuck"),
+            // Nothing was made or removed.
+            Ending::LookedAfter(_) => return,
         };
         family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
         let entered = |phase| told.record.entered.get(&phase).copied();
