@@ -125,6 +125,7 @@ impl Daemon {
             clone_in_doubt: false,
             storages: template.storages(),
             entered: BTreeMap::from([(Phase::Requested, now)]),
+            vm_gone: None,
             pods: named(machine),
             warm,
             asked: None,
@@ -293,11 +294,12 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether as much of a pool is on its way out as may be at a time.
+    /// Whether as much of a pool is on its way out as may be at a time. One that was given up before it was a node takes nothing from it.
     fn share_is_going(&self, config: &Config, pool: &str) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
-        let leaving = of_pool().filter(|view| leaves(view.phase)).count();
+        let leaves = |view: &&View| leaves(view.phase) && !view.record.was_never_a_node();
+        let leaving = of_pool().filter(leaves).count();
         let nodes = leaving + of_pool().filter(|view| view.phase == Phase::Ready).count();
         leaving >= most_at_once(nodes, config.scale_down.max_removal_percentage)
     }

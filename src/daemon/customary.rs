@@ -258,11 +258,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
             status: healthy(well),
             node_counts: counts,
             cloud_provider_target: Some(
-                mine.iter()
-                    .filter(|view| {
-                        !leaves(view.phase) && view.phase != Phase::Failed && view.record.warm.is_none()
-                    })
-                    .count(),
+                mine.iter().filter(|view| view.phase <= Phase::Ready && view.record.warm.is_none()).count(),
             ),
             min_size: Some(pool.min),
             max_size: Some(pool.max),

@@ -331,6 +331,7 @@ mod tests {
                 clone_in_doubt: false,
                 storages: std::collections::BTreeSet::new(),
                 entered: BTreeMap::new(),
+                vm_gone: None,
                 pods: Vec::new(),
                 warm,
                 asked: None,

@@ -67,9 +67,14 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
         }
     } else {
         let off = if matches!(found, Present::Gone) { Off::Gone } else { Off::Unknown };
-        machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
+        if machine.phase != Phase::Clearing {
+            machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
+        }
         forget_node(ctx, machine, off).await?;
     }
+    // Whoever goes on knows that it is no machine any more, however long that takes.
+    machine.enter(ctx, Phase::Clearing, "the VM is gone; what it has left behind is being removed");
+    machine.save(ctx).await?;
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
     seed::remove(ctx, machine).await?;
     tokens::delete_all(ctx, machine, ctx.config.limits.destroy).await?;
@@ -85,6 +90,8 @@ async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Resul
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
     machine
         .change(ctx, |record| {
+            // Somebody has restored it from a backup.
+            record.vm_gone = None;
             record.smbios_uuid = record.smbios_uuid.take().or(uuid);
             record.storages.extend(storages);
         })

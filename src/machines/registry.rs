@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::changes::{Changed, Changes};
 use crate::config::Config;
 use crate::kubernetes::Versioned;
-use crate::model::machine::{Intent, Machine, Phase};
+use crate::model::machine::{Machine, Phase};
 use crate::model::{Record, Slot};
 
 /// A machine as it is seen from outside its task.
@@ -40,15 +40,16 @@ impl View {
 
     /// A machine whose record was found, with the Node that it became.
     pub fn found(stored: &Versioned<Record>, node: Option<String>, now: Timestamp) -> Self {
-        let phase = match stored.record.intent {
-            Intent::Create if node.is_some() => Phase::Ready,
-            Intent::Create => Phase::Requested,
-            Intent::Retire { .. } => Phase::Draining,
-            Intent::Discard { .. } => Phase::Failed,
+        let record = &stored.record;
+        let phase = match record.phase() {
+            Phase::Requested if node.is_some() => Phase::Ready,
+            phase => phase,
         };
-        let since = stored.record.entered.get(&phase).copied().unwrap_or(now);
+        let since =
+            if phase == Phase::Clearing { record.vm_gone } else { record.entered.get(&phase).copied() };
+        let since = since.unwrap_or(now);
         let version = (stored.resource_version.clone(), stored.uid.clone());
-        Self { record: stored.record.clone(), version, phase, since, note: String::new(), node, busy: false }
+        Self { record: record.clone(), version, phase, since, note: String::new(), node, busy: false }
     }
 
     /// The same, of one that is kept warm and waits.
@@ -70,8 +71,9 @@ impl View {
         Versioned { record: self.record.clone(), resource_version, uid }
     }
 
-    /// As a round's snapshot wants it.
+    /// As a round's snapshot wants it. One that was given up before it was a node is none of its pool's that leave.
     pub fn machine(&self, config: &Config) -> Machine {
+        let never_served = self.phase == Phase::Deleting && self.record.was_never_a_node();
         Machine {
             name: self.record.name.clone(),
             pool: self.record.pool.clone(),
@@ -80,7 +82,7 @@ impl View {
             seen_on: None,
             cores: self.record.cores,
             memory: self.record.memory,
-            phase: self.phase,
+            phase: if never_served { Phase::Failed } else { self.phase },
             since: Some(self.since),
             node: self.node.clone(),
             pods: self.record.pods.clone(),

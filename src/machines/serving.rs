@@ -191,6 +191,7 @@ mod tests {
             clone_in_doubt: false,
             storages: std::collections::BTreeSet::new(),
             entered: std::collections::BTreeMap::new(),
+            vm_gone: None,
             pods: Vec::new(),
             warm: None,
             asked: None,

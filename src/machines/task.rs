@@ -325,7 +325,9 @@ async fn give_up(ctx: &Context, machine: &mut Tracked, reason: &str) -> Result<(
 }
 
 async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: &Reports) {
-    machine.enter(ctx, Phase::Failed, reason);
+    if machine.phase != Phase::Clearing {
+        machine.enter(ctx, Phase::Failed, reason);
+    }
     // It may become ready after all before its VM can be stopped: nothing is to be put on it any more.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = retirement::close(ctx, &mut machine, &node).await

@@ -9,7 +9,7 @@ use super::registry::View;
 use super::trouble::{Blame, Trouble, insist};
 use crate::kubernetes::Versioned;
 use crate::model::Record;
-use crate::model::machine::{Intent, Phase};
+use crate::model::machine::Phase;
 
 /// How long the Kubernetes API may be away before a task gives up writing its record.
 const RECORD_LIMIT: Duration = Duration::from_mins(30);
@@ -25,12 +25,9 @@ pub(super) struct Tracked {
 
 impl Tracked {
     pub fn new(stored: Versioned<Record>, now: Timestamp) -> Self {
-        let since = stored.record.entered.values().max().copied().unwrap_or(now);
-        let phase = match stored.record.intent {
-            Intent::Create => Phase::Requested,
-            Intent::Retire { .. } => Phase::Draining,
-            Intent::Discard { .. } => Phase::Failed,
-        };
+        let since =
+            stored.record.entered.values().chain(&stored.record.vm_gone).max().copied().unwrap_or(now);
+        let phase = stored.record.phase();
         Self { stored, phase, since, note: String::new(), node: None }
     }
 
@@ -46,7 +43,11 @@ impl Tracked {
             self.phase = phase;
             self.since = now;
         }
-        self.stored.record.entered.entry(phase).or_insert(now);
+        if phase == Phase::Clearing {
+            self.stored.record.vm_gone.get_or_insert(now);
+        } else {
+            self.stored.record.entered.entry(phase).or_insert(now);
+        }
         note.clone_into(&mut self.note);
         self.show(ctx);
     }

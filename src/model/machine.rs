@@ -37,10 +37,19 @@ pub enum Phase {
     Stopping,
     /// The Node object and the VM are being deleted.
     Deleting,
+    /// Its VM is gone; what that has left behind is being removed.
+    Clearing,
     /// Nothing is left.
     Gone,
     /// It failed and is being cleaned away.
     Failed,
+}
+
+impl Phase {
+    /// Whether nothing is there that could be a machine: at most what its VM has left behind.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Clearing | Self::Gone)
+    }
 }
 
 /// How a machine is kept ahead of demand until it is asked to join.
@@ -332,6 +341,10 @@ pub struct Record {
     /// When each phase was entered: the machine's own timeline.
     #[serde(default)]
     pub entered: BTreeMap<Phase, Timestamp>,
+    /// When its VM was seen to be gone, its Node too: what is left of them is all that keeps the record. Not among `entered`, which an
+    /// earlier release could not read then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_gone: Option<Timestamp>,
     /// Pods it was made for, `namespace/name`, at most a few.
     #[serde(default)]
     pub pods: Vec<String>,
@@ -362,6 +375,21 @@ impl Record {
     /// Whether its VM is a clone of a template; else it is made anew.
     pub fn is_clone(&self) -> bool {
         self.template != 0
+    }
+
+    /// Where whoever finds the record goes on with its machine.
+    pub fn phase(&self) -> Phase {
+        match self.intent {
+            Intent::Create => Phase::Requested,
+            Intent::Retire { .. } | Intent::Discard { .. } if self.vm_gone.is_some() => Phase::Clearing,
+            Intent::Retire { .. } => Phase::Draining,
+            Intent::Discard { .. } => Phase::Failed,
+        }
+    }
+
+    /// Whether it was given up before it was a node: its pool loses none when it goes.
+    pub fn was_never_a_node(&self) -> bool {
+        matches!(self.intent, Intent::Discard { .. }) && self.node_uid.is_none()
     }
 
     /// Its VM was moved to another host.

@@ -65,7 +65,8 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is gone.
+/// How many nodes of each pool are on their way out. One whose Node is deleted already is until its VM is gone, whatever that leaves
+/// behind.
 pub(super) fn leaving(snapshot: &Snapshot) -> BTreeMap<&str, usize> {
     let mut leaving: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names: BTreeSet<&str> = BTreeSet::new();

@@ -211,6 +211,9 @@ struct Ours {
 
 impl Ours {
     fn count(&mut self, machine: &Machine) {
+        if machine.phase.is_over() {
+            return;
+        }
         *self.by_pool.entry(machine.pool.clone()).or_default() += 1;
         if let Some(before) = machine.growing.as_ref().filter(|_| machine.phase == Phase::Ready) {
             // What it is being given is in nothing that the host reports yet.
@@ -242,7 +245,7 @@ impl Ours {
                 }
             }
             // Whether these still run, only the host knows.
-            Phase::Stopping | Phase::Deleting | Phase::Gone | Phase::Failed => {}
+            Phase::Stopping | Phase::Deleting | Phase::Clearing | Phase::Gone | Phase::Failed => {}
         }
     }
 

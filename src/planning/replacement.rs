@@ -193,9 +193,8 @@ fn makes_for_them(plan: &Plan) -> bool {
 
 /// Whether anything comes or goes, by this plan or since before it.
 fn is_anything_under_way(snapshot: &Snapshot, plan: &Plan) -> bool {
-    let comes_or_goes = |machine: &Machine| {
-        machine.phase != Phase::Ready && machine.phase != Phase::Gone && !is_kept(machine)
-    };
+    let comes_or_goes =
+        |machine: &Machine| machine.phase != Phase::Ready && !machine.phase.is_over() && !is_kept(machine);
     !plan.scale_up.is_empty()
         || !plan.scale_down.is_empty()
         || !plan.grow.is_empty()

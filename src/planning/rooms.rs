@@ -147,7 +147,7 @@ impl<'a> Rooms<'a> {
     /// that has lost the pool's label is its machine's all the same.
     fn count_present(&mut self, view: &View) {
         let machines = view.snapshot.proxmox.machines.as_deref();
-        let present = || machines.into_iter().flatten().filter(|machine| machine.phase != Phase::Gone);
+        let present = || machines.into_iter().flatten().filter(|machine| !machine.phase.is_over());
         let vms: BTreeSet<&str> =
             present().map(|machine| machine.node.as_ref().unwrap_or(&machine.name).as_str()).collect();
         let by_node = limits::by_node(machines);

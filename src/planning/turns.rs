@@ -54,7 +54,7 @@ impl<'a> Turns<'a> {
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
             // One that is kept warm can take the place of another: it stands in nobody's way.
-            if machine.phase == Phase::Gone || is_kept(machine) {
+            if machine.phase.is_over() || is_kept(machine) {
                 continue;
             }
             *turns.machines.entry(machine.pool.clone()).or_default() += 1;

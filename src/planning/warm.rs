@@ -178,7 +178,8 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
 /// Whether a machine of the pool that waited is on its way out.
 fn is_one_leaving(view: &View, pool: &Pool) -> bool {
     let mut machines = view.snapshot.proxmox.machines.iter().flatten();
-    machines.any(|one| one.pool == pool.name && one.warm.is_some() && one.phase >= Phase::Draining)
+    let leaves = |one: &Machine| one.phase >= Phase::Draining && !one.phase.is_over();
+    machines.any(|one| one.pool == pool.name && one.warm.is_some() && leaves(one))
 }
 
 /// Machines that could not be started where they are, one of a pool, where pods wait for what another host has room for, and the

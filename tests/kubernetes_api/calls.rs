@@ -44,6 +44,7 @@ fn record(id: &str) -> Record {
         asked: None,
         pinned: None,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
+        vm_gone: None,
         pods: vec![],
         growing: None,
         made_of: std::collections::BTreeMap::default(),

@@ -190,6 +190,7 @@ impl World {
             asked: None,
             pinned: None,
             entered: BTreeMap::new(),
+            vm_gone: None,
             pods: Vec::new(),
             growing: None,
             made_of: BTreeMap::new(),

@@ -77,6 +77,9 @@ fn nodes_on_their_way_out_count_and_lost_ones_are_bound_by_nothing_that_does_not
                  status: {allocatable: {cpu: 4, memory: 16Gi, pods: 10}}";
     let started = idle().with(again).with(&inventory(&machine("w9", "Deleting", false)));
     assert_eq!(removed(&started.plan(&under(rules))), Vec::<&str>::new());
+    // Nothing but a disk of it is left.
+    let cleared = idle().with(&inventory(&machine("w9", "Clearing", false)));
+    assert_eq!(removed(&cleared.plan(&under(rules))).len(), 1);
     let lost = Cluster::new().node("w0", "w", "", "False").idle("w1", "w");
     let none = "[[disruption]]\nmax_nodes = 0\n";
     assert_eq!(removed(&lost.plan(&under(none))), ["w0"]);

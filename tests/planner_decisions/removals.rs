@@ -94,8 +94,8 @@ fn a_node_on_its_way_out_counts_towards_the_maximum_as_long_as_its_vm_exists() {
         let of_pool = plan.scale_up.iter().filter(|one| one.pool == "w");
         of_pool.map(|one| one.machines.len()).sum::<usize>()
     };
-    let both = machine("w0", "Ready", true) + &machine("w1", "Stopping", true);
-    assert_eq!(made(&both), 0);
+    let both = |phase| machine("w0", "Ready", true) + &machine("w1", phase, true);
+    assert_eq!((made(&both("Stopping")), made(&both("Deleting")), made(&both("Clearing"))), (0, 0, 1));
     assert_eq!(made(&machine("w0", "Ready", true)), 1);
 }
 

@@ -150,11 +150,8 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
     stage.order("pve1", pause()).await;
     stage.until("the node serves again", SOON, |stage| !tainted(stage)).await;
     let leaves = |stage: &Stage| {
-        let maps = stage.kube.list("ConfigMap");
-        let retired =
-            maps.iter().filter(|map| map["data"]["record"].to_string().contains(r#"\"kind\":\"retire\""#));
         let leaving = stage.status().machines.into_iter().filter(|machine| machine.phase == "Draining");
-        (retired.count(), leaving.count())
+        (retired(stage), leaving.count())
     };
     stage
         .throughout("the record cannot be written", Duration::from_secs(20), |stage| leaves(stage) == (1, 1))
@@ -209,6 +206,12 @@ async fn the_hourly_brake_holds_over_a_restart() {
     stage.until("the others go", Duration::from_mins(40), |stage| vms(stage) == 0).await;
 }
 
+/// How many records say that their machine is to go.
+fn retired(stage: &Stage) -> usize {
+    let maps = stage.kube.list("ConfigMap");
+    maps.iter().filter(|map| map["data"]["record"].to_string().contains(r#"\"kind\":\"retire\""#)).count()
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_a_share_of_a_pool_goes_at_a_time() {
     for (percentage, most) in [(50, 2), (25, 1), (100, 4)] {
@@ -225,6 +228,31 @@ async fn only_a_share_of_a_pool_goes_at_a_time() {
         }
         assert_eq!(seen, most, "{percentage} %");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_failed_before_it_was_a_node_takes_no_nodes_turn() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    for (method, path) in [("POST", "/nodes/*/qemu/9101/status/start"), ("DELETE", "/nodes/*/qemu/9101")] {
+        stage.pve.inject(world::proxmox::Fault {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            times: usize::MAX,
+            effect: world::proxmox::Effect::Answer {
+                status: 500,
+                reason: "can't lock file - got timeout".to_owned(),
+                body: String::new(),
+            },
+        });
+    }
+    stage.deploy("more", 1, "1500m", "1Gi");
+    let stays = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
+    stage.until("the next cannot be destroyed", Duration::from_mins(20), stays).await;
+    stage.kube.scale("default", "more", 0);
+    stage.kube.scale("default", "web", 0);
+    stage.until("the node goes", Duration::from_mins(4), |stage| stage.pve.vm(9100).is_none()).await;
+    assert!(stage.pve.vm(9101).is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,3 +39,60 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
     stage.until("the VMs are gone", Duration::from_hours(1), |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
 }
+
+/// Whether a machine in this phase is shown with what to do about its disk.
+fn told(stage: &Stage, phase: &str) -> bool {
+    let machines = stage.status().machines;
+    machines.iter().any(|one| one.phase == phase && one.why.contains("pvesm free shared:"))
+}
+
+/// A node goes, and its disk stays: the storage cannot free it.
+async fn leaves_its_disk(stage: &Stage, vmid: u32) {
+    stage.pve.set_storage_busy("shared", true);
+    stage.kube.scale("default", "first", 0);
+    stage.until("the command is told", SOON * 3, |stage| told(stage, "Clearing")).await;
+    assert!(stage.pve.vm(vmid).is_none());
+    stage.pve.set_storage_busy("shared", false);
+}
+
+/// Nodes are unneeded for two minutes before they go.
+fn quick(max: u32) -> String {
+    let table = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    ONE_POOL.replace("[[pool]]", table).replace("max = 5", &format!("max = {max}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_left_behind_keeps_no_other_node() {
+    for restarts in [false, true] {
+        let mut stage = Stage::running(&quick(5));
+        stage.deploy("first", 1, "1500m", "1Gi");
+        stage.until("a pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        stage.deploy("second", 1, "1500m", "1Gi");
+        stage.until("both run", SOON, |stage| stage.running_pods() == 2).await;
+        leaves_its_disk(&stage, 9100).await;
+        if restarts {
+            stage.kill();
+            stage.start();
+            stage.until("it is told again", SOON, |stage| told(stage, "Clearing")).await;
+            let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
+            stage.throughout("it does not go anew", Duration::from_mins(2), |stage| !goes(stage)).await;
+        }
+        stage.kube.scale("default", "second", 0);
+        stage.until("the other goes", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
+        // Its slot stays closed, and whoever looks is told why.
+        let left = |stage: &Stage| stage.leftovers() == ["machine-workers-9100"];
+        stage.until("nothing else is left", SOON, left).await;
+        stage.until("it is told", SOON, |stage| told(stage, "Clearing")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_left_behind_is_no_machine_of_a_full_pool() {
+    let stage = Stage::running(&quick(1));
+    stage.deploy("first", 1, "1500m", "1Gi");
+    stage.until("a pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    leaves_its_disk(&stage, 9100).await;
+    stage.deploy("second", 1, "1500m", "1Gi");
+    stage.until("the next pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9101]);
+}

@@ -299,6 +299,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         asked: None,
         pinned: None,
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
+        vm_gone: None,
         pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.
         growing: None,

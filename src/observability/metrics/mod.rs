@@ -33,7 +33,7 @@ type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Every phase that a machine is shown in.
-const PHASES: [Phase; 13] = [
+const PHASES: [Phase; 14] = [
     Phase::Requested,
     Phase::Cloning,
     Phase::Configuring,
@@ -46,6 +46,7 @@ const PHASES: [Phase; 13] = [
     Phase::Draining,
     Phase::Stopping,
     Phase::Deleting,
+    Phase::Clearing,
     Phase::Failed,
 ];
 /// The steps of a creation: from one phase to the next.

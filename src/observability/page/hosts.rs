@@ -91,13 +91,13 @@ fn part(width: f64, kind: &str, name: &str, words: &str, out: &mut String) {
 
 /// Whether Proxmox counts its memory as given already.
 fn runs(machine: &MachineStatus) -> bool {
-    !["Requested", "Cloning", "Configuring", "Deleting", "Gone"].contains(&machine.phase.as_str())
+    !["Requested", "Cloning", "Configuring", "Deleting", "Clearing", "Gone"].contains(&machine.phase.as_str())
 }
 
 fn kind(phase: &str) -> &'static str {
     match phase {
         "Ready" => "ready",
-        "Draining" | "Stopping" | "Deleting" | "Gone" => "going",
+        "Draining" | "Stopping" | "Deleting" | "Clearing" | "Gone" => "going",
         "Failed" => "failed",
         _ => "coming",
     }
