@@ -20,6 +20,14 @@ const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// Pods that a record names at most.
 const PODS_NAMED: usize = 5;
 
+/// A node that goes in this round.
+pub(super) struct Going {
+    view: View,
+    reason: String,
+    /// As the plan has it; `None`: an operator asked for it.
+    decided: Option<RemovalReason>,
+}
+
 impl Daemon {
     pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
         let wishes = self.wishes(config, snapshot);
@@ -60,12 +68,12 @@ impl Daemon {
         for unkept in &plan.unkept {
             self.keep_no_longer(config, unkept, now);
         }
-        for (view, reason) in wishes {
-            self.retire(config, view, reason, None, now);
-        }
+        let wished = |(view, reason)| Going { view, reason, decided: None };
+        let mut going: Vec<Going> = wishes.into_iter().map(wished).collect();
         for removal in &plan.scale_down {
-            self.take_back(config, removal, now);
+            going.extend(self.may_go(config, removal, &going, now));
         }
+        self.take_back(config, going, now).await;
         self.switch_hosts(config, snapshot, plan).await;
         self.annotate(snapshot, plan, |_| true).await;
     }
@@ -209,7 +217,7 @@ impl Daemon {
     /// Removes a machine that was kept warm. It was no node: nothing but its VM is to be looked after.
     fn keep_no_longer(&mut self, config: &Arc<Config>, unkept: &Unkept, now: Timestamp) {
         let Some(view) = self.kept_warm(Some(&unkept.machine)) else { return };
-        if self.retires_enough(config, &view.record, now) {
+        if self.retires_enough(config, &view.record, &[], now) {
             return;
         }
         let reason = unkept.reason.clone();
@@ -224,13 +232,21 @@ impl Daemon {
         self.registry.all().into_iter().find(|view| Some(view.record.name.as_str()) == name && waits(view))
     }
 
-    fn take_back(&mut self, config: &Arc<Config>, removal: &Removal, now: Timestamp) {
-        let Some(view) = self.registry.of_node(&removal.node) else { return };
-        if view.busy || view.phase != Phase::Ready {
-            return;
+    /// The node that the plan removes, where no brake holds beside those that go already.
+    fn may_go(
+        &mut self,
+        config: &Config,
+        removal: &Removal,
+        going: &[Going],
+        now: Timestamp,
+    ) -> Option<Going> {
+        let view = self.registry.of_node(&removal.node)?;
+        let goes = going.iter().any(|one| one.view.record.id == view.record.id);
+        if goes || view.busy || view.phase != Phase::Ready {
+            return None;
         }
         if let Some(most) = config.scale_down.max_removals_per_hour
-            && self.memory.removals() >= most as usize
+            && self.memory.removals() + going.len() >= most as usize
         {
             self.said.once("brake", || {
                 tracing::warn!(
@@ -238,32 +254,60 @@ impl Daemon {
                     "no more nodes are removed for now: `scale_down.max_removals_per_hour` is reached"
                 );
             });
-            return;
+            return None;
         }
-        if self.retires_enough(config, &view.record, now) {
-            return;
+        if self.retires_enough(config, &view.record, going, now) {
+            return None;
         }
-        if self.share_is_going(config, &view.record.pool) {
+        if self.share_is_going(config, &view.record.pool, going) {
             self.said.once(&format!("share {}", view.record.pool), || {
                 tracing::info!(
                     pool = view.record.pool,
                     "more nodes are removed later: `scale_down.max_removal_percentage` of the pool is on its way out"
                 );
             });
-            return;
+            return None;
         }
-        self.retire(config, view, why(removal), Some(removal.reason), now);
+        Some(Going { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Whether as many machines of a record's cluster are on their way out as may be at a time: those of one that is away hold up
-    /// no other's, and no machine that is there already. The tasks of those that this very round takes back have not begun yet.
-    pub(super) fn retires_enough(&self, config: &Config, record: &Record, now: Timestamp) -> bool {
+    /// Takes nodes back. That they count for the hourly brake is stored first: whoever goes on after a crash knows of each that has begun.
+    async fn take_back(&mut self, config: &Arc<Config>, going: Vec<Going>, now: Timestamp) {
+        if going.is_empty() {
+            return;
+        }
+        if !self.memory.shrinks(going.len(), now).await {
+            let what = "no node is removed, for that it counts for the hourly brake cannot be stored";
+            self.said.once("brake not stored", || tracing::warn!("{what}"));
+            return self.board.problem("kubernetes", what);
+        }
+        for Going { view, reason, decided } in going {
+            // Storing takes a moment.
+            let view =
+                self.registry.get(&view.record.id).filter(|view| !view.busy && view.phase == Phase::Ready);
+            if let Some(view) = view {
+                self.retire(config, view, reason, decided, now);
+            }
+        }
+    }
+
+    /// Whether as many machines of a record's cluster are on their way out as may be at a time, with those that go in this round:
+    /// those of one that is away hold up no other's, and no machine that is there already. The tasks of those that were just taken
+    /// back have not begun yet.
+    pub(super) fn retires_enough(
+        &self,
+        config: &Config,
+        record: &Record,
+        going: &[Going],
+        now: Timestamp,
+    ) -> bool {
         let cluster =
             |record: &Record| (record.is_physical(), config.prefix(record.region.as_deref()).to_owned());
         let here = cluster(record);
         let under_way = |view: &View| view.busy || view.since == now;
         let leaves = |view: &&View| under_way(view) && leaves(view.phase) && cluster(&view.record) == here;
-        let leaving = self.registry.all().iter().filter(leaves).count();
+        let also = going.iter().filter(|one| cluster(&one.view.record) == here).count();
+        let leaving = self.registry.all().iter().filter(leaves).count() + also;
         leaving >= config.limits.max_parallel_retires as usize
     }
 
@@ -278,7 +322,6 @@ impl Daemon {
         let node = view.node.as_deref().unwrap_or(&view.record.name);
         tracing::info!(node, reason, "a node is removed");
         self.board.decided(now, format!("- {node}: {reason}"));
-        self.memory.shrinks(now);
         self.board.metrics().taken_back(&view.record.pool, decided);
         self.retiring(config, &view, reason, now);
     }
@@ -294,14 +337,15 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether as much of a pool is on its way out as may be at a time. One that was given up before it was a node takes nothing from it.
-    fn share_is_going(&self, config: &Config, pool: &str) -> bool {
+    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One that was given up before it was a node takes nothing from it.
+    fn share_is_going(&self, config: &Config, pool: &str, going: &[Going]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());
         let leaves = |view: &&View| leaves(view.phase) && !view.record.was_never_a_node();
         let leaving = of_pool().filter(leaves).count();
         let nodes = leaving + of_pool().filter(|view| view.phase == Phase::Ready).count();
-        leaving >= most_at_once(nodes, config.scale_down.max_removal_percentage)
+        let also = going.iter().filter(|one| one.view.record.pool == pool).count();
+        leaving + also >= most_at_once(nodes, config.scale_down.max_removal_percentage)
     }
 
     /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes.

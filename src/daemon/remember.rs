@@ -125,10 +125,17 @@ impl Remembered {
         self.store(now);
     }
 
-    /// A removal began: it counts for the hourly brake.
-    pub fn shrinks(&mut self, now: Timestamp) {
-        self.memory.removals.push(now);
-        self.store(now);
+    /// So many removals begin: they count for the hourly brake, and that is stored at once. False where that did not succeed in
+    /// time: then they must not begin, and do not count.
+    pub async fn shrinks(&mut self, removals: usize, now: Timestamp) -> bool {
+        let before = self.memory.removals.len();
+        self.memory.removals.extend(std::iter::repeat_n(now, removals));
+        let stored = self.store_now(now).await;
+        if !stored {
+            self.memory.removals.truncate(before);
+            self.store(now);
+        }
+        stored
     }
 
     /// What is remembered of a host changes.
@@ -273,8 +280,12 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
     while wanted.changed().await.is_ok() {
         tokio::time::sleep(STORE_SOON).await;
         loop {
+            let mut store = store.lock().await;
+            // As it is by now: who had the lock may have stored something newer.
             let Some(memory) = wanted.borrow_and_update().clone() else { break };
-            if stored(&kubernetes, &store, &memory).await {
+            let stored = write(&kubernetes, &mut store, &memory).await;
+            drop(store);
+            if stored {
                 pause = STORE_SOON;
                 break;
             }
@@ -284,10 +295,13 @@ async fn keep(kubernetes: Cluster, store: Shared, mut wanted: watch::Receiver<Op
     }
 }
 
+async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
+    write(kubernetes, &mut *store.lock().await, memory).await
+}
+
 /// Tries it once. Where the stored one has changed, the next try overwrites it: ours is the newer one, and the answer to an
 /// earlier try was lost, or somebody removed the object.
-async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
-    let mut store = store.lock().await;
+async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
             *store = Stored { version: Some(new), memory: Some(memory.clone()) };

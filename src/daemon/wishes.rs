@@ -103,7 +103,7 @@ impl Daemon {
         for node in snapshot.nodes.iter().filter(wished) {
             let view = self.registry.of_node(&node.name).filter(|view| !view.busy);
             let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
-            if self.retires_enough(config, &view.record, snapshot.time) {
+            if self.retires_enough(config, &view.record, &[], snapshot.time) {
                 continue;
             }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);

@@ -213,6 +213,39 @@ fn retired(stage: &Stage) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_hourly_brake_counts_what_began_in_the_moment_before_a_crash() {
+    let mut stage = Stage::running(&quick("max_removals_per_hour = 2\nmax_removal_percentage = 100"));
+    nodes(&stage, 4).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("two are to go", Duration::from_mins(10), |stage| retired(stage) == 2).await;
+    stage.kill();
+    stage.start();
+    stage.throughout("two stay", Duration::from_mins(45), |stage| vms(stage) >= 2).await;
+    assert_eq!(vms(&stage), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_removed_while_the_hourly_brake_cannot_be_stored() {
+    let stage = Stage::running(&quick("max_removals_per_hour = 2"));
+    nodes(&stage, 2).await;
+    for method in ["PUT", "POST"] {
+        stage.kube.inject(Fault {
+            method: method.to_owned(),
+            path: "/api/v1/namespaces/pve-autoscaler/configmaps/autoscaler-state".to_owned(),
+            times: usize::MAX,
+            effect: Effect::Answer { status: 500, body: json!({}) },
+        });
+    }
+    stage.kube.scale("default", "web", 0);
+    stage.throughout("nothing goes", Duration::from_mins(10), |stage| retired(stage) == 0).await;
+    let told = |stage: &Stage| stage.status().problems.values().any(|what| what.contains("removed"));
+    stage.until("it is told", SOON, told).await;
+    stage.kube.forget_faults();
+    stage.until("both go", Duration::from_mins(10), |stage| vms(stage) == 0).await;
+    stage.until("it is told no more", SOON, |stage| !told(stage)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_a_share_of_a_pool_goes_at_a_time() {
     for (percentage, most) in [(50, 2), (25, 1), (100, 4)] {
         let stage = Stage::running(&quick(&format!("max_removal_percentage = {percentage}")));

@@ -28,18 +28,15 @@ const TURN: SignedDuration = SignedDuration::from_hours(1);
 #[derive(Default)]
 pub struct Braked {
     gone: BTreeMap<String, Instant>,
-    /// When a daemon last began.
-    begun: Option<Instant>,
 }
 
 impl Braked {
-    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, where one daemon counted them all.
+    /// This one goes: how many there are now within the time that is an hour by any daemon's clock, whichever daemons counted them.
     /// Each counts once, for the call that says so may have to be repeated.
-    fn one_goes(&mut self, name: &str) -> Option<usize> {
+    fn one_goes(&mut self, name: &str) -> usize {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());
-        let first = self.gone.values().min()?;
-        self.begun.is_none_or(|begun| begun < *first).then_some(self.gone.len())
+        self.gone.len()
     }
 }
 
@@ -98,7 +95,7 @@ impl Checker {
     fn brakes_hold(&self, name: &Value, pool: &str) {
         let Brakes { in_an_hour, share } = self.world.rules.brakes;
         let gone = self.inner().brakes.one_goes(name.as_str().unwrap_or_default());
-        if let Some(gone) = gone.filter(|gone| *gone > in_an_hour) {
+        if gone > in_an_hour {
             self.violated(&format!("{name} is number {gone} that goes, {in_an_hour} may within an hour"));
         }
         let leave = self.leaving(|other| other == pool);
@@ -111,11 +108,6 @@ impl Checker {
         if leave.len() >= most {
             self.violated(&format!("{name} goes beside {leave:?}, {share} % of its pool may"));
         }
-    }
-
-    /// A daemon begins: what the one before counted last may not have been stored.
-    pub(super) fn daemon_begins(&self) {
-        self.inner().brakes.begun = Some(Instant::now());
     }
 
     /// Machines of these pools that are on their way out.
