@@ -117,7 +117,7 @@ async fn dying(stage: &Stage, vmid: u32, limit: Duration, is_so: impl Fn(&Stage)
         assert!(begun.elapsed() < limit, "{}", stage.scene());
         match stage.pve.vm(vmid) {
             Some(vm) if vm.running && off.elapsed() >= Duration::from_secs(10) => {
-                stage.pve.stop_by_hand(vmid)
+                stage.pve.stop_by_hand(vmid);
             }
             Some(vm) if vm.running => {}
             _ => off = Instant::now(),
