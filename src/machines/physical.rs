@@ -30,7 +30,7 @@ use crate::redfish::{Client, Kind, PowerState, Reset};
 
 /// Between two looks at a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
-/// A controller that was asked to switch on and shows nothing of it is asked again after this time.
+/// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(45);
 
 /// Whether the record says that we switched the machine on.
@@ -245,31 +245,49 @@ fn may_serve(record: &Record, node: &Node) -> bool {
 }
 
 /// The operating system is asked first, and has its time; then the plug is pulled.
-///
-/// It has all of it each time, for nothing says when it was asked before: its controller may have been silent since the record says so,
-/// and an answer may have been lost.
 async fn switch_off(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<(), Trouble> {
-    let (limits, seed) = (&ctx.config.limits, machine.seed());
-    let asked = insist!(limits.destroy, seed, {
-        match client.reset(Reset::GracefulShutdown).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind == Kind::Refused => {
-                tracing::warn!(machine = %machine.record().name, %error, "the machine cannot be shut down in order");
-                Ok(false)
-            }
-            Err(error) => Err(Trouble::Redfish(error)),
-        }
-    });
-    if asked.await? && is_off_within(client, limits.shutdown).await {
-        return Ok(());
-    }
-    machine.say(ctx, "it did not shut down in time: its power is cut");
-    tracing::warn!(machine = %machine.record().name, "the machine did not shut down in time: its power is cut");
-    insist!(limits.destroy, seed, Ok(client.reset(Reset::ForceOff).await?)).await?;
+    let limits = &ctx.config.limits;
+    let Some(why) = shut_down(ctx, machine, client).await? else { return Ok(()) };
+    machine.say(ctx, &format!("{why}: its power is cut"));
+    tracing::warn!(machine = %machine.record().name, why, "the machine's power is cut");
+    insist!(limits.destroy, machine.seed(), Ok(client.reset(Reset::ForceOff).await?)).await?;
     if is_off_within(client, limits.start).await {
         return Ok(());
     }
     Err(Trouble::Limit { what: "switching it off".to_owned(), limit: limits.start, blame: Blame::Host })
+}
+
+/// `None` once the machine is off; else why it cannot be shut down in order.
+///
+/// It has all of its time each time, for nothing says when it was asked before: its controller may have been silent since the record
+/// says so, and an answer may have been lost. Nor does a refusal: one that is busy refuses, as does one whose machine goes down already.
+async fn shut_down(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<Option<String>, Trouble> {
+    let limits = &ctx.config.limits;
+    let mut refused = None;
+    loop {
+        let asked = insist!(limits.destroy, machine.seed(), {
+            match client.reset(Reset::GracefulShutdown).await {
+                Err(error) if matches!(error.kind, Kind::Refused | Kind::Unsupported) => Ok(Err(error)),
+                asked => Ok(Ok(asked?)),
+            }
+        });
+        let Err(error) = asked.await? else {
+            let off = is_off_within(client, limits.shutdown).await;
+            return Ok((!off).then(|| "it did not shut down in time".to_owned()));
+        };
+        if error.kind == Kind::Unsupported {
+            return Ok(Some(format!("it cannot be shut down in order ({error})")));
+        }
+        let left = limits.shutdown.saturating_sub(refused.get_or_insert_with(Instant::now).elapsed());
+        if left.is_zero() {
+            return Ok(Some(format!("its controller refuses to shut it down in order ({error})")));
+        }
+        machine.say(ctx, &format!("its controller refuses to shut it down, and is asked again: {error}"));
+        tracing::warn!(machine = %machine.record().name, %error, "the machine cannot be shut down in order yet");
+        if is_off_within(client, AGAIN.min(left)).await {
+            return Ok(None);
+        }
+    }
 }
 
 /// Whether it was seen to be off. A controller that does not answer proves nothing.

@@ -142,10 +142,13 @@ impl Trouble {
                     | ErrorKind::Forbidden
             ),
             Self::Ssh(error) => error.passes(),
-            // A controller that is busy refuses.
+            // A controller that is busy refuses, and some say only what they take as it is now.
             Self::Redfish(error) => matches!(
                 error.kind,
-                redfish::Kind::Unreachable | redfish::Kind::OutcomeUnknown | redfish::Kind::Refused
+                redfish::Kind::Unreachable
+                    | redfish::Kind::OutcomeUnknown
+                    | redfish::Kind::Refused
+                    | redfish::Kind::Unsupported
             ),
             _ => false,
         }

@@ -168,7 +168,7 @@ impl Client {
         let call = format!("POST {}", system.target);
         if !system.allowed.is_empty() && !system.allowed.iter().any(|one| one == reset.name()) {
             let text = format!("it takes {}, and not {}", system.allowed.join(", "), reset.name());
-            return Err(Error::new(Kind::Refused, &call, text));
+            return Err(Error::new(Kind::Unsupported, &call, text));
         }
         let mut answer = self.ask_for(&system, reset, None).await?;
         // It was not carried out: the controller wants to know what we have seen.
@@ -327,6 +327,8 @@ fn refusal(call: &str, answer: &Response<Bytes>) -> Option<Error> {
         404 => Kind::NotFound,
         // A proxy before it, or the controller while it was at work.
         500 | 502 | 504 => Kind::OutcomeUnknown,
+        // Too busy to be read: nothing that was asked of it is refused.
+        429 | 503 if call.starts_with("GET ") => Kind::OutcomeUnknown,
         _ => Kind::Refused,
     };
     Some(Error::new(kind, call, format!("{status}{}", said(answer.body()))))
@@ -434,11 +436,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_that_is_too_busy_to_be_read_has_refused_nothing() {
+        for (answers, kind) in [
+            (vec![(503, Value::Null)], Kind::OutcomeUnknown),
+            (vec![(429, Value::Null)], Kind::OutcomeUnknown),
+            (vec![system("On"), (503, Value::Null)], Kind::Refused),
+            (vec![system("On"), (409, Value::Null)], Kind::Refused),
+        ] {
+            let error = controller(answers).0.reset(Reset::GracefulShutdown).await.unwrap_err();
+            assert_eq!(error.kind, kind, "{error}");
+        }
+    }
+
+    #[tokio::test]
     async fn what_a_controller_cannot_do_is_not_asked_of_it() {
         let (status, mut answer) = system("Off");
         answer["Actions"][RESET]["ResetType@Redfish.AllowableValues"] = json!(["ForceOff", "ForceOn"]);
         let error = controller(vec![(status, answer)]).0.reset(Reset::On).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Refused);
+        assert_eq!(error.kind, Kind::Unsupported);
         assert!(error.to_string().contains("it takes ForceOff, ForceOn, and not On"), "{error}");
     }
 

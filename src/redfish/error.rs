@@ -13,8 +13,10 @@ pub enum Kind {
     Unauthorized,
     /// There is no such system.
     NotFound,
-    /// The controller refuses what was asked.
+    /// The controller refuses what was asked, for now or for good.
     Refused,
+    /// The controller says that it does not take what was to be asked: nothing was.
+    Unsupported,
     /// The answer is not what Redfish says.
     Malformed,
     /// This instance does not lead: nothing was sent.

@@ -60,6 +60,11 @@ fn asked(stage: &Stage) -> Vec<String> {
     stage.kube.resets().iter().map(|reset| format!("{} {}", reset.machine, reset.what)).collect()
 }
 
+/// It is to be shut down, and was not seen to be off.
+fn is_stopping(stage: &Stage) -> bool {
+    stage.status().machines.iter().any(|machine| machine.phase == "Stopping")
+}
+
 /// Nothing was ever switched off with pods on it.
 fn only_empty_ones_went(stage: &Stage) {
     let lost: Vec<_> =
@@ -204,11 +209,7 @@ async fn a_controller_that_falls_silent_leaves_the_node_closed_until_it_answers(
     stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
-    stage
-        .until("it is stuck", LATER, |stage| {
-            stage.status().machines.iter().any(|machine| machine.phase == "Stopping")
-        })
-        .await;
+    stage.until("it is stuck", LATER, is_stopping).await;
     let node = stage.kube.get("Node", "", "metal-1").unwrap();
     assert_eq!(node["spec"]["unschedulable"], true);
     stage.throughout("it stays as it is", SOON, |stage| on(stage, "metal-1")).await;
@@ -232,6 +233,51 @@ async fn a_controller_that_was_silent_for_long_leaves_the_machine_its_time_to_sh
     stage.kube.change_metal("metal-1", |metal| metal.answers = true);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_busy_for_a_moment_is_asked_again_and_no_power_is_cut() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.refuses = 2);
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.kube.change_metal("metal-1", |metal| {
+        (metal.shutdown, metal.refuses_repeats) = (Some(Duration::from_mins(2)), true);
+    });
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is asked", LATER, |stage| asked(stage).len() == 2).await;
+    stage.kill();
+    stage.start();
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+    stage.until("its Node is gone", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_off() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    // As often as it is asked within `limits.shutdown`.
+    stage.kube.change_metal("metal-1", |metal| metal.refuses = 5);
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is to be shut down", LATER, is_stopping).await;
+    let took = stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    assert!(took >= Duration::from_mins(3) - Duration::from_secs(1), "{took:?}");
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 ForceOff"]);
 }
 
 /// A pod that nobody would make again, on the machine's Node, whatever taints that has.

@@ -44,7 +44,11 @@ pub fn handle(pve: &Pve, kube: &Kube, host: &str, request: &Request<Bytes>) -> R
         ("POST", path) if path == format!("{SYSTEM}/Actions/ComputerSystem.Reset") => {
             let body: Value = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
             match body["ResetType"].as_str() {
-                Some(what) if kube.has_metal(host) => kube.ask_metal(host, what),
+                Some(what) if kube.has_metal(host) => {
+                    if let Err(status) = kube.ask_metal(host, what) {
+                        return answer(status, &json!({ "error": { "message": "not now" } }));
+                    }
+                }
                 Some("On") => pve.press_power(host),
                 Some("ForceOff") => pve.power_off_host(host),
                 _ => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use jiff::Timestamp;
 
 use super::{
@@ -25,6 +26,10 @@ pub struct MetalSpec {
     pub uuid: Option<String>,
     /// Its controller answers.
     pub answers: bool,
+    /// So many of the next resets its controller refuses: it is busy.
+    pub refuses: u32,
+    /// Its controller refuses to begin a shutdown that is under way.
+    pub refuses_repeats: bool,
 }
 
 impl MetalSpec {
@@ -33,7 +38,8 @@ impl MetalSpec {
         let node = NodeSpec::worker(name, cpus, memory_gib);
         let uuid = Some(node.system_uuid.clone());
         let (boot, shutdown) = (Duration::from_mins(2), Some(Duration::from_secs(20)));
-        Self { node, boot, shutdown, joins: true, uuid, answers: true }
+        let (refuses, refuses_repeats) = (0, false);
+        Self { node, boot, shutdown, joins: true, uuid, answers: true, refuses, refuses_repeats }
     }
 }
 
@@ -106,15 +112,31 @@ impl Kube {
         }
     }
 
-    /// The same, asked of its controller.
-    pub(crate) fn ask_metal(&self, name: &str, what: &str) {
+    /// The same, asked of its controller; what it answers where it refuses.
+    pub(crate) fn ask_metal(&self, name: &str, what: &str) -> Result<(), StatusCode> {
         {
             let mut state = self.state();
+            if let Some(metal) = state.metal.get_mut(name) {
+                metal.take(what)?;
+            }
             let pods = state.workload_pods_on(name);
             let (time, machine) = (state.now(), name.to_owned());
             state.resets.push(Reset { time, machine, what: what.to_owned(), pods });
         }
         self.reset_metal(name, what);
+        Ok(())
+    }
+}
+
+impl Metal {
+    /// Whether the controller takes a reset now.
+    fn take(&mut self, what: &str) -> Result<(), StatusCode> {
+        if self.spec.refuses > 0 {
+            self.spec.refuses -= 1;
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
+        let repeated = self.going_down && what == "GracefulShutdown";
+        if repeated && self.spec.refuses_repeats { Err(StatusCode::CONFLICT) } else { Ok(()) }
     }
 }
 
