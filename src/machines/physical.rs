@@ -18,6 +18,7 @@ use super::create::{not_paused, within};
 use super::destroy::Ended;
 use super::node::{is_ready, until};
 use super::out_of_service::Off;
+use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
 use super::{Context, destroy, drain, retire};
@@ -26,12 +27,15 @@ use crate::kubernetes::Watches;
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::Node;
-use crate::redfish::{Client, Kind, PowerState, Reset};
+use crate::redfish::{self, Client, Kind, PowerState, Reset};
 
 /// Between two looks at a machine's power.
 const LOOK: Duration = Duration::from_secs(5);
 /// A controller that was asked to switch on and shows nothing of it, or refuses to shut down, is asked again after this time.
 const AGAIN: Duration = Duration::from_secs(45);
+
+/// A Node that keeps its machine on, and why.
+type Kept = (Box<Node>, String);
 
 /// Whether the record says that we switched the machine on.
 fn is_ours(record: &Record) -> bool {
@@ -191,13 +195,16 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
             return Ok(Ended::Serves(node, why));
         }
         let again = machine.record().entered.contains_key(&Phase::Stopping);
+        let emptied = Instant::now();
         machine.enter(ctx, Phase::Stopping, "it is being shut down");
         // The point of no return: whoever goes on after a crash must not open the node again.
         machine.save(ctx).await?;
         if !again && let Some((node, why)) = pinned(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
         }
-        switch_off(ctx, machine, &client).await?;
+        if let Some((node, why)) = switch_off(ctx, machine, &client, emptied).await? {
+            return Ok(Ended::Serves(node, why));
+        }
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
         forget_node(ctx, machine).await?;
     }
@@ -207,7 +214,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
 
 /// The Node that keeps the machine from being switched off, and why: it has served before and is ready again, so that what it was given
 /// up for is over; or it is ready and cannot be emptied. Nothing is left on any other, whatever happened since it was drained, or failed.
-async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let Some(node) = now(ctx, machine.record()).await? else { return Ok(None) };
     let record = machine.record();
     let given_up = matches!(record.intent, Intent::Discard { .. }) && record.node_uid.is_some();
@@ -228,12 +235,27 @@ async fn keeps(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>
 }
 
 /// The Node as it is now, where an annotation keeps it; and why. As of a VM that is shut down, see [`super::back::pinned`].
-async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
+async fn pinned(ctx: &Context, machine: &mut Tracked) -> Result<Option<Kept>, Trouble> {
     let found = now(ctx, machine.record()).await?.filter(|node| !node.system_uuid.is_empty());
     let Some(node) = found else { return Ok(None) };
     let Some(why) = drain::kept(&node) else { return Ok(None) };
     take(ctx, machine, &node).await?;
     Ok(Some((Box::new(node), why)))
+}
+
+/// The same just before something is asked of the controller, which may have been silent for a while. With when the Node was seen empty.
+async fn keeps_now(
+    ctx: &Context,
+    machine: &mut Tracked,
+    emptied: &mut Instant,
+) -> Result<Option<Kept>, Trouble> {
+    if emptied.elapsed() <= FRESH {
+        return Ok(None);
+    }
+    let kept = keeps(ctx, machine).await?;
+    *emptied = Instant::now();
+    machine.say(ctx, "its controller is asked to shut it down");
+    Ok(kept)
 }
 
 /// Whether a Node may be opened: it is ready, its machine can be told by it, and was not asked to shut down since it registered.
@@ -244,48 +266,97 @@ fn may_serve(record: &Record, node: &Node) -> bool {
         && !record.entered.get(&Phase::Stopping).is_some_and(is_before)
 }
 
-/// The operating system is asked first, and has its time; then the plug is pulled.
-async fn switch_off(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<(), Trouble> {
+/// How a shutdown went.
+enum ShutDown {
+    /// It is off.
+    Off,
+    /// It was not asked: its Node keeps it.
+    Kept(Kept),
+    /// It cannot be shut down in order, for this reason. With when its Node was seen empty; `None`: it was asked, and there is no way back.
+    InVain(String, Option<Instant>),
+}
+
+/// The operating system is asked first, and has its time; then the plug is pulled. The Node that keeps it, if so.
+async fn switch_off(
+    ctx: &Context,
+    machine: &mut Tracked,
+    client: &Client,
+    emptied: Instant,
+) -> Result<Option<Kept>, Trouble> {
     let limits = &ctx.config.limits;
-    let Some(why) = shut_down(ctx, machine, client).await? else { return Ok(()) };
+    let (why, mut emptied) = match shut_down(ctx, machine, client, emptied).await? {
+        ShutDown::Off => return Ok(None),
+        ShutDown::Kept(kept) => return Ok(Some(kept)),
+        ShutDown::InVain(why, emptied) => (why, emptied),
+    };
     machine.say(ctx, &format!("{why}: its power is cut"));
     tracing::warn!(machine = %machine.record().name, why, "the machine's power is cut");
-    insist!(limits.destroy, machine.seed(), Ok(client.reset(Reset::ForceOff).await?)).await?;
-    if is_off_within(client, limits.start).await {
-        return Ok(());
+    let kept = insist!(limits.destroy, machine.seed(), {
+        if let Some(emptied) = &mut emptied
+            && let Some(kept) = keeps_now(ctx, machine, emptied).await?
+        {
+            return Ok(Some(kept));
+        }
+        client.reset(Reset::ForceOff).await?;
+        Ok(None)
+    });
+    let kept = kept.await?;
+    if kept.is_some() || is_off_within(client, limits.start).await {
+        return Ok(kept);
     }
     Err(Trouble::Limit { what: "switching it off".to_owned(), limit: limits.start, blame: Blame::Host })
 }
 
-/// `None` once the machine is off; else why it cannot be shut down in order.
-///
+/// What a controller makes of being asked to shut its machine down.
+enum Asked {
+    /// It has taken it.
+    Taken,
+    /// It has not: the machine's Node keeps it.
+    Kept(Kept),
+    /// It refuses.
+    Refused(redfish::Error),
+}
+
 /// It has all of its time each time, for nothing says when it was asked before: its controller may have been silent since the record
 /// says so, and an answer may have been lost. Nor does a refusal: one that is busy refuses, as does one whose machine goes down already.
-async fn shut_down(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<Option<String>, Trouble> {
+async fn shut_down(
+    ctx: &Context,
+    machine: &mut Tracked,
+    client: &Client,
+    mut emptied: Instant,
+) -> Result<ShutDown, Trouble> {
     let limits = &ctx.config.limits;
     let mut refused = None;
     loop {
         let asked = insist!(limits.destroy, machine.seed(), {
+            if let Some(kept) = keeps_now(ctx, machine, &mut emptied).await? {
+                return Ok(Asked::Kept(kept));
+            }
             match client.reset(Reset::GracefulShutdown).await {
-                Err(error) if matches!(error.kind, Kind::Refused | Kind::Unsupported) => Ok(Err(error)),
-                asked => Ok(Ok(asked?)),
+                Err(error) if matches!(error.kind, Kind::Refused | Kind::Unsupported) => {
+                    Ok(Asked::Refused(error))
+                }
+                asked => asked.map(|_| Asked::Taken).map_err(Trouble::Redfish),
             }
         });
-        let Err(error) = asked.await? else {
-            let off = is_off_within(client, limits.shutdown).await;
-            return Ok((!off).then(|| "it did not shut down in time".to_owned()));
+        let error = match asked.await? {
+            Asked::Kept(kept) => return Ok(ShutDown::Kept(kept)),
+            Asked::Taken if is_off_within(client, limits.shutdown).await => return Ok(ShutDown::Off),
+            Asked::Taken => return Ok(ShutDown::InVain("it did not shut down in time".to_owned(), None)),
+            Asked::Refused(error) => error,
         };
-        if error.kind == Kind::Unsupported {
-            return Ok(Some(format!("it cannot be shut down in order ({error})")));
-        }
         let left = limits.shutdown.saturating_sub(refused.get_or_insert_with(Instant::now).elapsed());
-        if left.is_zero() {
-            return Ok(Some(format!("its controller refuses to shut it down in order ({error})")));
+        let why = match error.kind {
+            Kind::Unsupported => format!("it cannot be shut down in order ({error})"),
+            _ => format!("its controller refuses to shut it down in order ({error})"),
+        };
+        if error.kind == Kind::Unsupported || left.is_zero() {
+            return Ok(ShutDown::InVain(why, Some(emptied)));
         }
-        machine.say(ctx, &format!("its controller refuses to shut it down, and is asked again: {error}"));
+        machine.say(ctx, &format!("{why}, and is asked again"));
         tracing::warn!(machine = %machine.record().name, %error, "the machine cannot be shut down in order yet");
         if is_off_within(client, AGAIN.min(left)).await {
-            return Ok(None);
+            return Ok(ShutDown::Off);
         }
     }
 }

@@ -280,6 +280,27 @@ async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_
     assert_eq!(asked(&stage), ["metal-1 On", "metal-1 ForceOff"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = false);
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is to be shut down", LATER, is_stopping).await;
+    stage.kube.apply(&pod_that_must_stay()).unwrap();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.kube.change_metal("metal-1", |metal| metal.answers = true);
+    let runs = |stage: &Stage| on(stage, "metal-1") && stage.running_pods() == 1;
+    stage.throughout("its pod runs", Duration::from_mins(10), runs).await;
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+    // Nothing else keeps it.
+    stage.kube.remove("Pod", "default", "keeper");
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    only_empty_ones_went(&stage);
+}
+
 /// A pod that nobody would make again, on the machine's Node, whatever taints that has.
 fn pod_that_must_stay() -> serde_json::Value {
     json!({
