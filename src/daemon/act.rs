@@ -130,6 +130,7 @@ impl Daemon {
             old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
+            seen_off: None,
             clone_in_doubt: false,
             storages: template.storages(),
             entered: BTreeMap::from([(Phase::Requested, now)]),

@@ -328,6 +328,7 @@ mod tests {
                 old_token_ids: Vec::new(),
                 node_uid: None,
                 cordoned: false,
+                seen_off: None,
                 clone_in_doubt: false,
                 storages: std::collections::BTreeSet::new(),
                 entered: BTreeMap::new(),

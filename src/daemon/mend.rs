@@ -131,6 +131,7 @@ impl Daemon {
         if config.mode == Mode::Active && self.watches.is_current() {
             let paused = self.switch.paused().is_some();
             self.hold_against_vms(config, now, paused);
+            self.hold_against_power(now);
             if !paused {
                 self.hold_against_nodes(config, now);
             }
@@ -313,9 +314,14 @@ impl Daemon {
     /// Follows a VM that somebody moved to another host.
     fn moved(&mut self, view: &View, host: String) {
         tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
+        self.note_on(view, |record| record.follow(host));
+    }
+
+    /// Changes the record of a machine that no task has in hand.
+    pub(super) fn note_on(&mut self, view: &View, change: impl FnOnce(&mut Record)) {
         let (kubernetes, registry, mut stored, mut view) =
             (self.kubernetes.clone(), self.registry.clone(), view.stored(), view.clone());
-        stored.record.follow(host);
+        change(&mut stored.record);
         self.spawn(async move {
             match kubernetes.update_record(&mut stored).await {
                 Ok(()) if registry.get(&stored.record.id).is_some_and(|now| !now.busy) => {
@@ -324,7 +330,7 @@ impl Daemon {
                     registry.put(view);
                 }
                 Ok(()) => {}
-                Err(error) => tracing::debug!(%error, "the new host could not be recorded yet"),
+                Err(error) => tracing::debug!(%error, "what was seen of a machine could not be recorded yet"),
             }
         });
     }

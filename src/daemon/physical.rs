@@ -1,20 +1,23 @@
 //! The power of machines that are there already, looked at beside the rounds, so that a slow controller delays none.
 //!
-//! What is seen here only keeps machines from being switched on: a machine's own task reads everything once more before it asks.
+//! What is seen here only keeps machines from being switched on, or off where one of ours was off meanwhile: a machine's own task reads
+//! everything once more before it asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::Daemon;
 use crate::causes::chain;
 use crate::config::{Config, PhysicalMachine, Pool};
 use crate::fence::Fence;
-use crate::machines::{Controllers, Told, View};
+use crate::machines::{self, Controllers, Told, View};
 use crate::model::Snapshot;
+use crate::model::machine::{Intent, Phase};
 use crate::redfish::PowerState;
 
 /// Between two looks at all machines.
@@ -91,6 +94,11 @@ impl Physical {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What its controller said last, where it said anything.
+    fn power(&self, name: &str) -> Option<PowerState> {
+        self.known().get(name)?.as_ref().ok().copied()
+    }
+
     /// Why each machine of the pool without a record may not be switched on now: what goes on after its name.
     fn out_of_service(
         &self,
@@ -139,6 +147,25 @@ async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, S
 }
 
 impl Daemon {
+    /// Notes which machines of ours were seen to be off, and which of these are Nodes again.
+    pub(super) fn hold_against_power(&mut self, now: Timestamp) {
+        // One that is being switched on is off before it is on.
+        let quiet = |view: &View| {
+            let made = view.phase == Phase::Ready || view.record.intent != Intent::Create;
+            !view.busy && made && view.record.is_physical()
+        };
+        for view in self.registry.all().into_iter().filter(quiet) {
+            let Some(power) = self.physical.power(&view.record.name) else { continue };
+            let node = machines::node_of(&self.watches, &view.record);
+            let seen = machines::seen_off(&view.record, power, node.as_deref(), now);
+            if seen != view.record.seen_off {
+                let off = seen.is_some();
+                tracing::info!(machine = %view.record.name, off, "somebody has switched a machine of ours");
+                self.note_on(&view, |record| record.seen_off = seen);
+            }
+        }
+    }
+
     /// Puts into the snapshot which machines may not be switched on, and says what an operator should know.
     pub(super) fn out_of_service(&self, config: &Config, snapshot: &mut Snapshot, views: &[View]) {
         let ours: BTreeSet<&str> = views.iter().map(|view| view.record.name.as_str()).collect();

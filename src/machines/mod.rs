@@ -62,6 +62,7 @@ pub use grow::grow;
 pub(crate) use node::{is_bare, is_ready, is_silent, seen as node_of};
 pub(crate) use out_of_service::{is_out, taint as out_of_service};
 pub use pace::Pace;
+pub(crate) use physical::seen_off;
 pub use probe::{NoProbe, Probe, TcpProbe};
 pub use registry::{Registry, View};
 pub use serving::{NODE_USER, NotApproved, judge as judge_serving};

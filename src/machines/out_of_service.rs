@@ -17,15 +17,16 @@ use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{OUT_OF_SERVICE_BY, OUT_OF_SERVICE_TAINT};
 use crate::planning;
 
-/// The Node of a VM that is gone falls silent within this time.
-const NOTICED: Duration = Duration::from_mins(2);
+/// The Node of a machine that is gone, or off, falls silent within this time.
+pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
 /// What is known of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
     /// It was seen to be off.
     Seen,
-    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under another VMID.
+    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under another VMID, or that of a
+    /// machine which somebody has switched on again.
     Gone,
     /// Nobody knows: what stands in its place is not ours, or cannot be seen.
     Unknown,

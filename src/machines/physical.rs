@@ -3,6 +3,8 @@
 //! * Before a machine is switched on, its record says so (`Starting` in its timeline). It was off then, and no Node had its name. One
 //!   that runs without such a record is somebody else's, and is left alone.
 //! * Only one that the record says we switched on is switched off, and only while nothing is left on its Node that has to go.
+//! * One that was seen to be off is ours no more once somebody else switches it on: the record says when that was. Only one whose Node
+//!   is heard of again is.
 //! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes, and would be Ready for a
 //!   moment when the machine is switched on again, with what it ran before; the kubelet makes another at its next start.
 //! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the first three fields turned
@@ -16,8 +18,8 @@ use tokio::time::Instant;
 
 use super::create::{not_paused, within};
 use super::destroy::Ended;
-use super::node::{is_ready, until};
-use super::out_of_service::Off;
+use super::node::{is_ready, is_silent, until};
+use super::out_of_service::{NOTICED, Off};
 use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist, words};
@@ -191,6 +193,16 @@ async fn instead(ctx: &Context, record: &Record, client: &Client) -> String {
 pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, Trouble> {
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
+        if is_somebody_elses(ctx, machine, &client).await? {
+            let what =
+                "it was off, and somebody has switched it on since: it is left on, and its Node is deleted";
+            tracing::warn!(machine = %machine.record().name, "{what}");
+            machine.enter(ctx, Phase::Deleting, what);
+            // What ran there has ended with the power; what is heard of after all is not silenced.
+            forget_node(ctx, machine, Off::Gone).await?;
+            machine.drop_record(ctx).await?;
+            return Ok(Ended::Gone);
+        }
         if let Some((node, why)) = keeps(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
         }
@@ -205,11 +217,41 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
         if let Some((node, why)) = switch_off(ctx, machine, &client, emptied).await? {
             return Ok(Ended::Serves(node, why));
         }
+        // Whoever goes on must not switch it off once more.
+        let now = ctx.clock.now();
+        machine.change(ctx, |record| record.seen_off = Some(now)).await?;
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
-        forget_node(ctx, machine).await?;
+        forget_node(ctx, machine, Off::Seen).await?;
     }
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
+}
+
+/// Whether somebody has switched the machine on since it was seen to be off, and nothing is heard of its Node: it runs something else.
+async fn is_somebody_elses(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<bool, Trouble> {
+    let Some(off) = machine.record().seen_off else { return Ok(false) };
+    let record = machine.record().clone();
+    let silent = || find(ctx, &record).is_none_or(|node| is_silent(&node)).then_some(());
+    let left = NOTICED.saturating_sub(ctx.clock.now().duration_since(off).unsigned_abs());
+    // A Node that is heard of past that time is what the machine runs.
+    let _ = tokio::time::timeout(left, until(ctx, silent)).await;
+    if now(ctx, &record).await?.is_some_and(|node| !is_silent(&node)) {
+        return Ok(false);
+    }
+    let power = insist!(ctx.config.limits.start, machine.seed(), Ok(client.power().await?)).await?;
+    Ok(power != PowerState::Off)
+}
+
+/// When a machine that is not being switched on was seen to be off, by its record, a look at its power, and its Node.
+pub(crate) fn seen_off(
+    record: &Record,
+    power: PowerState,
+    node: Option<&Node>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let Some(off) = record.seen_off else { return (power == PowerState::Off).then_some(now) };
+    let heard = node.is_some_and(is_ready) && now.duration_since(off).unsigned_abs() > NOTICED;
+    (!heard || power != PowerState::On).then_some(off)
 }
 
 /// The Node that keeps the machine from being switched off, and why: it has served before and is ready again, so that what it was given
@@ -380,9 +422,9 @@ async fn now(ctx: &Context, record: &Record) -> Result<Option<Node>, Trouble> {
 }
 
 /// Deletes its Node, and no namesake; also one that no watch has shown yet.
-async fn forget_node(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
     if let Some(node) = now(ctx, machine.record()).await? {
-        destroy::delete_node(ctx, machine, (&node.name, &node.uid), Off::Seen).await?;
+        destroy::delete_node(ctx, machine, (&node.name, &node.uid), off).await?;
     }
     Ok(())
 }

@@ -332,6 +332,10 @@ pub struct Record {
     /// We cordoned the Node (so we may uncordon it).
     #[serde(default)]
     pub cordoned: bool,
+    /// When a machine that is there already was seen to be off while it was ours; `None` again once its Node is heard of. Whoever switches
+    /// it on after that is somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_off: Option<Timestamp>,
     /// A clone was asked for and nobody knows what came of it: a VM with this VMID that cannot be seen may be ours.
     #[serde(default)]
     pub clone_in_doubt: bool,

@@ -38,6 +38,7 @@ fn record(id: &str) -> Record {
         old_token_ids: Vec::new(),
         node_uid: None,
         cordoned: false,
+        seen_off: None,
         clone_in_doubt: false,
         storages: std::collections::BTreeSet::default(),
         warm: None,

@@ -184,6 +184,7 @@ impl World {
             old_token_ids: Vec::new(),
             node_uid: None,
             cordoned: false,
+            seen_off: None,
             clone_in_doubt: false,
             storages: BTreeSet::new(),
             warm: None,

@@ -9,6 +9,7 @@ use stage::without_pools;
 use world::kubernetes::metal::MetalSpec;
 use world::kubernetes::samples;
 use world::kubernetes::spec::KubeSpec;
+use world::kubernetes::{Effect, Fault};
 use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::Stage;
@@ -40,6 +41,15 @@ fn stage(machines: &[&str], more: &str) -> Stage {
     for name in machines {
         stage.kube.add_metal(MetalSpec::worker(name, 8, 32));
     }
+    stage
+}
+
+/// One machine, with a pod on it.
+async fn serving() -> Stage {
+    let mut stage = stage(&["metal-1"], "");
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage
 }
 
@@ -203,10 +213,7 @@ async fn one_that_does_not_listen_is_cut_off_once_it_is_drained() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_falls_silent_leaves_the_node_closed_until_it_answers() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
     stage.until("it is stuck", LATER, is_stopping).await;
@@ -237,10 +244,7 @@ async fn a_controller_that_was_silent_for_long_leaves_the_machine_its_time_to_sh
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_is_busy_for_a_moment_is_asked_again_and_no_power_is_cut() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 2);
     stage.kube.scale("default", "web", 0);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
@@ -249,13 +253,10 @@ async fn a_controller_that_is_busy_for_a_moment_is_asked_again_and_no_power_is_c
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
-    let mut stage = stage(&["metal-1"], "");
+    let mut stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| {
         (metal.shutdown, metal.refuses_repeats) = (Some(Duration::from_mins(2)), true);
     });
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.kube.scale("default", "web", 0);
     stage.until("it is asked", LATER, |stage| asked(stage).len() == 2).await;
     stage.kill();
@@ -267,10 +268,7 @@ async fn a_shutdown_goes_on_whose_controller_refuses_to_begin_it_again() {
 
 #[tokio::test(start_paused = true)]
 async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_off() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     // As often as it is asked within `limits.shutdown`.
     stage.kube.change_metal("metal-1", |metal| metal.refuses = 5);
     stage.kube.scale("default", "web", 0);
@@ -282,10 +280,7 @@ async fn one_whose_controller_refuses_for_as_long_as_a_shutdown_may_take_is_cut_
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.scale("default", "web", 0);
     stage.until("it is to be shut down", LATER, is_stopping).await;
@@ -342,10 +337,7 @@ async fn a_machine_that_is_ready_too_late_and_cannot_be_emptied_serves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_given_up_and_is_a_node_again_serves() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     stage.kube.change_metal("metal-1", |metal| metal.answers = false);
     stage.kube.set_kubelet_silent("metal-1", true);
     stage.kube.remove("Node", "", "metal-1");
@@ -448,14 +440,63 @@ async fn another_leader_goes_on_with_a_machine_that_boots() {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_somebody_switches_off_goes_as_an_unready_node_and_is_not_switched_on_at_once() {
-    let mut stage = stage(&["metal-1"], "");
-    stage.start();
-    stage.deploy("web", 1, "1", "1Gi");
-    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let stage = serving().await;
     stage.kube.reset_metal("metal-1", "ForceOff");
     stage.throughout("it stays off", Duration::from_mins(10), |stage| !on(stage, "metal-1")).await;
     stage.until("its Node has gone", LATER, |stage| stage.kube.get("Node", "", "metal-1").is_none()).await;
     stage.until("it is switched on for the pod", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_has_switched_off_and_on_again_is_left_on() {
+    let stage = serving().await;
+    stage.kube.reset_metal("metal-1", "ForceOff");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    // Into a rescue system.
+    stage.kube.change_metal("metal-1", |metal| metal.joins = false);
+    stage.kube.reset_metal("metal-1", "On");
+    stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
+    assert!(stage.kube.get("Node", "", "metal-1").is_none() && stage.leftovers().is_empty());
+    let said = "metal-1 was switched on by somebody else, and is left alone";
+    assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
+    assert_eq!(asked(&stage), ["metal-1 On"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
+    let mut stage = serving().await;
+    let body = json!({ "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden" });
+    stage.kube.inject(Fault {
+        method: "DELETE".to_owned(),
+        path: "/api/v1/nodes/*".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 403, body },
+    });
+    stage.kube.scale("default", "web", 0);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
+    // At once, so that its Node is still ready; and whoever goes on knows only what the record says.
+    stage.kube.change_metal("metal-1", |metal| metal.joins = false);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    stage.kube.reset_metal("metal-1", "On");
+    stage.kill();
+    stage.start();
+    stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
+    stage.kube.forget_faults();
+    stage.throughout("it is left alone", LATER, |stage| on(stage, "metal-1")).await;
+    assert!(stage.kube.get("Node", "", "metal-1").is_none() && stage.leftovers().is_empty());
+    assert_eq!(asked(&stage), ["metal-1 On", "metal-1 GracefulShutdown"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_off_and_has_served_again_is_switched_off_as_any_other() {
+    let stage = serving().await;
+    stage.kube.reset_metal("metal-1", "ForceOff");
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    stage.kube.reset_metal("metal-1", "On");
+    stage.until("it serves again", SOON, |stage| stage.ready_nodes("metal") == ["metal-1"]).await;
+    tokio::time::sleep(SOON).await;
+    stage.kube.set_kubelet_silent("metal-1", true);
+    stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
 }
 
 #[tokio::test(start_paused = true)]

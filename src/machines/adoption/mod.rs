@@ -293,6 +293,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         old_token_ids: Vec::new(),
         node_uid: Some(node.uid.clone()),
         cordoned: false,
+        seen_off: None,
         clone_in_doubt: false,
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         warm: None,
