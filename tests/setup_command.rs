@@ -44,10 +44,17 @@ impl Bench {
         self.set_up_by(&["--pvesh", &self.path("pvesh").display().to_string()], more).await
     }
 
+    fn has_mode(&self, name: &str, mode: u32) {
+        let found = fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}: {found:o}");
+    }
+
     async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        // As somebody does who has just copied a secret, and let nobody else read what comes next.
+        let mut command = Command::new("sh");
         command
+            .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
             .args(["setup", "--proxmox", &format!("https://{}", self.proxmox.address())])
             .args(["--proxmox-ca", &file("ca.pem"), "--admin-kubeconfig", &file("kubeconfig")])
             .args(["--folder", &file("etc")])
@@ -74,14 +81,14 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     assert!(!said.contains(" error "), "{said}");
     assert!(said.contains("made") && !said.contains("kept "), "everything is new: {said}");
     for (name, mode) in [
+        ("etc", 0o755),
         ("etc/credentials", 0o700),
         ("etc/credentials/pve-token", 0o600),
         ("etc/credentials/kubeconfig", 0o600),
         ("etc/credentials/pve-root-ca", 0o600),
         ("etc/config.toml", 0o644),
     ] {
-        let found = fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o777;
-        assert_eq!(found, mode, "{name}: {found:o}");
+        bench.has_mode(name, mode);
     }
     let token = fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap();
     let kubeconfig = fs::read_to_string(bench.path("etc/credentials/kubeconfig")).unwrap();
@@ -154,6 +161,17 @@ async fn a_configuration_of_the_administrators_own_is_kept() {
     assert!(said.contains("config.toml.proposed"), "{said}");
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), "cluster = \"mine\"\n");
     assert!(fs::read_to_string(bench.path("etc/config.toml.proposed")).unwrap().contains("[[pool]]"));
+    bench.has_mode("etc/config.toml.proposed", 0o644);
+}
+
+#[tokio::test]
+async fn a_folder_that_is_there_keeps_its_mode() {
+    let bench = bare().await;
+    fs::create_dir(bench.path("etc")).unwrap();
+    fs::set_permissions(bench.path("etc"), fs::Permissions::from_mode(0o750)).unwrap();
+    assert_eq!(bench.set_up(&ANSWERS).await.0, 0);
+    bench.has_mode("etc", 0o750);
+    bench.has_mode("etc/credentials", 0o700);
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The files that are made: nobody else can read the secrets at any time, and none that is there is lost.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -53,8 +53,8 @@ impl Places {
         if dry {
             return Ok(());
         }
-        let make = |path: &Path, mode| fs::DirBuilder::new().recursive(true).mode(mode).create(path);
-        make(&self.folder, 0o755).and_then(|()| make(&self.credentials, 0o700)).map_err(|error| {
+        let made = folder(&self.folder, 0o755).and_then(|()| folder(&self.credentials, 0o700));
+        made.map_err(|error| {
             Failure::Named(format!("cannot make {}", named(&self.credentials)), error.into())
         })
     }
@@ -106,7 +106,17 @@ impl Places {
     }
 }
 
-/// Writes beside the file, and puts that in its place: nobody sees half of it, or with other rights.
+/// Makes a folder with this mode, whatever the umask; one that is there keeps its own.
+fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Writes beside the file, and puts that in its place: nobody sees half of it, or with other rights. The umask takes none of
+/// them: the service's user has to read the configuration.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -117,6 +127,7 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         }
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(text.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
         fs::rename(&beside, path)
     })();
