@@ -101,6 +101,9 @@ elif [ $dry = yes ]; then
     echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
 else
     (
+        # The service's user passes through the folder above, and nobody else looks into this one. Those that are there stay as they are.
+        umask 022
+        mkdir -p "$(dirname "$(dirname "$file")")"
         umask 077
         mkdir -p "$(dirname "$file")"
         pveum user token add "$user" "$token" --privsep 1 --output-format json |

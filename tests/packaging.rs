@@ -7,6 +7,7 @@
 )]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -124,6 +125,30 @@ fn scripts_are_understood_by_their_shells() {
         let shell = if text(&name).starts_with("#!/bin/sh") { "sh" } else { "bash" };
         let Some(output) = ask(shell, &["-n", &name]) else { return };
         assert!(output.status.success() && said(&output).is_empty(), "{name}: {}", said(&output));
+    }
+}
+
+#[test]
+fn the_package_opens_the_folder_that_was_there_before_it_and_later_leaves_it_as_it_is() {
+    let root = tempfile::TempDir::new().unwrap();
+    let folder = root.path().join("etc/pve-autoscaler");
+    fs::create_dir_all(&folder).unwrap();
+    let script = text("packaging/deb/postinst").replace("/etc/", &format!("{}/etc/", root.path().display()));
+    let place = root.path().join("postinst");
+    fs::write(&place, script).unwrap();
+    for (before, arguments, after) in [
+        (0o700, &["configure", ""][..], 0o755),
+        (0o700, &["configure"], 0o755),
+        (0o750, &["configure", "0.1.0-1"], 0o750),
+    ] {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(before)).unwrap();
+        let script = place.to_str().unwrap();
+        let Some(output) = ask("sh", &[&[script], arguments].concat()) else { return };
+        assert!(output.status.success() && said(&output).is_empty(), "{}", said(&output));
+        let found = fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, after, "{arguments:?}: {found:o}");
+        let inner = fs::metadata(folder.join("credentials")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(inner, 0o700, "{inner:o}");
     }
 }
 

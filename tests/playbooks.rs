@@ -1,0 +1,100 @@
+//! Parts of the playbooks that need no machine of their own, played on this one: the folders of `access.yml`, against the embedded
+//! Proxmox VE. Skipped where Ansible was not installed for the tests.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
+#[path = "lab/bench.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod bench;
+mod lab;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use bench::Bench;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// The folder with `ansible-playbook`.
+async fn ansible() -> Option<PathBuf> {
+    let found = Command::new(format!("{ROOT}/tests/image/ansible")).arg("--cached").output().await.unwrap();
+    if !found.status.success() {
+        eprintln!("skipped: no Ansible: {}", String::from_utf8_lossy(&found.stderr).trim_end());
+        return None;
+    }
+    Some(PathBuf::from(String::from_utf8(found.stdout).unwrap().trim_end()))
+}
+
+/// Plays it with programs of `folder/bin` first; whether it went well, and what was said.
+async fn played(
+    programs: &Path,
+    folder: &Path,
+    play: &[&str],
+    hosts: Value,
+    environment: &[(&str, String)],
+) -> (bool, String) {
+    fs::write(
+        folder.join("inventory.json"),
+        json!({ "all": { "children": { "proxmox": {
+            "hosts": hosts,
+            "vars": { "ansible_connection": "local", "ansible_python_interpreter": programs.join("python3") },
+        }, "kubernetes_admin": {} } } })
+        .to_string(),
+    )
+    .unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let mut command = Command::new(programs.join("ansible-playbook"));
+    command
+        .current_dir(format!("{ROOT}/ansible"))
+        .arg("--inventory")
+        .arg(folder.join("inventory.json"))
+        .args(play)
+        .env("PATH", format!("{}:{path}", folder.join("bin").display()))
+        .env("ANSIBLE_HOME", folder.join("ansible"))
+        .env("ANSIBLE_NOCOLOR", "1")
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(std::process::Stdio::null());
+    let output = command.output().await.unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn access_makes_a_folder_that_the_service_can_pass_through() {
+    let Some(programs) = ansible().await else { return };
+    let mut cluster = ClusterSpec::demo();
+    cluster.access.tokens.retain(|token| token.id == "root@pam!admin");
+    let bench = Bench::new(cluster, KubeSpec::demo()).await;
+    fs::create_dir(bench.path("bin")).unwrap();
+    for name in ["pveum", "pvesh"] {
+        symlink(format!("{ROOT}/tests/playbooks/proxmox"), bench.path("bin").join(name)).unwrap();
+    }
+    bench.write("bin/id", "#!/bin/sh\necho 0\n", 0o755);
+    let hosts = json!({ "here": {
+        "proxmox_access_folder": bench.path("script"),
+        "proxmox_access_token_file": bench.path("etc/credentials/pve-token"),
+    } });
+    let environment = [
+        ("PROXMOX_URL", format!("https://{}", bench.proxmox.address())),
+        ("PROXMOX_CA", bench.path("ca.pem").display().to_string()),
+        ("PROXMOX_TOKEN", format!("root@pam!admin={}", ClusterSpec::DEMO_ADMIN_SECRET)),
+    ];
+    let (well, said) = played(&programs, &bench.path(""), &["access.yml"], hosts, &environment).await;
+    assert!(well, "{said}");
+    for (name, wanted) in [("etc", 0o755), ("etc/credentials", 0o700), ("etc/credentials/pve-token", 0o600)] {
+        let found = mode(&bench.path(name));
+        assert_eq!(found, wanted, "{name}: {found:o}");
+    }
+}
