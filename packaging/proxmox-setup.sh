@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes what pve-autoscaler needs of Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE
-# host. It can be run again: what is there stays, the roles get their privileges anew, and a token that is there is kept.
+# host. It can be run again: what is there stays, roles get the privileges that they lack and keep the others, and a token that is
+# there is kept. So `--hardware`, `--mapping` and `--power` come beside the options of the first run, and need not be repeated.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
 #                    [--token-file FILE] [--hardware] [--mapping NAME] [--power HOST] [--dry-run]
@@ -74,7 +75,8 @@ fi
 
 role() {
     if has /access/roles roleid "$1"; then
-        run pveum role modify "$1" --privs "$2"
+        # It may have more: for settings that need it.
+        run pveum role modify "$1" --append 1 --privs "$2"
     else
         run pveum role add "$1" --privs "$2"
     fi

@@ -1,4 +1,5 @@
-//! `setup` against the embedded clusters over TLS: what it makes is what `check` wants.
+//! `setup` against the embedded clusters over TLS, and the script that makes its Proxmox VE side: what they make is what `check` wants,
+//! and what an administrator has added stays.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -7,18 +8,28 @@
 mod bench;
 mod lab;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
 use bench::{Bench, no_secret_in};
+use pve_autoscaler::proxmox::{Client, Settings, Trust, connect};
+use secrecy::SecretString;
 use tokio::process::Command;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
 
 /// A bench with an administrator's token, in which nothing of ours was made yet.
 async fn bare() -> Bench {
+    with_roles(&[]).await
+}
+
+/// The same, but for these roles with their privileges.
+async fn with_roles(roles: &[(&str, &str)]) -> Bench {
     let mut cluster = ClusterSpec::demo();
-    cluster.access.roles.clear();
+    let words = |text: &str| text.split(' ').map(ToOwned::to_owned).collect();
+    cluster.access.roles = roles.iter().map(|(name, text)| ((*name).to_owned(), words(text))).collect();
     cluster.access.grants.clear();
     cluster.access.tokens.retain(|token| token.id == "root@pam!admin");
     let bench = Bench::new(cluster, KubeSpec::demo()).await;
@@ -42,6 +53,48 @@ impl Bench {
         self.write("pvesh", include_str!("lab/pvesh.py"), 0o755);
         self.write("pvesh.where", &format!("{} root@pam!admin", self.proxmox.address()), 0o644);
         self.set_up_by(&["--pvesh", &self.path("pvesh").display().to_string()], more).await
+    }
+
+    /// What a role has now.
+    async fn privileges(&self, role: &str) -> BTreeSet<String> {
+        let trust = Trust::Authorities(fs::read_to_string(self.path("ca.pem")).unwrap());
+        let settings = Settings {
+            endpoints: vec![format!("https://{}", self.proxmox.address())],
+            token_id: "root@pam!admin".to_owned(),
+            agent_lane: 1,
+            lifecycle_lane: 1,
+            linked_clones: 1,
+            full_clones: 1,
+        };
+        let limit = Duration::from_secs(20);
+        let secret = SecretString::from(ClusterSpec::DEMO_ADMIN_SECRET);
+        let client = Client::new(connect(&trust, limit, limit).unwrap(), settings, &secret).unwrap();
+        client.roles().await.unwrap().remove(role).unwrap_or_default()
+    }
+
+    /// The script as root on a host runs it, whose commands are a stand-in; both of its streams.
+    async fn script(&self, more: &[&str]) -> String {
+        let stand_in = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/playbooks/proxmox");
+        fs::create_dir_all(self.path("bin")).unwrap();
+        for name in ["pveum", "pvesh"] {
+            drop(symlink(stand_in, self.path("bin").join(name)));
+        }
+        self.write("bin/id", "#!/bin/sh\necho 0\n", 0o755);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", r#"umask 077; exec "$@""#, "sh", "sh", "packaging/proxmox-setup.sh"])
+            .args(["--template", "9000", "--storage", "local-lvm", "--bridge", "vmbr0", "--token-file"])
+            .arg(self.path("etc/credentials/pve-token"))
+            .args(more)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("PATH", format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap()))
+            .env("PROXMOX_URL", format!("https://{}", self.proxmox.address()))
+            .env("PROXMOX_CA", self.path("ca.pem"))
+            .env("PROXMOX_TOKEN", format!("root@pam!admin={}", ClusterSpec::DEMO_ADMIN_SECRET));
+        let output = command.output().await.unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
     }
 
     fn has_mode(&self, name: &str, mode: u32) {
@@ -103,6 +156,59 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     assert_eq!(made.len(), 2, "only what Kubernetes is told anew, and its token: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
+}
+
+/// `AutoscalerMachines` of an administrator who had machines' hardware set, without one that is needed.
+const OTHER_ROLE: (&str, &str) = (
+    "AutoscalerMachines",
+    "VM.Allocate VM.Audit VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options VM.Config.HWType \
+     VM.GuestAgent.Unrestricted",
+);
+
+#[tokio::test]
+async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
+    let bench = with_roles(&[OTHER_ROLE]).await;
+    let (code, said) = bench.set_up(&[&ANSWERS[..], &["--dry-run"]].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("would make  role AutoscalerMachines: VM.PowerMgmt, besides what it has\n"),
+        "{said}"
+    );
+    assert!(!bench.privileges("AutoscalerMachines").await.contains("VM.PowerMgmt"));
+
+    let (code, said) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("made        role AutoscalerMachines: VM.PowerMgmt, besides what it has\n"),
+        "{said}"
+    );
+    let found = bench.privileges("AutoscalerMachines").await;
+    assert!(found.contains("VM.Config.HWType") && found.contains("VM.PowerMgmt"), "{found:?}");
+    assert_eq!(found.len(), 10, "{found:?}");
+
+    let (_, again) = bench.set_up(&ANSWERS).await;
+    assert!(again.contains("kept        role AutoscalerMachines\n"), "{again}");
+    assert_eq!(bench.privileges("AutoscalerMachines").await, found);
+}
+
+#[tokio::test]
+async fn the_script_takes_nothing_away_and_opens_the_folder_that_the_service_passes_through() {
+    if Command::new("python3").arg("--version").output().await.is_err() {
+        eprintln!("skipped: python3 is not there");
+        return;
+    }
+    let bench = with_roles(&[OTHER_ROLE]).await;
+    bench.script(&[]).await;
+    let found = bench.privileges("AutoscalerMachines").await;
+    assert!(found.contains("VM.Config.HWType") && found.contains("VM.PowerMgmt"), "{found:?}");
+    for (name, mode) in [("etc", 0o755), ("etc/credentials", 0o700), ("etc/credentials/pve-token", 0o600)] {
+        bench.has_mode(name, mode);
+    }
+    // Both are folders of somebody's now.
+    fs::set_permissions(bench.path("etc"), fs::Permissions::from_mode(0o750)).unwrap();
+    bench.script(&["--token", "second"]).await;
+    bench.has_mode("etc", 0o750);
+    assert_eq!(bench.privileges("AutoscalerMachines").await, found);
 }
 
 #[tokio::test]

@@ -40,10 +40,11 @@ impl Client {
         self.post(Lane::Free, "/access/roles", &form).await.map(|_| ())
     }
 
-    /// Gives a role these privileges and no others. Needs `Sys.Modify` on `/access`.
-    pub async fn change_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
+    /// Gives a role these privileges besides those that it has. Needs `Sys.Modify` on `/access`.
+    pub async fn extend_role(&self, role: &str, privileges: &str) -> Result<(), Error> {
         let path = format!("/access/roles/{}", encode(role));
-        self.call(Method::PUT, Lane::Free, &path, &[("privs", privileges.to_owned())]).await.map(|_| ())
+        let form = [("privs", privileges.to_owned()), ("append", "1".to_owned())];
+        self.call(Method::PUT, Lane::Free, &path, &form).await.map(|_| ())
     }
 
     /// The resource pools.

@@ -81,22 +81,24 @@ pub(super) async fn make(
     ];
     let there = client.roles().await.map_err(failed)?;
     for (role, privileges) in roles {
-        let wanted = privileges.split_whitespace().map(ToOwned::to_owned).collect();
-        match there.get(role) {
-            Some(has) if *has == wanted => kept(&format!("role {role}"))?,
-            Some(_) => {
-                if !dry {
-                    client.change_role(role, privileges).await.map_err(failed)?;
-                }
-                say.made(&format!("role {role}, which had other privileges"))?;
+        let Some(has) = there.get(role) else {
+            if !dry {
+                client.create_role(role, privileges).await.map_err(failed)?;
             }
-            None => {
-                if !dry {
-                    client.create_role(role, privileges).await.map_err(failed)?;
-                }
-                say.made(&format!("role {role}: {privileges}"))?;
-            }
+            say.made(&format!("role {role}: {privileges}"))?;
+            continue;
+        };
+        // It may have more: for settings that need it.
+        let lacks: Vec<&str> = privileges.split_whitespace().filter(|one| !has.contains(*one)).collect();
+        if lacks.is_empty() {
+            kept(&format!("role {role}"))?;
+            continue;
         }
+        let lacks = lacks.join(" ");
+        if !dry {
+            client.extend_role(role, &lacks).await.map_err(failed)?;
+        }
+        say.made(&format!("role {role}: {lacks}, besides what it has"))?;
     }
     let pool = &arguments.resource_pool;
     if client.pool_names().await.map_err(failed)?.contains(pool) {
