@@ -1,5 +1,5 @@
 //! Parts of the playbooks that need no machine of their own, played on this one: the folders of `access.yml`, against the embedded
-//! Proxmox VE. Skipped where Ansible was not installed for the tests.
+//! Proxmox VE, and how the token comes to every host of `daemon.yml`. Skipped where Ansible was not installed for the tests.
 
 #![expect(
     clippy::unwrap_used,
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use bench::Bench;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
@@ -97,4 +98,40 @@ async fn access_makes_a_folder_that_the_service_can_pass_through() {
         let found = mode(&bench.path(name));
         assert_eq!(found, wanted, "{name}: {found:o}");
     }
+}
+
+#[tokio::test]
+async fn every_host_of_the_daemon_gets_the_token_or_the_play_says_that_none_has_it() {
+    let Some(programs) = ansible().await else { return };
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let tasks = format!("{ROOT}/ansible/roles/daemon/tasks/token.yml");
+    let play = json!([{
+        "hosts": "proxmox", "gather_facts": false,
+        "tasks": [{ "ansible.builtin.import_tasks": tasks }],
+        "handlers": [{ "name": "Restart pve-autoscaler", "ansible.builtin.debug": { "msg": "it is restarted" } }],
+    }]);
+    fs::write(at("play.yml"), play.to_string()).unwrap();
+    let play = at("play.yml").display().to_string();
+    let hosts = json!({ "pve1": { "daemon_token_file": at("one") }, "pve2": { "daemon_token_file": at("two") },
+        "pve3": { "daemon_token_file": at("three") } });
+
+    let role = ["daemon.yml", "--list-tasks"];
+    let (_, said) = played(&programs, folder.path(), &role, hosts.clone(), &[]).await;
+    assert!(said.contains("Refuse to go on without it"), "the role does it: {said}");
+
+    let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
+    assert!(!well && said.contains("No host of this play has the token's secret in"), "{said}");
+
+    // Not the first, and another's own is not touched.
+    fs::write(at("two"), "the-secret\n").unwrap();
+    fs::write(at("three"), "its-own\n").unwrap();
+    let (well, said) = played(&programs, folder.path(), &[&play], hosts.clone(), &[]).await;
+    assert!(well && !said.contains("the-secret") && said.matches("it is restarted").count() == 1, "{said}");
+    assert_eq!(fs::read_to_string(at("one")).unwrap(), "the-secret\n");
+    assert_eq!(mode(&at("one")), 0o600);
+    assert_eq!(fs::read_to_string(at("three")).unwrap(), "its-own\n");
+
+    let (well, said) = played(&programs, folder.path(), &[&play], hosts, &[]).await;
+    assert!(well && !said.contains("it is restarted"), "{said}");
 }
