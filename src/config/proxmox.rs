@@ -145,7 +145,7 @@ impl Written {
         let id = this.token_id.get_ref();
         let shape = id.split_once('!').is_some_and(|(user, name)| user.contains('@') && !name.is_empty());
         if !shape || id.contains('=') {
-            let help = "the secret goes into the file that `token_file` names";
+            let help = "the secret goes into the file that `token_credential` or `token_file` names";
             let title = "`token_id` is not a token's id".to_owned();
             checker.wrong(title, this.token_id.span(), "expected `user@realm!name`", help);
         }
@@ -162,7 +162,8 @@ impl Written {
             ("fingerprint", &this.fingerprint),
             ("ca", &this.ca),
         ];
-        let help = "on a host of the cluster: `ca_file = \"/etc/pve/pve-root-ca.pem\"`";
+        let help = "`ca_credential = \"pve-root-ca\"`, which the package puts there on a host of the cluster; only root can read \
+                    `/etc/pve/pve-root-ca.pem` itself";
         let trust = trust(ways, help, checker, &table);
         let seconds = Duration::from_secs;
         let connect_timeout = checker.positive("connect_timeout", this.connect_timeout.as_ref(), seconds(5));
@@ -241,7 +242,7 @@ pub(super) fn trust(
 ) -> Option<ProxmoxTrust> {
     let mut given = ways.iter().filter_map(|(key, written)| Some((*key, written.as_ref()?)));
     let Some((key, written)) = given.next() else {
-        let title = "neither `ca_file` nor `fingerprint` is given".to_owned();
+        let title = "none of `ca_credential`, `ca_file` and `fingerprint` is given".to_owned();
         checker.wrong(title, table.span(), "missing in this table", help);
         return None;
     };

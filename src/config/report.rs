@@ -6,6 +6,8 @@ use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
+use super::secret::own_file;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -219,11 +221,9 @@ fn suggestion(message: &str) -> Option<String> {
         return None;
     }
     if is_secret(unknown) {
-        let own = format!("{unknown}_file");
-        let key = if known.contains(&own.as_str()) { own } else { "token_file".to_owned() };
-        return Some(format!(
-            "put the secret into a file of its own with mode 0600 and name it with `{key}`"
-        ));
+        let mut keys = known.iter().filter_map(|key| key.strip_suffix("_credential"));
+        let first = keys.clone().next().unwrap_or("token");
+        return Some(own_file(keys.find(|key| key == unknown).unwrap_or(first)));
     }
     let closest = known
         .iter()

@@ -1,6 +1,7 @@
 //! Secrets: never in the configuration itself, only where it says, and never readable by others.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,19 @@ pub enum SecretError {
         #[source]
         source: std::io::Error,
     },
+    /// This user may not read the file.
+    #[error(
+        "`{}` is not for this user: of root's files the packaged unit only gets those in `{CREDENTIALS}`, by settings that \
+         end in `_credential`",
+        path.display()
+    )]
+    Denied {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        #[source]
+        source: std::io::Error,
+    },
     /// Others can read the file.
     #[error("others can read `{}` (mode {mode:o}): run `chmod 0600 {}`", path.display(), path.display())]
     Exposed {
@@ -61,7 +75,7 @@ impl SecretSource {
     /// can enter; systemd grants it the file with an access list, whose mask shows as the group's rights.
     pub fn read(&self) -> Result<SecretString, SecretError> {
         match self {
-            Self::File(path) => read(path, 0o077),
+            Self::File(path) => read(path, 0o077).map_err(named),
             Self::Credential(name) => {
                 let handed = std::env::var_os("CREDENTIALS_DIRECTORY");
                 credential(handed.as_deref().map(Path::new), Path::new(CREDENTIALS), name)
@@ -70,12 +84,22 @@ impl SecretSource {
     }
 }
 
+/// What went wrong with a file that is named as such: where it is not for this user there is a way out.
+fn named(error: SecretError) -> SecretError {
+    match error {
+        SecretError::Unreadable { path, source } if source.kind() == ErrorKind::PermissionDenied => {
+            SecretError::Denied { path, source }
+        }
+        other => other,
+    }
+}
+
 /// A credential that systemd has handed over, or without it the file that systemd would take. Only root can enter that
 /// folder; what lies there may be a link to a file that a group can read as well.
 fn credential(handed: Option<&Path>, source: &Path, name: &str) -> Result<SecretString, SecretError> {
     match read(&handed.unwrap_or(source).join(name), 0o037) {
         Err(SecretError::Unreadable { source, .. })
-            if handed.is_none() && source.kind() == std::io::ErrorKind::NotFound =>
+            if handed.is_none() && source.kind() == ErrorKind::NotFound =>
         {
             Err(SecretError::NoCredentials(name.to_owned()))
         }
@@ -93,6 +117,23 @@ fn read(path: &Path, refused: u32) -> Result<SecretString, SecretError> {
     let text = fs::read_to_string(path).map_err(unreadable)?;
     let text = text.trim();
     if text.is_empty() { Err(SecretError::Empty(path.to_owned())) } else { Ok(SecretString::from(text)) }
+}
+
+/// Where a secret belongs that is not in the configuration, and how it is named there: `KEY_credential` first, as the packaged
+/// unit's user can read no file of root's.
+pub(super) fn own_file(key: &str) -> String {
+    let loaded = match key {
+        "token" => " (the unit loads `pve-token`)",
+        "kubeconfig" => " (the unit loads `kubeconfig`)",
+        "ssh_key" => " (the unit loads `ssh-key`)",
+        "password" => " (the unit loads `bmc`)",
+        "server_token" | "input" => " (the unit loads `bootstrap`)",
+        _ => "",
+    };
+    format!(
+        "put the secret into a file in `{CREDENTIALS}` with mode 0600, and name it with `{key}_credential`{loaded}; \
+         `{key}_file` names any such file, for runs without the unit"
+    )
 }
 
 /// One of `KEY_file` and `KEY_credential`.
@@ -115,8 +156,7 @@ pub(super) fn source(
         }
         (None, None) => {
             let title = format!("neither `{key}_file` nor `{key}_credential` is given");
-            let help = "put the secret into a file of its own with mode 0600 and name that file";
-            checker.wrong(title, table.span(), "missing in this table", help);
+            checker.wrong(title, table.span(), "missing in this table", &own_file(key));
             None
         }
     }
@@ -172,6 +212,16 @@ mod tests {
         fs::write(handed.path().join("token"), "handed").unwrap();
         fs::set_permissions(handed.path().join("token"), fs::Permissions::from_mode(0o400)).unwrap();
         assert_eq!(ask(Some(handed.path()), "token").unwrap(), "handed");
+    }
+
+    #[test]
+    fn a_file_that_is_not_for_the_service_is_refused_with_the_way_out() {
+        let path = PathBuf::from("/root/token");
+        let failed = |kind: ErrorKind| SecretError::Unreadable { path: path.clone(), source: kind.into() };
+        let said = named(failed(ErrorKind::PermissionDenied)).to_string();
+        assert!(said.contains("`/root/token`") && said.contains("`_credential`"), "{said}");
+        assert!(said.contains(CREDENTIALS), "{said}");
+        assert!(matches!(named(failed(ErrorKind::NotFound)), SecretError::Unreadable { .. }));
     }
 
     #[test]

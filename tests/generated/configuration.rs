@@ -53,8 +53,8 @@ pub fn page(example: &str) -> String {
          .TP\n\\fB/etc/pve\\-autoscaler/config.toml\\fR\nThe configuration. It holds no secrets and may be read by everybody.\n\
          .TP\n\\fB/etc/pve\\-autoscaler/credentials/\\fR\n\
          Where credentials are, one file each, mode 0600, in a folder of mode 0700 that is root\\(aqs: systemd hands\n\
-         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if they are there, \\fBssh\\-key\\fR, \\fBbootstrap\\fR and \\fBbmc\\fR to the service. A change of them\n\
-         needs a restart.\n\
+         \\fBpve\\-token\\fR, \\fBkubeconfig\\fR and, if they are there, \\fBssh\\-key\\fR, \\fBbootstrap\\fR, \\fBbmc\\fR and \\fBpve\\-root\\-ca\\fR to the service. A\n\
+         change of them needs a restart.\n\
          .SH SEE ALSO\npve\\-autoscaler(8), pve\\-autoscaler\\-check(8), systemd.exec(5)\n",
     );
     out

@@ -47,9 +47,14 @@ fn how_the_clusters_are_reached_is_checked() {
         (good.replace("[\"https://127.0.0.1:8006\"]", "[]"), "`endpoints` is empty"),
         (good.replace("a@pve!b", "a@pve!b=0a1b"), "is not a token's id"),
         (good.replace("token_file = \"/t\"\n", ""), "neither `token_file` nor `token_credential`"),
+        (good.replace("token_file = \"/t\"\n", ""), "the unit loads `pve-token`"),
         (format!("{good}token_credential = \"t\"\n"), "`token_file` and `token_credential` are both given"),
-        (good.replace("token_file", "token"), "name it with `token_file`"),
-        (good.replace("ca_file = \"/c\"\n", ""), "neither `ca_file` nor `fingerprint`"),
+        (good.replace("token_file", "token"), "name it with `token_credential`"),
+        (
+            good.replace("ca_file = \"/c\"\n", ""),
+            "none of `ca_credential`, `ca_file` and `fingerprint` is given",
+        ),
+        (good.replace("ca_file = \"/c\"\n", ""), "`ca_credential = \"pve-root-ca\"`"),
         (good.replace("ca_file = \"/c\"", "fingerprint = \"AB:CD\""), "not a SHA-256 fingerprint"),
         (format!("{good}request_timeout = \"soon\"\n"), "`request_timeout` is not a duration"),
     ];
@@ -62,6 +67,10 @@ fn how_the_clusters_are_reached_is_checked() {
     }
     let report = parse("c.toml", "[kubernetes]\ncontext = \"home\"\n", Needs::Plan).unwrap_err().plain();
     assert!(report.contains("neither `kubeconfig_file` nor `kubeconfig_credential`"), "{report}");
+    assert!(report.contains("the unit loads `kubeconfig`"), "{report}");
+    let written = "[kubernetes]\ntoken = \"S3CR3T\"\n";
+    let report = parse("c.toml", written, Needs::Plan).unwrap_err().plain();
+    assert!(report.contains("name it with `kubeconfig_credential`"), "{report}");
 }
 
 #[test]
