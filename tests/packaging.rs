@@ -6,6 +6,7 @@
     reason = "a test may stop at what it did not expect, and says what it skips"
 )]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -243,6 +244,52 @@ fn each_alert_comes_when_it_should_and_not_before() {
         return;
     };
     assert!(output.status.success(), "{}", said(&output));
+}
+
+/// What is in the package's folder of documents, and where it comes from.
+fn documents() -> BTreeMap<PathBuf, PathBuf> {
+    let manifest: toml::Table = text("Cargo.toml").parse().unwrap();
+    let mut all = BTreeMap::new();
+    for asset in manifest["package"]["metadata"]["deb"]["assets"].as_array().unwrap() {
+        let (source, target) = (asset[0].as_str().unwrap(), asset[1].as_str().unwrap());
+        let Some(target) = target.strip_prefix("usr/share/doc/pve-autoscaler/") else { continue };
+        let Some((folder, ending)) = source.split_once('*') else {
+            assert!(all.insert(target.into(), source.into()).is_none(), "{target} comes twice");
+            continue;
+        };
+        for entry in fs::read_dir(file(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(ending) {
+                all.insert(Path::new(target).join(&name), Path::new(folder).join(&name));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn the_pages_that_messages_and_other_pages_name_are_in_the_package() {
+    let there = documents();
+    for name in ["docs/bootstrap.md", "docs/template.md", "docs/metrics.md", "examples/config.example.toml"] {
+        assert!(there.contains_key(Path::new(name)), "{name} is not in the package");
+    }
+    for (page, source) in there.iter().filter(|(page, _)| page.extension().is_some_and(|it| it == "md")) {
+        let folder = page.parent().unwrap();
+        let text = text(source.to_str().unwrap());
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
+        let images = text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for link in links.chain(images).filter(|link| !link.is_empty() && !link.contains(':')) {
+            // What proves a claim is a test, and what makes templates are playbooks: both are with the sources.
+            if ["../ansible/", "../lab/", "../src/", "../tests/"]
+                .iter()
+                .any(|sources| link.starts_with(sources))
+            {
+                continue;
+            }
+            let to = link.strip_prefix("../").map_or_else(|| folder.join(link), PathBuf::from);
+            assert!(there.contains_key(&to), "{}: {link} is not in the package", page.display());
+        }
+    }
 }
 
 #[test]
