@@ -252,6 +252,8 @@ impl Daemon {
                 Some(why.clone())
             } else if !looks.contains_key(&pool.prefix) {
                 Some("Proxmox VE cannot be looked at".to_owned())
+            } else if !self.strangers.were_asked(&pool.prefix) {
+                Some("which addresses the VMs of others have is not known yet".to_owned())
             } else if reach.is_empty() {
                 let problem = usable.and_then(|found| found.problems.first().cloned());
                 Some(problem.unwrap_or_else(|| "its template was not found yet".to_owned()))

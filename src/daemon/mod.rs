@@ -250,7 +250,7 @@ impl Daemon {
         }
     }
 
-    /// One round after the other.
+    /// One round after the other, once it is known which addresses others have.
     async fn rounds(&mut self, told: &mut mpsc::UnboundedReceiver<Told>) {
         let mut trigger = Trigger::new(
             &self.watches,
@@ -259,6 +259,8 @@ impl Daemon {
             &self.config,
             &self.board,
         );
+        let config = self.config.borrow().clone();
+        let mut asked = self.strangers.first(&self.regions, &config, self.clock.now()).await;
         loop {
             let began = Instant::now();
             let decided = self.round().await;
@@ -273,6 +275,7 @@ impl Daemon {
                         self.heard(&first);
                     }
                 }
+                Ok(()) = asked.changed() => {}
                 () = trigger.fire(wait) => {}
             }
             let (window, most) = {

@@ -1,5 +1,7 @@
 //! VMs at whose VMID no machine of ours is: whether they bear our mark all the same, and which addresses they were given. They are
-//! asked beside the rounds and a few at a time, so that a cluster with hundreds of them costs no more than a small one.
+//! asked beside the rounds: whoever was not heard yet at once, all others again a few at a time, so that a cluster with hundreds of
+//! them costs no more than a small one. No machine is made in a cluster before it was looked at so once. What a VM said holds until it
+//! says something else or is gone: its address is its own while its host is off, too.
 //!
 //! What bears our mark and has no record is nobody's: its record was deleted by hand, or somebody cloned a machine, notes and all. It is
 //! never touched, for nothing says that nobody needs it; it is reported, with the command. An address of a pool's that is set in
@@ -23,7 +25,9 @@ use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Guest, Kind, VmConfig};
 
-/// VMs of a cluster that are asked in one look.
+/// So long the first round waits for the first answers. A cluster where they take longer gets its machines later, the others now.
+const FIRST: Duration = Duration::from_secs(2);
+/// VMs of a cluster that are asked again in one look.
 const AT_A_TIME: usize = 5;
 /// A VM is asked again after this time; sooner where it did not answer.
 const AGAIN: Duration = Duration::from_mins(10);
@@ -47,15 +51,21 @@ struct Says {
 #[derive(Clone, Debug)]
 struct Stranger {
     host: String,
-    says: Says,
+    /// `None` until it was heard.
+    says: Option<Says>,
     /// Since when it is known to be there.
     since: Timestamp,
     due: Instant,
 }
 
-/// All of them by the prefixes of their clusters and their VMIDs. Cheap to clone.
+/// All of them. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Strangers(Arc<Mutex<BTreeMap<(String, u32), Stranger>>>);
+pub(super) struct Strangers {
+    /// By the prefixes of their clusters and their VMIDs.
+    known: Arc<Mutex<BTreeMap<(String, u32), Stranger>>>,
+    /// The prefixes of clusters whose VMs were asked once, all that could be.
+    asked: watch::Sender<BTreeSet<String>>,
+}
 
 impl Strangers {
     /// Asks them now and then; never ends.
@@ -66,12 +76,43 @@ impl Strangers {
         config: watch::Receiver<Arc<Config>>,
         clock: SharedClock,
     ) {
+        let mut changed = regions.changed();
         loop {
             let settings = config.borrow().clone();
+            changed.mark_unchanged();
             let looks = regions.iter().map(|region| self.look(region, &registry, &settings, clock.now()));
             futures::future::join_all(looks).await;
-            tokio::time::sleep(settings.scan_interval).await;
+            // Those of a cluster or a host that came back are asked before the round that follows.
+            tokio::select! {
+                biased;
+                Ok(()) = changed.changed() => {}
+                () = tokio::time::sleep(settings.scan_interval) => {}
+            }
         }
+    }
+
+    /// Waits until those of all clusters that are in sight were asked once, for a short time at most. What it gives back changes when
+    /// those of one more were.
+    pub async fn first(
+        &self,
+        regions: &Regions,
+        config: &Config,
+        now: Timestamp,
+    ) -> watch::Receiver<BTreeSet<String>> {
+        let seen: Vec<&Region> = regions.iter().filter(|one| one.fresh(config, now).is_some()).collect();
+        let mut asked = self.asked.subscribe();
+        let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
+        if tokio::time::timeout(FIRST, all).await.is_err() {
+            tracing::warn!(
+                "VMs of others take long to say which addresses they have: machines are made once they were asked"
+            );
+        }
+        asked
+    }
+
+    /// Whether the VMs of a cluster were asked once, by its prefix.
+    pub fn were_asked(&self, prefix: &str) -> bool {
+        self.asked.borrow().contains(prefix)
     }
 
     /// Asks those of one cluster whose turn it is. Those on a host that does not answer have to wait, and keep no others from theirs.
@@ -79,16 +120,14 @@ impl Strangers {
         let Some(look) = region.fresh(config, now) else { return };
         let views = registry.all();
         let ours = ours(config, &views);
-        let online = |host: &str| look.seen.hosts.get(host).is_some_and(|host| host.online);
         let is_stranger = |guest: &&Guest| {
-            !guest.container
-                && !guest.template
-                && online(&guest.host)
-                && !ours.contains(&(region.prefix.as_str(), guest.vmid))
+            !guest.container && !guest.template && !ours.contains(&(region.prefix.as_str(), guest.vmid))
         };
-        let there = look.seen.guests.values().filter(is_stranger).collect();
+        let there: Vec<&Guest> = look.seen.guests.values().filter(is_stranger).collect();
+        self.forget_others(&region.prefix, &there);
+        let online = |guest: &&Guest| look.seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let mut by_host: BTreeMap<String, Vec<&Guest>> = BTreeMap::new();
-        for guest in self.due(&region.prefix, there) {
+        for guest in self.due(&region.prefix, there.into_iter().filter(online)) {
             by_host.entry(guest.host.clone()).or_default().push(guest);
         }
         let ask = |host: String, guest: &Guest| {
@@ -98,40 +137,54 @@ impl Strangers {
         for (_, guest, answer) in ask_hosts(by_host, ask).await {
             let says = match answer {
                 Ok(config) => Some(Says::read(&config)),
-                // It is gone, or hidden from the token: it says nothing.
-                Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => Some(Says::default()),
+                // Hidden from the token: it says nothing.
+                Err(error) if error.kind == Kind::Forbidden => Some(Says::default()),
+                // One that is gone, or elsewhere by now, is so in the next look.
                 Err(_) => None,
             };
             self.heard(&region.prefix, guest, says, now);
         }
+        self.asked.send_if_modified(|asked| asked.insert(region.prefix.clone()));
     }
 
-    /// Forgets those that are no strangers any more. Of the others, those that are to be asked now: first who never was.
-    fn due<'g>(&self, prefix: &str, there: Vec<&'g Guest>) -> Vec<&'g Guest> {
-        let mut known = self.known();
-        known.retain(|(at, vmid), one| {
-            let stays = |guest: &&Guest| guest.vmid == *vmid && guest.host == one.host;
-            at != prefix || there.iter().any(stays)
-        });
-        let due = |guest: &Guest| known.get(&(prefix.to_owned(), guest.vmid)).map(|one| one.due);
-        let mut turn: Vec<(Option<Instant>, &Guest)> =
-            there.into_iter().map(|guest| (due(guest), guest)).collect();
-        turn.retain(|(due, _)| due.is_none_or(|due| due <= Instant::now()));
-        turn.sort_by_key(|(due, guest)| (*due, guest.vmid));
-        turn.into_iter().take(AT_A_TIME).map(|(_, guest)| guest).collect()
+    /// Forgets those of a cluster that are not among its strangers any more.
+    fn forget_others(&self, prefix: &str, there: &[&Guest]) {
+        let there: BTreeSet<u32> = there.iter().map(|guest| guest.vmid).collect();
+        self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
+    }
+
+    /// Those that are to be asked now: all that were not heard yet, and some of the others, first who has moved.
+    fn due<'g>(&self, prefix: &str, there: impl Iterator<Item = &'g Guest>) -> Vec<&'g Guest> {
+        let known = self.known();
+        let (mut unheard, mut again) = (Vec::new(), Vec::new());
+        for guest in there {
+            let one = known.get(&(prefix.to_owned(), guest.vmid));
+            let due = one.filter(|one| one.host == guest.host).map(|one| one.due);
+            if due.is_some_and(|due| due > Instant::now()) {
+                continue;
+            }
+            match one.and_then(|one| one.says.as_ref()) {
+                Some(_) => again.push((due, guest)),
+                None => unheard.push(guest),
+            }
+        }
+        again.sort_by_key(|(due, guest)| (*due, guest.vmid));
+        unheard.extend(again.into_iter().take(AT_A_TIME).map(|(_, guest)| guest));
+        unheard
     }
 
     fn heard(&self, prefix: &str, guest: &Guest, says: Option<Says>, now: Timestamp) {
         let mut known = self.known();
         let due = Instant::now() + if says.is_some() { AGAIN } else { AGAIN_UNHEARD };
-        let new = || Stranger { host: guest.host.clone(), says: Says::default(), since: now, due };
+        let new = || Stranger { host: String::new(), says: None, since: now, due };
         let one = known.entry((prefix.to_owned(), guest.vmid)).or_insert_with(new);
+        one.host.clone_from(&guest.host);
         one.due = due;
-        one.says = says.unwrap_or_else(|| one.says.clone());
+        one.says = says.or_else(|| one.says.take());
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<(String, u32), Stranger>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that are no machines by these records either.
@@ -208,6 +261,7 @@ impl Daemon {
         let (mut told, mut taken) = (Vec::new(), Vec::new());
         let mut holders: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
         for (prefix, vmid, Stranger { host, says, since, .. }) in self.strangers.without(config, views) {
+            let Some(says) = says else { continue };
             let host = place::key(&prefix, &host);
             let sure = snapshot.time.duration_since(since) >= SURE;
             let marker = says.marker.as_ref().filter(|marker| sure && marker.cluster == config.cluster);
@@ -255,21 +309,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_was_never_asked_comes_first_and_one_that_says_nothing_holds_up_nobody() {
+    async fn whoever_was_not_heard_is_asked_at_once_and_the_others_a_few_at_a_time() {
         let (strangers, now) = (Strangers::default(), Timestamp::UNIX_EPOCH);
-        let all: Vec<Guest> = (100..108).map(guest).collect();
+        let mut all: Vec<Guest> = (100..108).map(guest).collect();
         let turn = |all: &[Guest]| -> Vec<u32> {
-            strangers.due("", all.iter().collect()).iter().map(|guest| guest.vmid).collect()
+            strangers.forget_others("", &all.iter().collect::<Vec<_>>());
+            strangers.due("", all.iter()).iter().map(|guest| guest.vmid).collect()
         };
-        assert_eq!(turn(&all), [100, 101, 102, 103, 104]);
-        for one in &all[..5] {
+        assert_eq!(turn(&all), [100, 101, 102, 103, 104, 105, 106, 107]);
+        for one in &all {
             strangers.heard("", one, (one.vmid > 100).then(Says::default), now);
         }
-        assert_eq!(turn(&all), [105, 106, 107]);
+        assert!(turn(&all).is_empty());
         tokio::time::advance(AGAIN_UNHEARD).await;
-        assert_eq!(turn(&all), [105, 106, 107, 100]);
+        assert_eq!(turn(&all), [100]);
         // One that is gone is forgotten, and new when it comes back.
-        assert_eq!(turn(&all[1..]), [105, 106, 107]);
-        assert_eq!(turn(&all), [100, 105, 106, 107]);
+        assert!(turn(&all[1..7]).is_empty());
+        assert_eq!(turn(&all), [100, 107]);
+        // One that has moved is asked there, before the others.
+        "pve2".clone_into(&mut all[6].host);
+        assert_eq!(turn(&all), [100, 107, 106]);
+        tokio::time::advance(AGAIN).await;
+        assert_eq!(turn(&all), [100, 107, 106, 101, 102, 103, 104]);
+        // What it said before holds until it says something else.
+        strangers.heard("", &all[6], None, now);
+        assert!(strangers.known()[&(String::new(), 106)].says.is_some());
     }
 }

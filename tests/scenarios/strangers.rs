@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stage::Side;
 use world::proxmox::spec::VmSpec;
 use world::proxmox::{Effect, Fault};
 
@@ -10,6 +11,9 @@ use crate::stage::{ONE_POOL, Stage};
 const SOON: Duration = Duration::from_mins(2);
 /// Until all records were read anew, and a look and a round more.
 const SURE: Duration = Duration::from_mins(8);
+
+/// The address of the first slot, that of VMID 9100.
+const ITS_ADDRESS: (&str, &str) = ("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1");
 
 /// What the status says of them.
 fn told(stage: &Stage) -> String {
@@ -26,6 +30,16 @@ fn made_on(host: &str, stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
     vm.pool = Some("k8s-workers".to_owned());
     vm.config.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
     assert!(stage.pve.create_by_hand(vm));
+}
+
+/// A host says nothing of the VMs on it.
+fn hangs(stage: &Stage, host: &str) {
+    stage.pve.inject(Fault {
+        method: "GET".into(),
+        path: format!("/nodes/{host}/qemu/*/config"),
+        times: 1000,
+        effect: Effect::Delay(Duration::from_mins(1)),
+    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +88,7 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
 #[tokio::test(start_paused = true)]
 async fn an_address_that_is_set_in_somebody_elses_vm_closes_its_slot_and_both_are_named() {
     let mut stage = Stage::new(ONE_POOL);
-    made_by_hand(&stage, 120, &[("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1")]);
+    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
     stage.start();
     let words =
         "VM 120 `somebodys` on pve2 has 10.10.10.11, the address of the slot of VMID 9100 in pool `workers`";
@@ -90,15 +104,100 @@ async fn an_address_that_is_set_in_somebody_elses_vm_closes_its_slot_and_both_ar
 async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
     let mut stage = Stage::new(ONE_POOL);
     (110..120).for_each(|vmid| made_on("pve3", &stage, vmid, &[]));
-    made_by_hand(&stage, 120, &[("ipconfig0", "ip=10.10.10.11/24,gw=10.10.10.1")]);
-    stage.pve.inject(Fault {
-        method: "GET".into(),
-        path: "/nodes/pve3/qemu/*/config".into(),
-        times: 1000,
-        effect: Effect::Delay(Duration::from_mins(1)),
-    });
+    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    hangs(&stage, "pve3");
     stage.start();
     stage
         .until("it is told", Duration::from_secs(50), |stage| told(stage).contains("VM 120 `somebodys`"))
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_wait_at_the_start_get_no_address_that_somebodys_vm_has() {
+    for others in [0, 40] {
+        let mut stage = Stage::new(ONE_POOL);
+        (110..110 + others).for_each(|vmid| made_on("pve1", &stage, vmid, &[]));
+        made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.start();
+        stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.vms(9100..=9109), [9101], "{others} others");
+        // Nor from whoever comes after.
+        stage.stop().await;
+        stage.deploy("more", 1, "1500m", "1Gi");
+        stage.start();
+        stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
+        assert_eq!(stage.vms(9100..=9109), [9101, 9102], "{others} others");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_seen_late_is_asked_before_a_machine_is_made_there() {
+    let mut stage = Stage::new(ONE_POOL);
+    (110..150).for_each(|vmid| made_on("pve1", &stage, vmid, &[]));
+    made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.start();
+    stage.wire("pve1").hold(Side::Proxmox, true);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.wire("pve1").hold(Side::Proxmox, false);
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9101]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
+    let mut stage = Stage::new(ONE_POOL);
+    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    stage.start();
+    stage.until("it is told", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
+    stage.pve.power_off_host("pve2");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9101]);
+    assert!(told(&stage).contains("VM 120 `somebodys` on pve2"), "{}", told(&stage));
+    // It is asked again once it can be.
+    stage.pve.set_config_by_hand(120, "ipconfig0", None);
+    stage.pve.power_on_host("pve2");
+    stage.until("the slot is free", SURE * 2, |stage| told(stage).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
+    let mut stage = Stage::new(ONE_POOL);
+    made_by_hand(&stage, 120, &[ITS_ADDRESS]);
+    stage.start();
+    stage.until("it is told", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
+    hangs(&stage, "pve3");
+    stage.pve.migrate_by_hand(120, "pve3");
+    let closed = |stage: &Stage| told(stage).contains("10.10.10.11");
+    stage.throughout("the slot is closed", Duration::from_mins(2), closed).await;
+    stage.pve.migrate_by_hand(120, "pve1");
+    stage.until("it is asked there", SOON, |stage| told(stage).contains("`somebodys` on pve1")).await;
+    stage.pve.set_config_by_hand(120, "ipconfig0", None);
+    stage.pve.migrate_by_hand(120, "pve2");
+    stage.until("it is asked again", SOON, |stage| told(stage).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_hangs_delays_neither_a_hand_over_nor_a_machine_for_long() {
+    let mut stage = Stage::new(ONE_POOL);
+    (110..150).for_each(|vmid| made_on("pve3", &stage, vmid, &[]));
+    made_by_hand(&stage, 199, &[ITS_ADDRESS]);
+    for host in ["pve1", "pve2"] {
+        stage.start_on(host);
+    }
+    stage.until("one leads", SOON, |stage| stage.leaders().len() == 1).await;
+    let leader = stage.leaders()[0].to_owned();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    hangs(&stage, "pve3");
+    stage.kill_on(&leader);
+    let took = stage.until("another leads", SOON, |stage| stage.leaders().len() == 1).await;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let made = stage.until("a machine", SOON, |stage| !stage.vms(9100..=9109).is_empty()).await;
+    assert!(made < Duration::from_secs(5), "{made:?}");
+    println!("another leads {took:?} later, and makes a machine {made:?} after that");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.vms(9100..=9109), [9101]);
 }
