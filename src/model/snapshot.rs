@@ -81,6 +81,9 @@ pub struct PoolMemory {
     /// share (`POST /nodes/{node}/qemu/{vmid}/clone` with `target`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub across: Vec<String>,
+    /// Its back-off is there because none of its templates can be cloned now: one on a host that is off would end it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_template: bool,
     /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,

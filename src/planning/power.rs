@@ -462,13 +462,21 @@ fn open(snapshot: &mut Snapshot, name: &str) {
     (host.online, host.maintenance) = (true, false);
     for pool in &memory.reached_by {
         let Some(known) = snapshot.memory.pools.get_mut(pool) else { continue };
-        known.reach.get_or_insert_default().push(name.to_owned());
-        if memory.across.contains(pool) {
-            known.across.push(name.to_owned());
-        }
-        // Its only template may be on that host: that is no failure.
-        if known.backoff.as_ref().is_some_and(|backoff| backoff.seconds == 0) {
+        let across = memory.across.contains(pool);
+        if known.without_template {
+            // A template of another host is missing still.
+            if across {
+                continue;
+            }
+            // Its only template may be on that host: that is no failure.
             known.backoff = None;
+            known.reach.get_or_insert_default();
+        }
+        if let Some(reach) = &mut known.reach {
+            reach.push(name.to_owned());
+        }
+        if across {
+            known.across.push(name.to_owned());
         }
     }
 }

@@ -110,6 +110,8 @@ struct PoolDocument {
     reach: Option<Vec<String>>,
     #[serde(default)]
     across: Vec<String>,
+    #[serde(default)]
+    without_template: bool,
     out_of_sight: Option<String>,
     #[serde(default)]
     templates: Vec<String>,
@@ -251,6 +253,7 @@ impl PoolDocument {
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             reach: self.reach,
             across: self.across,
+            without_template: self.without_template,
             out_of_sight: self.out_of_sight,
             templates: self.templates,
             out_of_service: self.out_of_service,

@@ -6,6 +6,7 @@ use pve_autoscaler::config::Config;
 use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::RemovalReason;
 use pve_autoscaler::model::power::HostOutcome;
+use pve_autoscaler::model::workload::Backoff;
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed};
 use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
@@ -231,6 +232,50 @@ fn a_host_of_ours_is_woken_for_what_finds_no_room_and_for_nothing_else() {
     let plan = hosts.plan(waiting(4).pod("huge", "64", ""), &config);
     assert_eq!(pod_verdict(&plan, "d/huge"), PodOutcome::NoPoolFits);
     assert_eq!(said(&plan), [("c", HostOutcome::Off)]);
+}
+
+#[test]
+fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_on_it() {
+    let config = config(&["c"], "");
+    let across: &str = OURS.replace("reachedBy: [w]", "reachedBy: [w], across: [w]").leak();
+    for (memory, without_template, expected) in [
+        (OURS, true, HostOutcome::Wake),
+        // A template of another host would have to be cloned.
+        (across, true, HostOutcome::Off),
+        // Whatever it is, no host ends it.
+        (OURS, false, HostOutcome::Off),
+        (across, false, HostOutcome::Off),
+    ] {
+        let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory };
+        let mut snapshot = hosts.cluster(waiting(1)).snapshot();
+        let until = "2026-01-01T12:01:00Z".parse().unwrap();
+        let pool = snapshot.memory.pools.entry("w".to_owned()).or_default();
+        pool.backoff = Some(Backoff { until, reason: "x".to_owned(), seconds: 0 });
+        pool.without_template = without_template;
+        let plan = pve_autoscaler::planning::plan(&snapshot, &config);
+        assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::BackingOff);
+        assert_eq!(said(&plan), [("c", expected)], "{memory} {without_template}");
+    }
+}
+
+#[test]
+fn a_template_on_one_host_on_its_way_is_none_for_the_next() {
+    const TWO_OFF: &[(&str, bool)] = &[("a", true), ("b", false), ("c", false)];
+    let config = config(&["b", "c"], "");
+    // The machines of `c` were cloned from a template that is gone; `b` has one of its own.
+    let coming = OURS.replace("c:", "b:").replace("name: c", "name: b").replace(
+        "step: Off, since: 2026-01-01T11:00:00Z",
+        "step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
+    );
+    let memory = format!("{coming}, {}", OURS.replace("reachedBy: [w]", "reachedBy: [w], across: [w]"));
+    let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: memory.leak() };
+    let mut snapshot = hosts.cluster(waiting(3)).snapshot();
+    let until = "2026-01-01T12:01:00Z".parse().unwrap();
+    let pool = snapshot.memory.pools.entry("w".to_owned()).or_default();
+    pool.backoff = Some(Backoff { until, reason: "x".to_owned(), seconds: 0 });
+    pool.without_template = true;
+    let plan = pve_autoscaler::planning::plan(&snapshot, &config);
+    assert_eq!(said(&plan), [("b", HostOutcome::Waking), ("c", HostOutcome::Off)]);
 }
 
 #[test]

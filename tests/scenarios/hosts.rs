@@ -100,6 +100,33 @@ async fn a_host_is_woken_for_pods_that_find_no_room_and_goes_again_afterwards() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_host_is_woken_for_a_pool_whose_template_is_gone() {
+    let mut stage = stage(&settings(""));
+    stage.start();
+    one_is_off(&stage).await;
+    stage.pve.delete_by_hand(9000);
+    let gone = |stage: &Stage| {
+        let pools = stage.status().pools;
+        pools.iter().any(|pool| pool.backoff.as_ref().is_some_and(|why| why.contains("no VM 9000")))
+    };
+    stage.until("that is seen", Duration::from_mins(10), gone).await;
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.throughout("nobody is woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_with_the_only_template_of_a_pool_is_woken_for_it() {
+    let text = settings("").replace("[[host]]\nname = \"pve2\"\npower = \"wake-on-lan\"\n", "");
+    let mut stage = stage(&text.replace("template = 9000", "template = 9003"));
+    stage.start();
+    assert_eq!(one_is_off(&stage).await, "pve3");
+    tokio::time::sleep(LATER).await;
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert!(off(&stage).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_with_workers_is_emptied_with_new_nodes_first() {
     let text = settings("").replace("[[host]]\nname = \"pve3\"\npower = \"wake-on-lan\"\n", "");
     let mut stage = stage(&text.replace("bridge =", "placement = \"spread\"\nbridge ="));

@@ -110,6 +110,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
+        .when(pool.without_template, "withoutTemplate", true)
         .some("outOfSight", pool.out_of_sight.as_deref())
         .list("templates", pool.templates.iter().map(String::as_str))
         .part(
