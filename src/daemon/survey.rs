@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::causes::chain;
 use crate::config::{Config, Power};
-use crate::machines::View;
+use crate::machines::{View, answering_hosts};
 use crate::model::machine::Phase;
 use crate::model::power::{HostFacts, PowerFacts};
 use crate::model::snapshot::TemplateSeen;
@@ -15,7 +15,7 @@ use crate::proxmox::{Client, Guest, HostSurvey, PowerSurvey, Seen};
 
 /// A survey is made again after this time, and with each look while a host that is on does not answer.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
-/// A survey that takes longer has found nothing out.
+/// What speaks against switching hosts off is not known where that takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What was found out.
@@ -36,6 +36,11 @@ impl Survey {
         if hosts.is_empty() {
             return None;
         }
+        // Whether a host is up is known whatever else cannot be asked.
+        let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
+        let answering = answering_hosts(proxmox, on).await;
+        let hosts: Vec<(&str, bool, bool)> =
+            (hosts.iter()).map(|&(name, _, by_packet)| (name, answering.contains(name), by_packet)).collect();
         let found = match tokio::time::timeout(LIMIT, proxmox.power_survey(&hosts)).await {
             Ok(Ok(found)) => found,
             failed => {
@@ -44,9 +49,10 @@ impl Survey {
                     _ => format!("no answer within {} s", LIMIT.as_secs()),
                 };
                 let why = Some(format!("what speaks against it could not be asked: {why}"));
-                let unknown = HostSurvey { answers: false, stays_on: why };
-                let hosts = hosts.iter().map(|(name, ..)| ((*name).to_owned(), unknown.clone())).collect();
-                PowerSurvey { hosts, ..PowerSurvey::default() }
+                let unknown = |&(name, answers, _): &(&str, bool, bool)| {
+                    (name.to_owned(), HostSurvey { answers, stays_on: why.clone() })
+                };
+                PowerSurvey { hosts: hosts.iter().map(unknown).collect(), ..PowerSurvey::default() }
             }
         };
         Some(Arc::new(Self(found)))

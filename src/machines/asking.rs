@@ -1,11 +1,11 @@
 //! What several hosts are asked in one look: one that hangs is waited for once, and keeps none of the others from being asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::proxmox::{Error, Kind};
+use crate::proxmox::{Client, Error, Kind};
 
 /// So long an answer is waited for that takes milliseconds from a host that is well.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -24,6 +24,17 @@ where
 {
     let all = wanted.into_iter().map(|(host, things)| one(host, things, &ask));
     futures::future::join_all(all).await.into_iter().flatten().collect()
+}
+
+/// Those of these hosts whose own API answers.
+pub(crate) async fn answering<'a>(
+    proxmox: &Client,
+    names: impl Iterator<Item = &'a str>,
+) -> BTreeSet<String> {
+    let wanted = names.map(|name| (name.to_owned(), vec![()])).collect();
+    let ask = |host: String, ()| async move { proxmox.host_answers(&host).await };
+    let answers = hosts(wanted, ask).await.into_iter();
+    answers.filter(|(.., answer)| answer.is_ok()).map(|(host, ..)| host).collect()
 }
 
 async fn one<K, T, F>(

@@ -32,8 +32,8 @@ pub struct HostSurvey {
 }
 
 impl Client {
-    /// Asks what speaks against switching these hosts off, each with whether it is on and whether Proxmox VE is to wake it:
-    /// rights, votes, HA, Ceph, and an address to wake it by.
+    /// Asks what speaks against switching these hosts off, each with whether it answers ([`Client::host_answers`]) and whether
+    /// Proxmox VE is to wake it: rights, votes, HA, Ceph, and an address to wake it by.
     pub async fn power_survey(&self, hosts: &[(&str, bool, bool)]) -> Result<PowerSurvey, Error> {
         let mut found =
             PowerSurvey { votes: self.votes().await?, ha: self.ha_guests().await?, ..PowerSurvey::default() };
@@ -45,10 +45,9 @@ impl Client {
         } else {
             Some("the token may not see every guest: it needs VM.Audit on /vms".to_owned())
         };
-        for &(name, on, by_packet) in hosts {
+        for &(name, answers, by_packet) in hosts {
             let path = format!("/nodes/{name}");
             let may = self.privileges_on(&path).await?;
-            let answers = on && self.host_answers(name).await;
             let stays_on = if ceph.contains(name) {
                 Some("daemons of Ceph run on it".to_owned())
             } else if !may.contains("Sys.PowerMgmt") {
@@ -120,10 +119,10 @@ impl Client {
         Ok(all)
     }
 
-    /// Whether a host's own API answers.
-    pub async fn host_answers(&self, host: &str) -> bool {
+    /// An error where a host's own API does not answer.
+    pub async fn host_answers(&self, host: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/version", encode(host));
-        self.get(Lane::Free, &path, &[]).await.is_ok()
+        self.get(Lane::Free, &path, &[]).await.map(|_| ())
     }
 
     /// The VMs and containers that run on a host now, as the host itself says. Only those are listed on which the token has

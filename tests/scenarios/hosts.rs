@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
 use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
+use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -124,6 +125,38 @@ async fn a_host_with_the_only_template_of_a_pool_is_woken_for_it() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert!(off(&stage).is_empty());
+}
+
+/// What was asked of Proxmox VE and never comes to an answer of use.
+fn mute(stage: &Stage, path: &str, effect: Effect) {
+    stage.pve.inject(Fault { method: "GET".into(), path: path.into(), times: usize::MAX, effect });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_woken_is_used_though_it_cannot_be_asked_what_keeps_hosts_on() {
+    let answer = || Effect::Answer { status: 500, reason: "got timeout".into(), body: String::new() };
+    let hangs = || Effect::Delay(LATER);
+    for (path, effect) in [
+        ("/cluster/ceph/metadata", answer()),
+        ("/cluster/ceph/metadata", hangs()),
+        // Another host that may be switched off.
+        ("/nodes/pve2/version", hangs()),
+        ("/nodes/pve2/config", hangs()),
+    ] {
+        let mut stage = stage(&apart(""));
+        stage.start();
+        assert_eq!(one_is_off(&stage).await, "pve3");
+        mute(&stage, path, effect);
+        stage.deploy("web", 3, "1500m", "1Gi");
+        stage.until("it is woken, and used", SOON, |stage| stage.running_pods() == 3).await;
+        assert!(off(&stage).is_empty(), "{path}");
+        stage.deploy("web", 0, "1500m", "1Gi");
+        stage
+            .throughout("none goes of which not all is known", Duration::from_mins(30), |stage| {
+                off(stage).is_empty() || path == "/nodes/pve2/version"
+            })
+            .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

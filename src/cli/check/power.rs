@@ -5,6 +5,7 @@ use super::pve::Pve;
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::cli::live;
 use crate::config::Power;
+use crate::machines::answering_hosts;
 
 /// Looks at rights, votes, Ceph, and at how each host is woken.
 pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
@@ -19,6 +20,10 @@ pub(super) async fn check(pve: &Pve, answer: &mut Answer) {
     if hosts.is_empty() {
         return;
     }
+    let on = hosts.iter().filter(|(_, on, _)| *on).map(|(name, ..)| *name);
+    let answering = answering_hosts(&pve.client, on).await;
+    let hosts: Vec<(&str, bool, bool)> =
+        hosts.iter().map(|&(name, _, by_packet)| (name, answering.contains(name), by_packet)).collect();
     let found = match pve.client.power_survey(&hosts).await {
         Ok(found) => found,
         Err(error) => {
