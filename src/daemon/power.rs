@@ -346,6 +346,10 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     if let Some(kind) = tasks.first() {
         return Ok(Some(format!("a task runs on it: {kind}")));
     }
+    // One that comes to it is shown by its old host until it is there.
+    if let Some(vmid) = proxmox.resources().await?.migrating().first() {
+        return Ok(Some(format!("{vmid} is being migrated, perhaps to it")));
+    }
     let status = proxmox.cluster_status().await?;
     if !status.quorate {
         return Ok(Some("the cluster is not quorate".to_owned()));

@@ -74,6 +74,7 @@ impl Survey {
         instance: &str,
     ) -> PowerFacts {
         let ours: BTreeSet<u32> = views.iter().map(|view| view.record.slot.vmid).collect();
+        let migrating = seen.migrating();
         let facts = |(name, found): (&String, &HostSurvey)| {
             let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
             let ha = self.0.ha.get(name).into_iter().flatten().copied();
@@ -81,7 +82,8 @@ impl Survey {
             let (going, others) = not_ours.partition(|vmid| gone.contains(vmid));
             let own = (name == super::host_of(instance)).then(|| "this daemon runs on it".to_owned());
             let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
-            (name.clone(), HostFacts { answers: found.answers, others, going, stays_on })
+            let (answers, migrating) = (found.answers, migrating.clone());
+            (name.clone(), HostFacts { answers, others, going, migrating, stays_on })
         };
         PowerFacts { votes: self.0.votes.clone(), hosts: self.0.hosts.iter().map(facts).collect() }
     }

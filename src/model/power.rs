@@ -30,6 +30,9 @@ pub struct HostFacts {
     /// VMs that were machines of ours until a moment ago: they are gone, and what is seen may be older than that.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<u32>,
+    /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old host until it is there.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub migrating: BTreeSet<u32>,
     /// Why it has to stay on besides, in words.
     pub stays_on: Option<String>,
 }

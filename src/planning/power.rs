@@ -229,14 +229,15 @@ impl Desk<'_> {
         }
         let since = Some(memory.since);
         let left = self.left(&host.name);
-        if left == 0 {
+        let waits = self.migration(&host.name).filter(|_| left == 0);
+        if left == 0 && waits.is_none() {
             return HostVerdict { since, ..verdict(host, HostOutcome::SwitchOff, "nothing is left on it") };
         }
         let due = after(memory.since, self.settings().empty_time);
         if due <= self.snapshot.time {
             return verdict(host, HostOutcome::GivenUp, "it could not be emptied within `power.empty_time`");
         }
-        let message = format!("{left} of our machines are left on it");
+        let message = waits.unwrap_or_else(|| format!("{left} of our machines are left on it"));
         HostVerdict { since, due: Some(due), ..verdict(host, HostOutcome::Emptied, &message) }
     }
 
@@ -250,6 +251,12 @@ impl Desk<'_> {
     fn left(&self, host: &str) -> usize {
         let facts = self.snapshot.proxmox.power.as_ref().and_then(|facts| facts.hosts.get(host));
         self.machines(host).count() + facts.map_or(0, |facts| facts.going.len())
+    }
+
+    /// What a host has to wait for because it may be on its way to it, if anything is.
+    fn migration(&self, host: &str) -> Option<String> {
+        let vmid = self.snapshot.proxmox.power.as_ref()?.hosts.get(host)?.migrating.first()?;
+        Some(format!("waits for {vmid}, which is being migrated"))
     }
 
     /// Why a host stays on whatever our machines need.
@@ -392,13 +399,14 @@ impl Desk<'_> {
             Some(host) => Some(format!("waits for its turn, which {host} has")),
             None => (self.short > 0).then(|| "waits while pods wait for room".to_owned()),
         };
+        let held = |host: &str| held.clone().or_else(|| self.migration(host));
         let first = (0..verdicts.len())
-            .filter(|at| due(&verdicts[*at]))
+            .filter(|at| due(&verdicts[*at]) && held(&verdicts[*at].host).is_none())
             .min_by_key(|at| (self.machines(&verdicts[*at].host).count(), std::cmp::Reverse(*at)));
         for (at, one) in verdicts.iter_mut().enumerate().filter(|(_, one)| due(one)) {
-            if let Some(why) = &held {
+            if let Some(why) = held(&one.host) {
                 one.message.push_str("; ");
-                one.message.push_str(why);
+                one.message.push_str(&why);
             } else if Some(at) == first {
                 let left = self.left(&one.host);
                 (one.since, one.due) = (Some(now), None);

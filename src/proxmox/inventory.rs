@@ -3,7 +3,7 @@
 //! The list is one cheap call, but it lags: a VM's power and name are up to 11 s old and may go back and forth; VMs of a dead
 //! host keep their last state. VMID, host, tags, pool and lock are immediate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -127,6 +127,12 @@ impl Seen {
         }
         seen.storages.retain(|storage| online(&storage.host));
         seen
+    }
+
+    /// The guests that are being migrated (lock `migrate`), running or not; nobody says to which host.
+    pub fn migrating(&self) -> BTreeSet<u32> {
+        let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
+        self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
     }
 
     /// The guests that a text may mean, by VMID or by name, in the order of their VMIDs: templates, VMs and containers, each

@@ -175,6 +175,20 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
 }
 
 #[test]
+fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
+    let config = config(&["c"], "");
+    let emptying = "c: {power: {step: Emptying, since: 2026-01-01T11:59:00Z}}";
+    for (memory, verdict) in [(LONG, HostOutcome::Idle), (emptying, HostOutcome::Emptied)] {
+        let with = |facts| Hosts { on: THREE, facts, machines: "", memory }.plan(Cluster::new(), &config);
+        let plan = with("c: {answers: true, migrating: [120]}");
+        assert_eq!(said(&plan), [("c", verdict)]);
+        let why = why(&plan, "c");
+        assert!(why.ends_with("waits for 120, which is being migrated"), "{why}");
+        assert_eq!(said(&with("c: {answers: true}")), [("c", HostOutcome::SwitchOff)]);
+    }
+}
+
+#[test]
 fn a_host_whose_worker_has_no_place_elsewhere_stays_and_one_that_is_emptied_is_kept_when_its_room_is_needed()
 {
     let config = of_pool(

@@ -239,6 +239,40 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
     }
 }
 
+/// A VM on a host that is never switched off, which others move to one that is idle: only its old host shows it until it is there.
+fn someone_moves_120(stage: &Stage) {
+    let others = VmSpec { running: true, ..VmSpec::machine(120, "pve1", "database") };
+    stage.pve.create_by_hand(others);
+    stage.pve.set_config_by_hand(120, "lock", Some("migrate"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
+    let mut stage = stage(&settings(""));
+    someone_moves_120(&stage);
+    stage.start();
+    stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
+    assert!(stage.status().hosts.iter().any(|host| host.why.contains("120, which is being migrated")));
+    stage.pve.set_config_by_hand(120, "lock", None);
+    stage.until("one goes that was idle all the while", SOON, |stage| off(stage).len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_sets_out_at_the_last_moment_keeps_hosts_on() {
+    for before in [0, 1, 3, 6] {
+        let mut stage = stage(&settings(""));
+        stage.start();
+        let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
+        stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
+        let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
+        tokio::time::sleep(wait.saturating_sub(Duration::from_secs(before))).await;
+        let asked = posts(&stage, "/status");
+        someone_moves_120(&stage);
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert_eq!(posts(&stage, "/status"), asked, "{before} s before");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_come_up_is_left_alone_and_tried_again_later() {
     let mut stage = stage(&apart("wake_time = \"5m\""));

@@ -47,8 +47,15 @@ pub fn host() -> impl Strategy<Value = Host> {
 
 pub fn power_facts() -> impl Strategy<Value = PowerFacts> {
     let vmids = || btree_set(any::<u32>(), 0..3);
-    let facts = (any::<bool>(), vmids(), vmids(), option::of(text()))
-        .prop_map(|(answers, others, going, stays_on)| HostFacts { answers, others, going, stays_on });
+    let facts = (any::<bool>(), vmids(), vmids(), vmids(), option::of(text())).prop_map(
+        |(answers, others, going, migrating, stays_on)| HostFacts {
+            answers,
+            others,
+            going,
+            migrating,
+            stays_on,
+        },
+    );
     (btree_map(name(), any::<u32>(), 0..3), btree_map(name(), facts, 0..3))
         .prop_map(|(votes, hosts)| PowerFacts { votes, hosts })
 }
