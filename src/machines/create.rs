@@ -36,10 +36,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     let made = tokio::time::timeout(limit.saturating_sub(age), steps)
         .await
         .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }));
-    // Whoever was before may have asked for its VM, and so may one who was cut off before the answer.
-    let may_be_asked = !fresh || machine.phase == Phase::Cloning;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    if may_be_asked && nothing_known && matches!(made, Err(Trouble::Limit { .. })) {
+    // Whoever was before may have asked for its VM, whatever ends this; and so may one who was cut off before the answer.
+    let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
+    if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
     }
     made

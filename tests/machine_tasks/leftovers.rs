@@ -1,7 +1,9 @@
 //! What is left behind: disks of a destroyed VM, a VM of a clone that did not end well.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use pve_autoscaler::config::Config;
 use pve_autoscaler::machines::{Ending, Templates};
 use pve_autoscaler::model::Record;
 use world::proxmox::spec::{ClusterSpec, Grant};
@@ -65,6 +67,26 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_tim
     tokio::time::sleep(Duration::from_secs(1)).await;
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
+    assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
+    assert!(asked.is_finished(), "it was awaited");
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machine() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
+    let effect = Effect::Delay(Duration::from_secs(20));
+    let path = "/nodes/*/qemu/*/clone".to_owned();
+    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+    let asked = world.ask_for_clone();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut config = Config::clone(&world.context.config);
+    config.pools[0].name = "others".to_owned();
+    world.context.config = Arc::new(config);
+    let ending = world.go_on().await;
+    let gone = "pool `workers` is not in the configuration any more";
+    assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(gone)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
