@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 use super::boot::Boot;
@@ -11,6 +12,7 @@ use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, anew, destroy, join, node, physical, pinning, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
+use crate::model::Record;
 use crate::model::machine::{Phase, STORED_ON};
 use crate::proxmox::marker::Marker;
 use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig};
@@ -29,13 +31,7 @@ pub(super) enum Made {
 
 /// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
-    let limit = ctx.config.scale_up.max_node_provision_time;
-    let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
-    let blame = machine.blame();
-    let steps = steps(ctx, machine, fresh);
-    let made = tokio::time::timeout(limit.saturating_sub(age), steps)
-        .await
-        .unwrap_or_else(|_| Err(Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame }));
+    let made = in_time(ctx, machine, fresh).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
     // Whoever was before may have asked for its VM, whatever ends this; and so may one who was cut off before the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
@@ -45,74 +41,126 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
     made
 }
 
-async fn steps(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
+/// All steps within their limit, in which a pause before anything was begun does not count.
+async fn in_time(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
     let pool = pool.ok_or_else(|| Trouble::Failed {
         what: format!("pool `{name}` is not in the configuration any more"),
         blame: Blame::Nobody,
     })?;
+    let limit = ctx.config.scale_up.max_node_provision_time;
+    loop {
+        not_paused(ctx, machine).await?;
+        let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
+        let blame = machine.blame();
+        let made = tokio::time::timeout(limit.saturating_sub(age), steps(ctx, machine, &pool, fresh)).await;
+        let late = || Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame };
+        if let Some(made) = made.map_err(|_| late())?? {
+            return Ok(made);
+        }
+    }
+}
+
+/// `None`: a pause came before anything was begun.
+async fn steps(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    fresh: bool,
+) -> Result<Option<Made>, Trouble> {
     if machine.record().is_physical() {
         physical::run(ctx, machine).await?;
-        node::settle(ctx, machine, &pool).await?;
-        return Ok(Made::Ready);
+        node::settle(ctx, machine, pool).await?;
+        return Ok(Some(Made::Ready));
     }
     if !fresh && node::find(ctx, machine.record()).is_some() {
-        node::settle(ctx, machine, &pool).await?;
-        return Ok(Made::Ready);
+        node::settle(ctx, machine, pool).await?;
+        return Ok(Some(Made::Ready));
     }
     if machine.record().asked.is_some() {
         let boot = warm::wake(ctx, machine).await?;
-        join::run(ctx, machine, &pool, boot).await?;
-        node::settle(ctx, machine, &pool).await?;
-        return Ok(Made::Ready);
+        join::run(ctx, machine, pool, boot).await?;
+        node::settle(ctx, machine, pool).await?;
+        return Ok(Some(Made::Ready));
     }
     {
-        // Before the place among those that are created: whoever waits for a slow storage holds up no other.
-        let turn = turn(ctx, machine, &pool).await;
         // Machines that only boot hold up nobody.
-        let _permit = ctx.creating.acquire().await;
-        not_paused(ctx, machine).await;
+        let Some((turn, _permit)) = place(ctx, machine, pool).await else { return Ok(None) };
         let words =
             if machine.record().is_clone() { "the clone is being made" } else { "the VM is being made" };
         machine.enter(ctx, Phase::Cloning, words);
-        let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, &pool, fresh)).await?;
+        let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
         drop(turn);
         let suspended = warm::is_suspended(&cloned);
         if !suspended {
             machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
-            within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, &pool, cloned))
+            within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, pool, cloned))
                 .await?;
             within(
                 ctx.config.limits.configure,
                 "the firewall's settings",
-                security::apply(ctx, machine, &pool),
+                security::apply(ctx, machine, pool),
             )
             .await?;
-            pinning::settle(ctx, machine, &pool).await?;
+            pinning::settle(ctx, machine, pool).await?;
         }
         if let Some(state) = machine.record().warm {
-            warm::settle(ctx, machine, &pool, state, fresh, suspended).await?;
-            return Ok(Made::Warm);
+            warm::settle(ctx, machine, pool, state, fresh, suspended).await?;
+            return Ok(Some(Made::Warm));
         }
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
     let boot = Boot::new(machine.record(), Instant::now());
-    join::run(ctx, machine, &pool, boot).await?;
-    node::settle(ctx, machine, &pool).await?;
-    Ok(Made::Ready)
+    join::run(ctx, machine, pool, boot).await?;
+    node::settle(ctx, machine, pool).await?;
+    Ok(Some(Made::Ready))
 }
 
-/// A machine of which there is nothing yet waits for the end of a pause; others are finished.
-pub(super) async fn not_paused(ctx: &Context, machine: &mut Tracked) {
-    if machine.record().task.is_some() || machine.record().smbios_uuid.is_some() {
-        return;
+/// Whether there is something of a machine, as far as its record says.
+fn is_begun(record: &Record) -> bool {
+    let is_cloned = record.task.is_some() || record.smbios_uuid.is_some();
+    is_cloned || record.asked.is_some() || record.entered.contains_key(&Phase::Starting)
+}
+
+/// A machine of which there is nothing yet waits for the end of a pause, and is timed from then on; others are finished.
+async fn not_paused(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    if is_begun(machine.record()) {
+        return Ok(());
     }
-    if let Some(why) = ctx.paused() {
-        machine.say(ctx, &why);
+    let Some(why) = ctx.paused() else { return Ok(()) };
+    machine.say(ctx, &why);
+    if ctx.pause.clone().wait_for(Option::is_none).await.is_err() {
         // It ends with the daemon: then this does, too.
-        let _ = ctx.pause.clone().wait_for(Option::is_none).await;
+        std::future::pending::<()>().await;
+    }
+    let now = ctx.clock.now();
+    machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
+}
+
+/// Waits for its turn among clones, and its place among machines that are created. `None`: a pause came before it had them, and
+/// there is nothing of it yet.
+async fn place<'c>(
+    ctx: &'c Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+) -> Option<(Option<CloneTurn>, Option<SemaphorePermit<'c>>)> {
+    let is_begun = is_begun(machine.record());
+    let paused = async {
+        if ctx.pause.clone().wait_for(Option::is_some).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let placed = async {
+        // Before the place among those that are created: whoever waits for a slow storage holds up no other.
+        let turn = turn(ctx, machine, pool).await;
+        (turn, ctx.creating.acquire().await.ok())
+    };
+    tokio::select! {
+        biased;
+        () = paused, if !is_begun => None,
+        placed = placed => Some(placed),
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::create::{not_paused, within};
+use super::create::within;
 use super::destroy::Ended;
 use super::node::{is_ready, is_silent, until};
 use super::out_of_service::{NOTICED, Off};
@@ -98,7 +98,6 @@ async fn take(ctx: &Context, machine: &mut Tracked, node: &Node) -> Result<(), T
 async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trouble> {
     let (own, client) = controller(ctx, machine.record())?;
     if !is_ours(machine.record()) {
-        not_paused(ctx, machine).await;
         claim(ctx, machine, &own, &client).await?;
     }
     machine.enter(ctx, Phase::Starting, "it is being switched on");

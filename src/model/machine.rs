@@ -403,9 +403,9 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// Since when it is on its way to be a node.
+    /// Since when it is on its way to be a node; a pause before anything of it was begun does not count.
     pub fn wanted_since(&self) -> Timestamp {
-        self.asked.unwrap_or(self.created)
+        self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }
 
     /// Ids of all tokens that were minted for it and may live.

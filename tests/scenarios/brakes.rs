@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
 use serde_json::json;
+use world::kubernetes::spec::KubeSpec;
 use world::kubernetes::{Effect, Fault};
+use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -82,6 +84,43 @@ async fn machines_under_way_are_finished_while_paused() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     stage.throughout("nothing more is made", SOON, |stage| vms(stage) == 1).await;
+}
+
+/// Copies of disks that take minutes, so that most machines wait for their turn when the pause comes.
+#[tokio::test(start_paused = true)]
+async fn time_in_which_everything_is_paused_is_not_counted_against_machines_that_are_not_begun() {
+    for killed in [false, true] {
+        let mut cluster = ClusterSpec::demo();
+        cluster.timings.full_clone_rate = 100 << 20;
+        let text = ONE_POOL.replace("max = 5", "max = 6\nclone = \"full\"");
+        let mut stage = Stage::of(&text, cluster, KubeSpec::demo());
+        stage.start();
+        stage.deploy("web", 6, "1500m", "1Gi");
+        let begun = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Cloning");
+        stage.until("the first clones are being made", SOON, begun).await;
+        stage.order("pve1", pause()).await;
+        tokio::time::sleep(Duration::from_mins(7)).await;
+        if killed {
+            stage.kill();
+            stage.start();
+        }
+        // Those that are finished were begun before.
+        let running = stage.running_pods();
+        assert!((1..6).contains(&running), "{}", stage.scene());
+        let stands_still = |stage: &Stage| stage.running_pods() == running && vms(stage) == running;
+        stage.throughout("the others wait", Duration::from_mins(10), stands_still).await;
+        let waiting = |stage: &Stage| {
+            let machines = stage.status().machines;
+            machines.iter().filter(|one| one.why.contains("everything is paused")).count()
+        };
+        assert_eq!(waiting(&stage), 6 - running, "{}", stage.scene());
+        stage.order("pve1", Order::Resume).await;
+        stage.until("all pods run", Duration::from_mins(14), |stage| stage.running_pods() == 6).await;
+        let status = stage.status();
+        assert_eq!(status.pools[0].backoff, None);
+        let failed = status.decisions.iter().filter(|one| one.what.contains("took longer"));
+        assert_eq!(failed.count(), 0, "{}", stage.scene());
+    }
 }
 
 #[tokio::test(start_paused = true)]
