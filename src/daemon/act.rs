@@ -138,6 +138,7 @@ impl Daemon {
             pods: named(machine),
             warm,
             asked: None,
+            kept: None,
             pinned: None,
             growing: None,
             made_of: made_of(config, pool, machine, &template.print),

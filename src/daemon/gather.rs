@@ -340,6 +340,7 @@ mod tests {
                 pods: Vec::new(),
                 warm,
                 asked: None,
+                kept: None,
                 pinned: None,
                 growing: None,
                 made_of: BTreeMap::new(),

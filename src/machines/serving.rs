@@ -196,6 +196,7 @@ mod tests {
             pods: Vec::new(),
             warm: None,
             asked: None,
+            kept: None,
             pinned: None,
             growing: None,
             made_of: std::collections::BTreeMap::new(),

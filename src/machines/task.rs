@@ -133,7 +133,7 @@ async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<
     let now = ctx.clock.now();
     machine
         .change(ctx, |record| {
-            record.warm = None;
+            record.kept = record.warm.take();
             record.asked = Some(now);
             record.pods = pods;
             // Its timeline begins anew: what it took before is nobody's wait.

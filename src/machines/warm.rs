@@ -92,7 +92,10 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     let (config, power) = kept(ctx, machine).await?;
     if power == Power::Running {
         come_up_with_host(ctx, machine, Some(*config)).await?;
-        return Ok(Boot::up(machine.record()));
+        let boot = Boot::up(machine.record());
+        // Whoever was before may have let it go on.
+        let was_suspended = machine.record().kept == Some(WarmState::Suspended);
+        return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
     create::within(limit, "the start", create::start(ctx, machine, true)).await?;
     come_up_with_host(ctx, machine, None).await?;

@@ -358,6 +358,9 @@ pub struct Record {
     /// When a machine that was kept warm was asked to join: what it becomes is timed from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
+    /// How it was kept before it was asked to join; `None` also in a record of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<WarmState>,
     /// How far it is with CPUs of its own; `None`: it is to have none, or has not come to it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pinned>,

@@ -43,6 +43,7 @@ fn record(id: &str) -> Record {
         storages: std::collections::BTreeSet::default(),
         warm: None,
         asked: None,
+        kept: None,
         pinned: None,
         entered: [(pve_autoscaler::model::Phase::Requested, Timestamp::UNIX_EPOCH)].into(),
         vm_gone: None,

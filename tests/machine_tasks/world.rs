@@ -189,6 +189,7 @@ impl World {
             storages: BTreeSet::new(),
             warm: None,
             asked: None,
+            kept: None,
             pinned: None,
             entered: BTreeMap::new(),
             vm_gone: None,

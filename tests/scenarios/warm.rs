@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pve_autoscaler::model::machine::WarmState;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
+use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -149,6 +150,26 @@ async fn a_daemon_that_is_killed_while_it_wakes_a_machine_goes_on() {
             stage.until("two are there", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_killed_once_a_suspended_guest_goes_on_knows_that_its_clock_is_old() {
+    let mut stage = Stage::running(&keeping(1, WarmState::Suspended));
+    stage.until("one waits", SOON, |stage| waiting(stage) == 1).await;
+    let name = stage.status().machines[0].name.clone();
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    // Nothing is asked of the guest before it has been answered.
+    let (method, path) = ("POST".to_owned(), "/nodes/*/qemu/9100/config".to_owned());
+    let effect = Effect::Delay(Duration::from_mins(1));
+    stage.pve.inject(Fault { method, path, times: usize::MAX, effect });
+    stage.deploy("web", 1, "1", "1Gi");
+    stage.until("it goes on", SOON, |stage| stage.pve.vm(9100).unwrap().running).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stage.kill();
+    stage.pve.forget_faults();
+    stage.start();
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(stage.ready_nodes("workers"), [name], "{}", stage.scene());
 }
 
 #[tokio::test(start_paused = true)]

@@ -298,6 +298,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         warm: None,
         asked: None,
+        kept: None,
         pinned: None,
         entered: BTreeMap::from([(Phase::Requested, created), (Phase::Ready, now)]),
         vm_gone: None,
