@@ -354,6 +354,14 @@ async fn configure(
 ) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
+    // Whoever was before has configured it, and it was started as it was asked for: other settings are for others.
+    if record.smbios_uuid.is_some() {
+        let (host, vmid) = (&record.host, record.slot.vmid);
+        let power = insist!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
+        if power.await? == Power::Running {
+            return Ok(());
+        }
+    }
     seed::provide(ctx, machine, pool, &cloned).await?;
     let mut known = Some(cloned.clone());
     insist!(limit, machine.seed(), {

@@ -50,6 +50,28 @@ async fn a_removal_goes_on(shard: usize) {
     }
 }
 
+/// Its VM was configured as it was asked for, and started after that.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
+    for phase in ["Starting", "Booting", "Joining"] {
+        let mut stage = Stage::running(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        let comes = |stage: &Stage| {
+            let runs = stage.pve.vm(9100).is_some_and(|vm| vm.running);
+            runs && stage.status().machines.iter().any(|one| one.phase == phase)
+        };
+        stage.until("it has come so far", Duration::from_mins(3), comes).await;
+        let name = stage.status().machines[0].name.clone();
+        stage.kill();
+        stage.reload(&format!("{ONE_POOL}vm_options = {{ cpu = \"host\" }}\ndisk = \"20GiB\"\n"));
+        stage.start();
+        stage.until("the pod runs", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
+        assert_eq!(stage.ready_nodes("workers"), [name], "{phase}: {}", stage.scene());
+        let told = stage.status().decisions;
+        assert!(told.iter().all(|one| !one.what.contains("somebody started")), "{phase}: {told:?}");
+    }
+}
+
 /// A node goes after a minute.
 fn quick() -> String {
     ONE_POOL.replace("[[pool]]", "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]")
