@@ -227,6 +227,30 @@ async fn a_former_version_stays_while_linked_clones_need_it() {
 }
 
 #[tokio::test]
+async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_for_is_left_alone() {
+    let shop = Shop::new(|_| {}).await;
+    shop.good(&[]).await;
+    shop.describe(NEXT, 'b', "");
+    shop.good(&[]).await;
+    let (method, path) = ("GET".to_owned(), "/cluster/status".to_owned());
+    let effect = Effect::WorkThenDelay(Duration::from_secs(1));
+    shop.pve.inject(Fault { method, path, times: 1, effect });
+    let before = shop.pve.calls().len();
+    let taken = async {
+        while shop.pve.calls()[before..].iter().all(|call| call.path != "/cluster/status") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        shop.pve.delete_by_hand(9010);
+        let mut other = VmSpec::machine(9010, "pve1", "databases");
+        other.pool = Some("k8s-templates".into());
+        assert!(shop.pve.create_by_hand(other));
+        shop.pve.vm(9010).unwrap()
+    };
+    let ((_, said), other) = tokio::join!(shop.run(&[]), taken);
+    assert!(shop.pve.vm(9010).is_some_and(|_| shop.pve.is_as(9010, &other)), "{said}");
+}
+
+#[tokio::test]
 async fn a_vm_of_others_in_the_range_is_gone_round() {
     let shop = Shop::new(|_| {}).await;
     // A VM of somebody else in the range: it is gone round.

@@ -391,9 +391,11 @@ async fn configure(
         })?;
         if present < disk.bytes {
             insist!(limit, machine.seed(), {
+                let asked = Instant::now();
                 ours(ctx, &record).await?;
-                let upid =
-                    ctx.proxmox.resize(&record.host, record.slot.vmid, &disk.device, disk.bytes).await?;
+                let (host, vmid) = (&record.host, record.slot.vmid);
+                let (device, bytes) = (&disk.device, disk.bytes);
+                let upid = still_ours(ctx, &record, asked).await?.resize(host, vmid, device, bytes).await?;
                 jobs::succeed(ctx, RESIZE, &upid, limit).await
             })
             .await?;

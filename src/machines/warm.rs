@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, SUSPEND};
-use super::ownership::{Sight, look, ours};
+use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, create, destroy, join, node};
@@ -64,13 +64,14 @@ async fn suspend(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     machine.say(ctx, "its memory is being written to disk");
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     insist!(limit, machine.seed(), {
+        let asked = Instant::now();
         // An answer may have been lost.
         match ours(ctx, machine.record()).await?.lock() {
             Some(SUSPENDED) => return Ok(()),
             Some(lock) => return Err(still(vmid, lock)),
             None => {}
         }
-        let upid = ctx.proxmox.suspend_to_disk(&host, vmid).await?;
+        let upid = still_ours(ctx, machine.record(), asked).await?.suspend_to_disk(&host, vmid).await?;
         jobs::succeed(ctx, SUSPEND, &upid, limit).await
     })
     .await

@@ -317,15 +317,16 @@ impl Work<'_> {
 
     async fn destroy(&self, vmid: u32, host: &str, mark: &TemplateMark, say: Say<'_>) -> Result<(), Stop> {
         let destroyed = patiently(SHORT, async || {
+            if !self.client.quorate().await? {
+                return Err(Stop::NoQuorum);
+            }
+            // Last, right before it is destroyed.
             match self.ours(vmid, host, mark).await {
                 Err(Stop::Proxmox(error)) if error.kind == Kind::NotFound => return Ok(true),
                 Err(stop) => return Err(stop),
                 // It got the name back since it was looked at.
                 Ok(config) if config.get("name") == Some(&self.template.name) => return Ok(false),
                 Ok(_) => {}
-            }
-            if !self.client.quorate().await? {
-                return Err(Stop::NoQuorum);
             }
             let upid = self.client.destroy(host, vmid).await?;
             match self.ended("the destruction", &upid, SHORT).await {

@@ -137,6 +137,55 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
+/// Its place among the calls of its host comes long after its configuration was read.
+#[tokio::test(start_paused = true)]
+async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
+    let stage = Stage::running(&format!("{ONE_POOL}hosts = [\"pve1\"]\ndisk = \"20GiB\"\n"));
+    for vmid in [9101, 9102] {
+        let (method, path) = ("PUT".to_owned(), format!("/nodes/pve1/qemu/{vmid}/resize"));
+        let effect = Effect::Delay(Duration::from_secs(20));
+        stage.pve.inject(Fault { method, path, times: 1, effect });
+    }
+    let effect = Effect::WorkThenDelay(Duration::from_secs(1));
+    let (method, path) = ("POST".to_owned(), "/nodes/pve1/qemu/9100/config".to_owned());
+    stage.pve.inject(Fault { method, path, times: 1, effect });
+    stage.deploy("web", 3, "1500m", "1Gi");
+    let configured = |stage: &Stage| stage.pve.config_of(9100, "memory").is_some_and(|has| has == "4096");
+    stage.until("it is configured", SOON, configured).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let since = take_over(&stage);
+    stage.pve.stop_by_hand(9100);
+    tokio::time::sleep(AFTER).await;
+    assert_eq!(asked_since(&stage, since), Vec::<String>::new());
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 3).await;
+}
+
+/// The same of a guest whose memory is to be written to disk.
+#[tokio::test(start_paused = true)]
+async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
+    let text = format!("{ONE_POOL}hosts = [\"pve1\"]\nwarm = {{ count = 3, state = \"suspended\" }}\n");
+    let stage = Stage::running(&text);
+    for vmid in [9101, 9102] {
+        let (method, path) = ("POST".to_owned(), format!("/nodes/pve1/qemu/{vmid}/status/suspend"));
+        let effect = Effect::Delay(Duration::from_secs(40));
+        stage.pve.inject(Fault { method, path, times: 1, effect });
+    }
+    stage.until("it is there", SOON, |stage| stage.pve.vm(9100).is_some()).await;
+    // The others come before it.
+    let starting_for = Duration::from_secs(20);
+    stage.pve.set_guest_faults(9100, GuestFaults { starting_for, ..GuestFaults::default() });
+    let suspends = |stage: &Stage| {
+        let note = "its memory is being written to disk";
+        stage.status().machines.iter().filter(|one| one.why == note).count() == 3
+    };
+    stage.until("it is to be suspended", SOON, suspends).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let since = take_over(&stage);
+    tokio::time::sleep(AFTER).await;
+    assert_eq!(asked_since(&stage, since), Vec::<String>::new());
+    assert!(stage.pve.vm(9100).unwrap().running);
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_started_for_what_it_said_long_ago() {
     let stage = Stage::running(ONE_POOL);
