@@ -7,6 +7,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::Daemon;
+use super::gather::shown_timer;
 use crate::config::{Config, Mode, Size};
 use crate::machines::{self, Usable, View};
 use crate::model::machine::{Growing, Intent, Phase, STORED_ON, WarmState};
@@ -29,7 +30,8 @@ pub(super) struct Going {
 }
 
 impl Daemon {
-    pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) {
+    /// Does what the plan says; false where nothing may be begun, so that no timer is written either.
+    pub(super) async fn act(&mut self, config: &Arc<Config>, snapshot: &Snapshot, plan: &Plan) -> bool {
         let wishes = self.wishes(config, snapshot);
         let idle = plan.scale_up.is_empty()
             && plan.grow.is_empty()
@@ -40,12 +42,15 @@ impl Daemon {
             || (begins && config.mode == Mode::Active && !self.may_begin().await)
         {
             // A node that is needed is: what was counted before counts for nothing then.
-            return self.annotate(snapshot, plan, Option::is_none).await;
+            self.annotate(snapshot, plan, Option::is_none).await;
+            return false;
         }
         self.speak(snapshot, plan);
         if config.mode == Mode::Observe {
-            self.overlay = timers(plan).filter_map(|(node, since)| Some((node.to_owned(), since?))).collect();
-            return self.remember_idle_hosts(plan, snapshot.time);
+            self.overlay = timers(plan).map(|(node, since)| (node.to_owned(), since)).collect();
+            self.unshown.clear();
+            self.remember_idle_hosts(plan, snapshot.time);
+            return true;
         }
         let now = snapshot.time;
         for growth in &plan.scale_up {
@@ -76,6 +81,7 @@ impl Daemon {
         self.take_back(config, going, now).await;
         self.switch_hosts(config, snapshot, plan).await;
         self.annotate(snapshot, plan, |_| true).await;
+        true
     }
 
     /// Makes a machine, to be a node or to be kept warm.
@@ -350,8 +356,14 @@ impl Daemon {
         leaving + also >= most_at_once(nodes, config.scale_down.max_removal_percentage)
     }
 
-    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes.
-    async fn annotate(&self, snapshot: &Snapshot, plan: &Plan, wanted: impl Fn(&Option<Timestamp>) -> bool) {
+    /// Writes since when nodes have been unneeded to where it survives a restart: the Nodes. Until a Node shows it, it is known
+    /// here: what it showed before may have been moved.
+    async fn annotate(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        wanted: impl Fn(&Option<Timestamp>) -> bool,
+    ) {
         let wanted: BTreeMap<&str, Option<Timestamp>> =
             timers(plan).filter(|(_, since)| wanted(since)).collect();
         let changes = snapshot.nodes.iter().filter_map(|node| {
@@ -359,21 +371,22 @@ impl Daemon {
                 return None;
             }
             let since = wanted.get(node.name.as_str())?;
-            let written = node.annotations.get(UNNEEDED_SINCE);
-            let same = written.and_then(|text| text.parse::<Timestamp>().ok()) == *since
-                && written.is_some() == since.is_some();
-            (!same).then(|| (node.name.clone(), since.map(|since| since.to_string())))
+            let same = shown_timer(node) == *since
+                && node.annotations.contains_key(UNNEEDED_SINCE) == since.is_some()
+                && !self.unshown.contains_key(&node.name);
+            (!same).then(|| (node.name.clone(), *since))
         });
+        let changes: Vec<(String, Option<Timestamp>)> = changes.collect();
+        self.unshown.extend(changes.iter().cloned());
         let kubernetes = &self.kubernetes;
-        let write = |(node, since): (String, Option<String>)| async move {
+        let write = |(node, since): (String, Option<Timestamp>)| async move {
+            let since = since.map(|since| since.to_string());
             let written = kubernetes.annotate_node(&node, UNNEEDED_SINCE, since.as_deref()).await;
             if let Err(error) = written {
                 tracing::debug!(%error, node, "a node's timer could not be written; the next round tries again");
             }
         };
-        futures::stream::iter(changes.collect::<Vec<_>>())
-            .for_each_concurrent(ANNOTATIONS_AT_A_TIME, write)
-            .await;
+        futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write).await;
     }
 }
 

@@ -122,8 +122,14 @@ fn may_run(view: &View, look: &Look) -> bool {
         || (has_been(Phase::Configuring) && comes_up)
 }
 
-/// Timers of nodes in a mode that writes nothing: node → since when unneeded.
-pub(super) type Overlay = BTreeMap<String, Timestamp>;
+/// Timers of nodes that their Nodes do not show, in a mode that writes nothing, or as they could not be written yet: node → since
+/// when unneeded, nothing where it is needed.
+pub(super) type Overlay = BTreeMap<String, Option<Timestamp>>;
+
+/// Since when a node has been unneeded, as its Node shows it.
+pub(super) fn shown_timer(node: &Node) -> Option<Timestamp> {
+    node.annotations.get(UNNEEDED_SINCE)?.parse().ok()
+}
 
 impl Daemon {
     /// The snapshot for a decision at `now`.
@@ -185,6 +191,8 @@ impl Daemon {
         let uuids: std::collections::BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         let observe = self.config.borrow().mode == Mode::Observe;
+        let timers = if observe { &mut self.overlay } else { &mut self.unshown };
+        let mut before = std::mem::take(timers);
         let mut unknown = std::collections::BTreeSet::new();
         for node in &mut snapshot.nodes {
             let labelled = node.labels.contains_key(POOL_LABEL);
@@ -200,9 +208,13 @@ impl Daemon {
                 let mut stripped = Node::clone(node);
                 stripped.labels.remove(POOL_LABEL);
                 *node = Arc::new(stripped);
-            } else if let (true, Some(since)) = (observe, self.overlay.get(&node.name)) {
+            } else if let Some(since) =
+                before.remove(&node.name).filter(|since| observe || shown_timer(node) != *since)
+            {
+                timers.insert(node.name.clone(), since);
                 let mut timed = Node::clone(node);
-                timed.annotations.insert(UNNEEDED_SINCE.to_owned(), since.to_string());
+                timed.annotations.remove(UNNEEDED_SINCE);
+                timed.annotations.extend(since.map(|since| (UNNEEDED_SINCE.to_owned(), since.to_string())));
                 *node = Arc::new(timed);
             }
         }

@@ -156,6 +156,7 @@ struct Daemon {
     cancel: CancellationToken,
     mend: mend::State,
     overlay: gather::Overlay,
+    unshown: gather::Overlay,
     said: speak::Said,
     labelled: Labelled,
     rounds: Rounds,
@@ -240,6 +241,7 @@ impl Daemon {
             cancel: term.over.clone(),
             mend: mend::State::default(),
             overlay: gather::Overlay::default(),
+            unshown: gather::Overlay::default(),
             said: speak::Said::default(),
             labelled: Labelled::default(),
             rounds: Rounds::default(),
@@ -410,9 +412,12 @@ impl Daemon {
         let now = snapshot.time;
         let plan = crate::planning::plan(&snapshot, &config);
         self.rounds.keep(&config.record, &snapshot, &plan);
-        self.memory.seen(now, self.switch.paused().is_some());
+        self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());
-        self.act(&config, &snapshot, &plan).await;
+        // Where nothing may be begun no time passes for timers: they count from the last round before.
+        if self.act(&config, &snapshot, &plan).await {
+            self.memory.counted(now);
+        }
         self.memory.decided(self.board.latest_decisions(), now);
         self.measure(&config, &snapshot, &plan);
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());

@@ -28,8 +28,8 @@ const NOBODY: SignedDuration = SignedDuration::from_secs(10);
 /// What is remembered.
 pub(super) struct Remembered {
     memory: Memory,
-    stored_round: Option<Timestamp>,
-    paused: bool,
+    /// When something was stored last.
+    stored_at: Option<Timestamp>,
     /// Something was learnt and is not stored yet.
     learnt: bool,
     kubernetes: Cluster,
@@ -52,8 +52,7 @@ impl Remembered {
         });
         Self {
             memory: Memory::default(),
-            stored_round: None,
-            paused: false,
+            stored_at: None,
             learnt: false,
             kubernetes: kubernetes.clone(),
             store,
@@ -90,18 +89,23 @@ impl Remembered {
         self.memory.clone()
     }
 
-    /// A round was decided.
-    ///
-    /// While everything is paused no time passes for timers: they count from the last round before.
-    pub fn seen(&mut self, now: Timestamp, paused: bool) {
-        self.paused = paused;
+    /// A round is decided: what it has learnt is kept, what it needs no more is not.
+    pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
         self.memory.removals.retain(|time| now.duration_since(*time) < hour);
         let changed = std::mem::take(&mut self.learnt) || self.memory.removals.len() != before;
-        self.round_ran(now);
-        let old = self.stored_round.is_none_or(|stored| now.duration_since(stored) >= STORE_ANYWAY);
-        if changed || old {
+        if changed {
+            self.store(now);
+        }
+    }
+
+    /// A round was decided, and its timers are written or will be. Nothing else moves the time of the last round: by what has passed
+    /// since then without one, the next round moves the timers that it reads.
+    pub fn counted(&mut self, now: Timestamp) {
+        let before = self.memory.last_round.replace(now);
+        let old = |time: Timestamp| now.duration_since(time) >= STORE_ANYWAY;
+        if before.is_none_or(old) || self.stored_at.is_none_or(old) {
             self.store(now);
         }
     }
@@ -238,15 +242,8 @@ impl Remembered {
         *place = Some(doubled(place.as_ref(), reason, config, now));
     }
 
-    fn round_ran(&mut self, now: Timestamp) {
-        if !self.paused {
-            self.memory.last_round = Some(now);
-        }
-    }
-
     fn store(&mut self, now: Timestamp) {
-        self.stored_round = Some(now);
-        self.round_ran(now);
+        self.stored_at = Some(now);
         self.to_store.send_replace(Some(self.memory.clone()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -163,4 +164,81 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     tokio::time::sleep(Duration::from_mins(12)).await;
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+/// A node that nobody has needed for two minutes, of the ten that it stays for; and its name.
+async fn with_an_idle_node() -> (Stage, String) {
+    let none = "[scale_down]\ndelay_after_add = \"0s\"\ndelay_after_failure = \"0s\"\n[[pool]]";
+    let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
+    let further = pool
+        .replace("workers", "further")
+        .replace("91", "92")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.31-10.10.10.40");
+    let stage = Stage::running(&format!("{}\n[[pool]]{further}", ONE_POOL.replace("[[pool]]", none)));
+    deploy_on(&stage, "workers", "web");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.kube.scale("default", "web", 0);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    (stage, node)
+}
+
+/// A pod that a machine of this pool is needed for.
+fn deploy_on(stage: &Stage, pool: &str, name: &str) {
+    let there = json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
+    stage.deploy_with(name, 1, "1500m", "1Gi", &there);
+}
+
+/// The API is away for so long: what was left of the idle node's time is still left, and no more.
+async fn its_time_stood_still(stage: &Stage, node: &str, away: Duration, when_back: impl FnOnce()) {
+    stage.kube.set_away(true);
+    tokio::time::sleep(away).await;
+    when_back();
+    stage.kube.set_away(false);
+    let is_there = |stage: &Stage| stage.ready_nodes("workers") == [node];
+    stage.throughout("the idle node stays", Duration::from_mins(7), is_there).await;
+    stage.until("it goes", Duration::from_mins(5), |stage| !is_there(stage)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_without_the_api_is_not_counted_where_a_machine_fails_before_anything_is_decided() {
+    let (stage, node) = with_an_idle_node().await;
+    deploy_on(&stage, "further", "more");
+    stage.until("a machine is made", SOON, |stage| stage.vms(9200..=9209).len() == 1).await;
+    let nobody_asks = || assert!(stage.kube.scale("default", "more", 0));
+    its_time_stood_still(&stage, &node, Duration::from_hours(2), nobody_asks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_without_the_api_is_not_counted_where_a_nodes_timer_cannot_be_written_at_first() {
+    use world::kubernetes::{Effect, Fault};
+    let (stage, node) = with_an_idle_node().await;
+    let refused = || {
+        let effect = Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) };
+        let path = format!("/api/v1/nodes/{node}");
+        stage.kube.inject(Fault { method: "PATCH".into(), path, times: 1, effect });
+    };
+    its_time_stood_still(&stage, &node, Duration::from_hours(1), refused).await;
+    let calls = stage.kube.calls();
+    assert!(calls.iter().any(|call| call.method == "PATCH" && call.status == 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_without_the_api_is_not_counted_where_nothing_may_be_begun_at_first() {
+    use world::kubernetes::{Effect, Fault};
+    let (stage, node) = with_an_idle_node().await;
+    let kube = stage.kube.clone();
+    let no_switch = || {
+        deploy_on(&stage, "further", "more");
+        tokio::spawn(async move {
+            // What is remembered is in the same object: it is read first, the watches are back after that.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let effect = Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) };
+            let path = "/api/v1/namespaces/pve-autoscaler/configmaps/autoscaler-state".to_owned();
+            kube.inject(Fault { method: "GET".into(), path, times: usize::MAX, effect });
+            tokio::time::sleep(Duration::from_secs(45)).await;
+            kube.forget_faults();
+        });
+    };
+    its_time_stood_still(&stage, &node, Duration::from_hours(1), no_switch).await;
 }
