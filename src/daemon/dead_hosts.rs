@@ -17,7 +17,7 @@ use super::regions::{Region, Regions};
 use super::speak::Said;
 use crate::clock::SharedClock;
 use crate::config::{Config, Mode};
-use crate::kubernetes::{Cluster, EventKind, Recorder, Watches};
+use crate::kubernetes::{Cluster, EventKind, Recorder, Saying, Watches};
 use crate::machines::{self, Registry, View};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
@@ -127,9 +127,14 @@ impl DeadHosts {
         let what = format!("{} is taken out of service: its host {host} is off", node.name);
         self.board.decided(self.clock.now(), what);
         let note = format!("Host {host} is off: pods and volumes of this node are let go of");
-        let said =
-            self.recorder.event_on_node(node, EventKind::Warning, "OutOfService", "OutOfService", &note);
-        if let Err(error) = said.await {
+        let saying = Saying {
+            kind: EventKind::Warning,
+            reason: "OutOfService",
+            action: "OutOfService",
+            code: host,
+            note,
+        };
+        if let Err(error) = self.recorder.event_on_node(node, &saying).await {
             tracing::debug!(%error, node = node.name, "an event could not be sent");
         }
     }

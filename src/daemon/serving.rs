@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::Daemon;
 use crate::causes::chain;
 use crate::config::{Config, Mode};
-use crate::kubernetes::{Cluster, ErrorKind, EventKind, Recorder, ServingRequest, ServingRequests, Watches};
+use crate::kubernetes::{
+    Cluster, ErrorKind, EventKind, Recorder, Saying, ServingRequest, ServingRequests, Watches,
+};
 use crate::machines::{NODE_USER, Registry, View, judge_serving};
 use crate::model::machine::Intent;
 use crate::model::{Node, Pause};
@@ -157,7 +159,7 @@ impl Approver {
                 tracing::info!(node = %node.name, request = %request.name, "the node's serving certificate is approved");
                 self.failed.remove(&request.uid);
                 let note = format!("request {} for its name and addresses was approved", request.name);
-                self.say(node, EventKind::Normal, "ServingCertificateApproved", &note).await;
+                self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
                 Ok(())
             }
             // Somebody else was faster; the watch tells.
@@ -177,11 +179,12 @@ impl Approver {
         }
         tracing::warn!(node = %node.name, request = %request.name, why, "a serving certificate is not approved");
         let note = format!("request {} is left to an administrator: {why}", request.name);
-        self.say(node, EventKind::Warning, "ServingCertificateNotApproved", &note).await;
+        self.say(node, EventKind::Warning, "ServingCertificateNotApproved", note).await;
     }
 
-    async fn say(&self, node: &Node, kind: EventKind, reason: &str, note: &str) {
-        if let Err(error) = self.recorder.event_on_node(node, kind, reason, "Approve", note).await {
+    async fn say(&self, node: &Node, kind: EventKind, reason: &'static str, note: String) {
+        let saying = Saying { kind, reason, action: "Approve", code: note.clone(), note };
+        if let Err(error) = self.recorder.event_on_node(node, &saying).await {
             tracing::debug!(error = chain(&error), "an event could not be written");
         }
     }

@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 
 use super::Daemon;
 use super::act::why;
-use crate::kubernetes::{EventKind, Recorder};
+use crate::kubernetes::{EventKind, Recorder, Saying};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use crate::model::{Node, Pod, Snapshot};
 
@@ -41,7 +41,7 @@ impl Daemon {
     pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
         let pods: BTreeMap<String, &Arc<Pod>> =
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
-        let about_pods: Vec<(Arc<Pod>, EventKind, &'static str, String)> = plan
+        let about_pods: Vec<(Arc<Pod>, Saying)> = plan
             .pods
             .iter()
             .filter(|verdict| {
@@ -50,20 +50,16 @@ impl Daemon {
                     || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
                 verdict.verdict != PodOutcome::GrownNode || begins()
             })
-            .filter_map(|verdict| {
-                let (kind, reason, note) = words(verdict)?;
-                Some(((*pods.get(&*verdict.pod)?).clone(), kind, reason, note))
-            })
+            .filter_map(|verdict| Some(((*pods.get(&*verdict.pod)?).clone(), of_pod(verdict)?)))
             .take(EVENTS_A_ROUND)
             .collect();
         let nodes: BTreeMap<&str, &Arc<Node>> =
             snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
-        let about_nodes: Vec<(Arc<Node>, &'static str, String)> = plan
+        let about_nodes: Vec<(Arc<Node>, Saying)> = plan
             .nodes
             .iter()
             .filter_map(|verdict| {
-                let (reason, note) = of_node(verdict, plan)?;
-                Some(((*nodes.get(verdict.node.as_str())?).clone(), reason, note))
+                Some(((*nodes.get(verdict.node.as_str())?).clone(), of_node(verdict, plan)?))
             })
             .take(EVENTS_A_ROUND)
             .collect();
@@ -72,16 +68,14 @@ impl Daemon {
         }
         let recorder: Recorder = self.recorder.clone();
         self.spawn(async move {
-            for (pod, kind, reason, note) in about_pods {
-                if let Err(error) = recorder.event_on_pod(&pod, kind, reason, "ScaleUp", &note).await {
+            for (pod, saying) in about_pods {
+                if let Err(error) = recorder.event_on_pod(&pod, &saying).await {
                     tracing::debug!(%error, pod = pod.id(), "an event could not be sent");
                     return;
                 }
             }
-            for (node, reason, note) in about_nodes {
-                if let Err(error) =
-                    recorder.event_on_node(&node, EventKind::Normal, reason, "ScaleDown", &note).await
-                {
+            for (node, saying) in about_nodes {
+                if let Err(error) = recorder.event_on_node(&node, &saying).await {
                     tracing::debug!(%error, node = node.name, "an event could not be sent");
                     return;
                 }
@@ -91,11 +85,15 @@ impl Daemon {
 }
 
 /// What is said of a node: that it goes, or what keeps it although it would be unneeded.
-fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(&'static str, String)> {
+fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<Saying> {
+    let says = |reason, code, note| {
+        Some(Saying { kind: EventKind::Normal, reason, action: "ScaleDown", code, note })
+    };
     let stays = match verdict.verdict {
         NodeOutcome::Remove => {
             let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
-            return Some(("ScaleDown", format!("The node is removed: {}", why(removal))));
+            let note = format!("The node is removed: {}", why(removal));
+            return says("ScaleDown", format!("{:?}", removal.reason), note);
         }
         NodeOutcome::Blocked => match &verdict.pod {
             Some(pod) => format!("of pod {pod} ({})", verdict.reason.unwrap_or("it cannot be moved")),
@@ -104,33 +102,35 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(&'static str, String)>
         NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
         _ => return None,
     };
-    Some(("NoScaleDown", format!("The node is little used, and stays because {stays}")))
+    let code = format!("{:?} {}", verdict.verdict, verdict.reason.unwrap_or_default());
+    says("NoScaleDown", code, format!("The node is little used, and stays because {stays}"))
 }
 
-/// The names are Cluster Autoscaler's: people and dashboards know them.
-fn words(verdict: &PodVerdict) -> Option<(EventKind, &'static str, String)> {
-    let reasons = || {
-        let reasons: Vec<_> =
-            verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
-        reasons.join("; ")
-    };
-    match verdict.verdict {
-        PodOutcome::NewNode => {
-            let pool = verdict.pool.as_deref().unwrap_or("?");
-            Some((EventKind::Normal, "TriggeredScaleUp", format!("Pool {pool} gets a machine for this pod")))
-        }
+/// What is said of a pod. The names are Cluster Autoscaler's: people and dashboards know them.
+fn of_pod(verdict: &PodVerdict) -> Option<Saying> {
+    let pool = || verdict.pool.as_deref().unwrap_or("?");
+    let node = || verdict.node.as_deref().unwrap_or("?");
+    let (reason, note) = match verdict.verdict {
+        PodOutcome::NewNode => ("TriggeredScaleUp", format!("Pool {} gets a machine for this pod", pool())),
         PodOutcome::GrownNode => {
-            let node = verdict.node.as_deref().unwrap_or("?");
-            Some((EventKind::Normal, "TriggeredScaleUp", format!("The machine of {node} grows for this pod")))
+            ("TriggeredScaleUp", format!("The machine of {} grows for this pod", node()))
         }
-        PodOutcome::NoPoolFits => {
-            Some((EventKind::Normal, "NotTriggerScaleUp", format!("No pool can take it: {}", reasons())))
+        PodOutcome::NoPoolFits => ("NotTriggerScaleUp", format!("No pool can take it: {}", reasons(verdict))),
+        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
+            ("NotTriggerScaleUp", format!("No machine can be made now: {}", reasons(verdict)))
         }
-        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => Some((
-            EventKind::Normal,
-            "NotTriggerScaleUp",
-            format!("No machine can be made now: {}", reasons()),
-        )),
-        _ => None,
-    }
+        _ => return None,
+    };
+    let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
+    let pools: Vec<String> =
+        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
+    let code = format!("{:?} {place} {}", verdict.verdict, pools.join(" "));
+    Some(Saying { kind: EventKind::Normal, reason, action: "ScaleUp", code, note })
+}
+
+/// Why the pools do not take a pod, in words.
+fn reasons(verdict: &PodVerdict) -> String {
+    let reasons: Vec<_> =
+        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+    reasons.join("; ")
 }

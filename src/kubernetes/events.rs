@@ -31,6 +31,22 @@ pub enum EventKind {
     Warning,
 }
 
+/// What is said about a pod or node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saying {
+    /// How it is shown.
+    pub kind: EventKind,
+    /// A word in CamelCase.
+    pub reason: &'static str,
+    /// What was done or decided.
+    pub action: &'static str,
+    /// What of it, beside the object and the reason, makes it something new, which is said at once. Without figures: those may
+    /// change all the time.
+    pub code: String,
+    /// The same in words, with figures.
+    pub note: String,
+}
+
 /// Says things about pods and nodes, each only once in a while. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -41,10 +57,13 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// uid, reason and note → when.
-    last: BTreeMap<(String, String, String), Timestamp>,
+    /// When, by what.
+    last: BTreeMap<Key, Timestamp>,
     count: u64,
 }
+
+/// uid, reason and code.
+type Key = (String, &'static str, String);
 
 impl Recorder {
     /// A recorder that signs with the name of this instance, e.g. the host's.
@@ -52,51 +71,29 @@ impl Recorder {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
 
-    /// Says something about a pod. `reason` is a word in CamelCase, `action` what was done or decided about it.
+    /// Says something about a pod.
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log it and go on.
-    pub async fn event_on_pod(
-        &self,
-        pod: &Pod,
-        kind: EventKind,
-        reason: &str,
-        action: &str,
-        note: &str,
-    ) -> Result<(), Error> {
-        let about = reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid);
-        self.say(about, kind, reason, action, note).await
+    pub async fn event_on_pod(&self, pod: &Pod, saying: &Saying) -> Result<(), Error> {
+        self.say(reference("Pod", Some(&pod.namespace), &pod.name, &pod.uid), saying).await
     }
 
     /// Says something about a node, in namespace `default` as the kubelet does.
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log it and go on.
-    pub async fn event_on_node(
-        &self,
-        node: &Node,
-        kind: EventKind,
-        reason: &str,
-        action: &str,
-        note: &str,
-    ) -> Result<(), Error> {
-        self.say(reference("Node", None, &node.name, &node.uid), kind, reason, action, note).await
+    pub async fn event_on_node(&self, node: &Node, saying: &Saying) -> Result<(), Error> {
+        self.say(reference("Node", None, &node.name, &node.uid), saying).await
     }
 
-    async fn say(
-        &self,
-        about: ObjectReference,
-        kind: EventKind,
-        reason: &str,
-        action: &str,
-        note: &str,
-    ) -> Result<(), Error> {
+    async fn say(&self, about: ObjectReference, saying: &Saying) -> Result<(), Error> {
         let now = self.cluster.clock.now();
-        let uid = about.uid.clone().unwrap_or_default();
-        let Some(number) = self.remember(&uid, reason, note, now) else { return Ok(()) };
+        let key = (about.uid.clone().unwrap_or_default(), saying.reason, saying.code.clone());
+        let Some(number) = self.remember(&key, now) else { return Ok(()) };
         let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = about.name.clone().unwrap_or_default();
-        let word = match kind {
+        let word = match saying.kind {
             EventKind::Normal => "Normal",
             EventKind::Warning => "Warning",
         };
@@ -112,36 +109,30 @@ impl Recorder {
             reporting_controller: Some(MANAGED_BY.to_owned()),
             reporting_instance: Some(self.instance.to_string()),
             type_: Some(word.to_owned()),
-            reason: Some(reason.to_owned()),
-            action: Some(action.to_owned()),
-            note: Some(shortened(note)),
+            reason: Some(saying.reason.to_owned()),
+            action: Some(saying.action.to_owned()),
+            note: Some(shortened(&saying.note)),
             ..Event::default()
         };
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
         let action = format!("say something about `{name}`");
         let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
         if outcome.is_err() {
-            self.forget(&uid, reason, note);
+            self.said.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&key);
         }
         outcome.map(|_| ())
     }
 
-    fn forget(&self, uid: &str, reason: &str, note: &str) {
-        let key = (uid.to_owned(), reason.to_owned(), note.to_owned());
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&key);
-    }
-
     /// `None` where the same was said a moment ago.
-    fn remember(&self, uid: &str, reason: &str, note: &str, now: Timestamp) -> Option<u64> {
+    fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (uid.to_owned(), reason.to_owned(), note.to_owned());
-        if said.last.get(&key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER) {
+        if said.last.get(key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER) {
             return None;
         }
         if said.last.len() >= REMEMBERED {
             said.last.clear();
         }
-        said.last.insert(key, now);
+        said.last.insert(key.clone(), now);
         said.count += 1;
         Some(said.count)
     }

@@ -39,7 +39,7 @@ pub use board::Problem;
 pub use cluster::{Cluster, ConnectOptions, Entropy, EntropyError, Observer};
 pub use cluster_info::ClusterInfo;
 pub use error::{Error, ErrorKind};
-pub use events::{EventKind, Recorder};
+pub use events::{EventKind, Recorder, Saying};
 pub use evictions::Eviction;
 pub use lease::{Claim, Lease};
 pub use manifest::AccountToken;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::Method;
 use jiff::Timestamp;
-use pve_autoscaler::kubernetes::{Error, ErrorKind, EventKind, Eviction, RecordError, Recorder, Right};
+use pve_autoscaler::kubernetes::{
+    Error, ErrorKind, EventKind, Eviction, RecordError, Recorder, Right, Saying,
+};
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::node::{Taint, TaintEffect};
 use pve_autoscaler::model::snapshot::Memory;
@@ -274,14 +276,27 @@ async fn memory_is_created_first_and_replaced_by_version_afterwards() {
     assert_eq!(serde_json::from_str::<Memory>(&text).unwrap(), memory);
 }
 
+fn saying(note: &str) -> Saying {
+    Saying {
+        kind: EventKind::Normal,
+        reason: "NotTriggerScaleUp",
+        action: "ScaleUp",
+        code: "NoHostCapacity".to_owned(),
+        note: note.to_owned(),
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_is_said_once_in_ten_minutes() {
     let (cluster, log) = cluster(|asked| Reply::Json(201, asked.body.clone()));
     let clock = pve_autoscaler::clock::TokioClock::starting_at(Timestamp::UNIX_EPOCH);
     let recorder = Recorder::new(cluster.with_clock(std::sync::Arc::new(clock)), "pve1");
     let pod = Pod { namespace: "demo".into(), name: "web-1".into(), uid: "u-1".into(), ..Pod::default() };
-    let say =
-        || recorder.event_on_pod(&pod, EventKind::Normal, "TriggeredScaleUp", "ScaleUp", "1 machine for web");
+    // Its figures may change.
+    let free = AtomicU32::new(0);
+    let say = || async {
+        recorder.event_on_pod(&pod, &saying(&free.fetch_add(4096, Ordering::Relaxed).to_string())).await
+    };
     say().await.unwrap();
     say().await.unwrap();
     assert_eq!(log.all().len(), 1);
@@ -320,8 +335,8 @@ async fn an_event_that_could_not_be_said_is_said_next_time() {
     });
     let recorder = Recorder::new(cluster, "pve1");
     let pod = Pod { namespace: "demo".into(), name: "web-1".into(), uid: "u-1".into(), ..Pod::default() };
-    let say =
-        || recorder.event_on_pod(&pod, EventKind::Warning, "NotTriggerScaleUp", "ScaleUp", "no pool fits");
+    let saying = saying("no pool fits");
+    let say = || recorder.event_on_pod(&pod, &saying);
     assert!(say().await.is_err());
     say().await.unwrap();
     assert_eq!(log.all().len(), 2);

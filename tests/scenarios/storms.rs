@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use world::kubernetes::{KubeEvent, samples};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -51,4 +51,32 @@ async fn a_machine_is_asked_for_at_once_while_other_pods_change_all_the_time() {
         assert!(Duration::try_from(took).unwrap() <= AT_ONCE, "after {took:#}");
     }
     storm.abort();
+}
+
+/// The pods of which an event says this, by their names, once for each event.
+fn told(stage: &Stage, reason: &str) -> Vec<String> {
+    let events = stage.kube.list("Event");
+    let ours = |event: &&std::sync::Arc<Value>| {
+        event["reportingComponent"] == "pve-autoscaler" && event["reason"] == reason
+    };
+    let names = events.iter().filter(ours).filter_map(|event| event["involvedObject"]["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_is_told_once_in_ten_minutes_whatever_the_memory_of_hosts_does() {
+    let mut stage = Stage::new(ONE_POOL);
+    let fill = |stage: &Stage, tick: u64| {
+        for host in ["pve1", "pve2", "pve3"] {
+            stage.pve.set_memory_used(host, (125 << 30) + tick * (4 << 10));
+        }
+    };
+    fill(&stage, 0);
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    for tick in 1..=54 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        fill(&stage, tick);
+    }
+    assert_eq!(told(&stage, "NotTriggerScaleUp").len(), 1, "{:?}", stage.kube.list("Event"));
 }

@@ -144,6 +144,13 @@ impl Pve {
         }
     }
 
+    /// Sets the memory in bytes that a host uses outside of its VMs.
+    pub fn set_memory_used(&self, node: &str, bytes: u64) {
+        if let Some(host) = self.state().hosts.get_mut(node) {
+            host.spec.memory_used = bytes;
+        }
+    }
+
     /// Changes users, tokens, roles and grants.
     pub fn change_access(&self, change: impl FnOnce(&mut AccessSpec)) {
         change(&mut self.state().access);
