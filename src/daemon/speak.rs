@@ -11,10 +11,12 @@ use crate::kubernetes::{EventKind, Recorder, Saying};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use crate::model::{Node, Pod, Snapshot};
 
-/// Events that one round sends at most: the next one goes on where they still hold.
+/// Events that one round sends at most of what was done, and of what was not: the next one goes on where they still hold.
 const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not given again before this has passed.
 const AGAIN: Duration = Duration::from_mins(10);
+/// What was not done.
+const NOT_DONE: [&str; 2] = ["NotTriggerScaleUp", "NoScaleDown"];
 /// Warnings that are remembered at most.
 const REMEMBERED: usize = 1024;
 
@@ -36,64 +38,101 @@ impl Said {
     }
 }
 
+/// Of whom something is said.
+enum About {
+    Pod(Arc<Pod>),
+    Node(Arc<Node>),
+}
+
+/// What one round says.
+#[derive(Default)]
+struct Batch {
+    /// What was done: the next round does not say so again.
+    done: Vec<(About, Saying)>,
+    /// What was not done, and why: that holds for a while.
+    rest: Vec<(About, Saying)>,
+}
+
+impl Batch {
+    /// Takes one more where there is room for it, and it was not said lately.
+    fn take(&mut self, recorder: &Recorder, about: About, saying: &Words, note: impl FnOnce() -> String) {
+        let Words { reason, action, code } = saying;
+        let list = if NOT_DONE.contains(reason) { &mut self.rest } else { &mut self.done };
+        let uid = match &about {
+            About::Pod(pod) => &pod.uid,
+            About::Node(node) => &node.uid,
+        };
+        if list.len() < EVENTS_A_ROUND && !recorder.has_said(uid, reason, code) {
+            let (code, note) = (code.clone(), note());
+            list.push((about, Saying { kind: EventKind::Normal, reason, action, code, note }));
+        }
+    }
+
+    /// Says all of it. What is refused of one may be taken of another; without an answer the next round tries again.
+    async fn say(self, recorder: Recorder) {
+        for (about, saying) in self.done.into_iter().chain(self.rest) {
+            let said = match &about {
+                About::Pod(pod) => recorder.event_on_pod(pod, &saying).await,
+                About::Node(node) => recorder.event_on_node(node, &saying).await,
+            };
+            if let Err(error) = said {
+                tracing::debug!(%error, "an event could not be sent");
+                if !error.is_refusal() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A saying without its words.
+struct Words {
+    reason: &'static str,
+    action: &'static str,
+    code: String,
+}
+
 impl Daemon {
     /// Events on pods and nodes. They are sent beside the round, and nothing depends on them.
     pub(super) fn speak(&self, snapshot: &Snapshot, plan: &Plan) {
+        let mut batch = Batch::default();
         let pods: BTreeMap<String, &Arc<Pod>> =
             snapshot.pods.iter().filter(|pod| pod.node.is_none()).map(|pod| (pod.id(), pod)).collect();
-        let about_pods: Vec<(Arc<Pod>, Saying)> = plan
-            .pods
-            .iter()
-            .filter(|verdict| {
-                // Of a machine that grows already it was said when that began.
-                let begins =
-                    || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
-                verdict.verdict != PodOutcome::GrownNode || begins()
-            })
-            .filter_map(|verdict| Some(((*pods.get(&*verdict.pod)?).clone(), of_pod(verdict)?)))
-            .take(EVENTS_A_ROUND)
-            .collect();
+        let told = plan.pods.iter().filter(|verdict| {
+            // Of a machine that grows already it was said when that began.
+            let begins =
+                || plan.grow.iter().any(|grown| Some(grown.node.as_str()) == verdict.node.as_deref());
+            verdict.verdict != PodOutcome::GrownNode || begins()
+        });
+        for verdict in told {
+            if let (Some(words), Some(pod)) = (of_pod(verdict), pods.get(&*verdict.pod)) {
+                let about = About::Pod(Arc::clone(pod));
+                batch.take(&self.recorder, about, &words, || note_on_pod(verdict));
+            }
+        }
         let nodes: BTreeMap<&str, &Arc<Node>> =
             snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
-        let about_nodes: Vec<(Arc<Node>, Saying)> = plan
-            .nodes
-            .iter()
-            .filter_map(|verdict| {
-                Some(((*nodes.get(verdict.node.as_str())?).clone(), of_node(verdict, plan)?))
-            })
-            .take(EVENTS_A_ROUND)
-            .collect();
-        if about_pods.is_empty() && about_nodes.is_empty() {
-            return;
+        for verdict in &plan.nodes {
+            if let (Some((words, note)), Some(node)) =
+                (of_node(verdict, plan), nodes.get(verdict.node.as_str()))
+            {
+                batch.take(&self.recorder, About::Node(Arc::clone(node)), &words, || note);
+            }
         }
-        let recorder: Recorder = self.recorder.clone();
-        self.spawn(async move {
-            for (pod, saying) in about_pods {
-                if let Err(error) = recorder.event_on_pod(&pod, &saying).await {
-                    tracing::debug!(%error, pod = pod.id(), "an event could not be sent");
-                    return;
-                }
-            }
-            for (node, saying) in about_nodes {
-                if let Err(error) = recorder.event_on_node(&node, &saying).await {
-                    tracing::debug!(%error, node = node.name, "an event could not be sent");
-                    return;
-                }
-            }
-        });
+        if !(batch.done.is_empty() && batch.rest.is_empty()) {
+            self.spawn(batch.say(self.recorder.clone()));
+        }
     }
 }
 
 /// What is said of a node: that it goes, or what keeps it although it would be unneeded.
-fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<Saying> {
-    let says = |reason, code, note| {
-        Some(Saying { kind: EventKind::Normal, reason, action: "ScaleDown", code, note })
-    };
+fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
+    let action = "ScaleDown";
     let stays = match verdict.verdict {
         NodeOutcome::Remove => {
             let removal = plan.scale_down.iter().find(|removal| removal.node == verdict.node)?;
-            let note = format!("The node is removed: {}", why(removal));
-            return says("ScaleDown", format!("{:?}", removal.reason), note);
+            let words = Words { reason: "ScaleDown", action, code: format!("{:?}", removal.reason) };
+            return Some((words, format!("The node is removed: {}", why(removal))));
         }
         NodeOutcome::Blocked => match &verdict.pod {
             Some(pod) => format!("of pod {pod} ({})", verdict.reason.unwrap_or("it cannot be moved")),
@@ -103,34 +142,40 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<Saying> {
         _ => return None,
     };
     let code = format!("{:?} {}", verdict.verdict, verdict.reason.unwrap_or_default());
-    says("NoScaleDown", code, format!("The node is little used, and stays because {stays}"))
+    let words = Words { reason: "NoScaleDown", action, code };
+    Some((words, format!("The node is little used, and stays because {stays}")))
 }
 
 /// What is said of a pod. The names are Cluster Autoscaler's: people and dashboards know them.
-fn of_pod(verdict: &PodVerdict) -> Option<Saying> {
-    let pool = || verdict.pool.as_deref().unwrap_or("?");
-    let node = || verdict.node.as_deref().unwrap_or("?");
-    let (reason, note) = match verdict.verdict {
-        PodOutcome::NewNode => ("TriggeredScaleUp", format!("Pool {} gets a machine for this pod", pool())),
-        PodOutcome::GrownNode => {
-            ("TriggeredScaleUp", format!("The machine of {} grows for this pod", node()))
-        }
-        PodOutcome::NoPoolFits => ("NotTriggerScaleUp", format!("No pool can take it: {}", reasons(verdict))),
-        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
-            ("NotTriggerScaleUp", format!("No machine can be made now: {}", reasons(verdict)))
-        }
+fn of_pod(verdict: &PodVerdict) -> Option<Words> {
+    let reason = match verdict.verdict {
+        PodOutcome::NewNode | PodOutcome::GrownNode => "TriggeredScaleUp",
+        PodOutcome::NoPoolFits
+        | PodOutcome::PoolAtMax
+        | PodOutcome::NoHostCapacity
+        | PodOutcome::BackingOff => "NotTriggerScaleUp",
         _ => return None,
     };
     let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
     let pools: Vec<String> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
     let code = format!("{:?} {place} {}", verdict.verdict, pools.join(" "));
-    Some(Saying { kind: EventKind::Normal, reason, action: "ScaleUp", code, note })
+    Some(Words { reason, action: "ScaleUp", code })
 }
 
-/// Why the pools do not take a pod, in words.
-fn reasons(verdict: &PodVerdict) -> String {
+/// The same in words, with figures.
+fn note_on_pod(verdict: &PodVerdict) -> String {
     let reasons: Vec<_> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
-    reasons.join("; ")
+    let reasons = reasons.join("; ");
+    match verdict.verdict {
+        PodOutcome::GrownNode => {
+            format!("The machine of {} grows for this pod", verdict.node.as_deref().unwrap_or("?"))
+        }
+        PodOutcome::NoPoolFits => format!("No pool can take it: {reasons}"),
+        PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
+            format!("No machine can be made now: {reasons}")
+        }
+        _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
+    }
 }

@@ -108,6 +108,12 @@ impl Error {
         }
     }
 
+    /// Whether the API server has answered, and would answer the same call so again: another call may well succeed.
+    pub fn is_refusal(&self) -> bool {
+        use ErrorKind::{AlreadyExists, Conflict, Forbidden, Invalid, NotFound};
+        matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
+    }
+
     /// Whether a write that failed so may have been carried out all the same.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)

@@ -17,7 +17,7 @@ use crate::model::{Node, Pod};
 
 /// The same thing is not said again before this has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// How many sayings are remembered at most; past it, all are forgotten.
+/// How many sayings are remembered at most; past it, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
 /// The API server's limit for a note, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -65,13 +65,26 @@ struct Said {
 /// uid, reason and code.
 type Key = (String, &'static str, String);
 
+impl Said {
+    fn is_fresh(&self, key: &Key, now: Timestamp) -> bool {
+        self.last.get(key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER)
+    }
+}
+
 impl Recorder {
     /// A recorder that signs with the name of this instance, e.g. the host's.
     pub fn new(cluster: Cluster, instance: &str) -> Self {
         Self { cluster, instance: instance.into(), said: Arc::default() }
     }
 
-    /// Says something about a pod.
+    /// Whether something was said about a pod or node, by its uid, a moment ago, so that it would not be said now.
+    pub fn has_said(&self, uid: &str, reason: &'static str, code: &str) -> bool {
+        let key = (uid.to_owned(), reason, code.to_owned());
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.is_fresh(&key, self.cluster.clock.now())
+    }
+
+    /// Says something about a pod. What the API server refuses is not tried again before what it has taken would be.
     ///
     /// # Errors
     /// The call failed. Nothing depends on an event: log it and go on.
@@ -117,7 +130,7 @@ impl Recorder {
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
         let action = format!("say something about `{name}`");
         let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
-        if outcome.is_err() {
+        if outcome.as_ref().is_err_and(|error| !error.is_refusal()) {
             self.said.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&key);
         }
         outcome.map(|_| ())
@@ -126,11 +139,13 @@ impl Recorder {
     /// `None` where the same was said a moment ago.
     fn remember(&self, key: &Key, now: Timestamp) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.last.get(key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER) {
+        if said.is_fresh(key, now) {
             return None;
         }
-        if said.last.len() >= REMEMBERED {
-            said.last.clear();
+        if said.last.len() >= REMEMBERED
+            && let Some(oldest) = said.last.iter().min_by_key(|(_, when)| **when).map(|(key, _)| key.clone())
+        {
+            said.last.remove(&oldest);
         }
         said.last.insert(key.clone(), now);
         said.count += 1;

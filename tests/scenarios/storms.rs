@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use world::kubernetes::{KubeEvent, samples};
+use world::kubernetes::{Effect, Fault, KubeEvent, samples};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -63,6 +63,15 @@ fn told(stage: &Stage, reason: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Pods in a namespace of their own that wait.
+fn deploy_in(stage: &Stage, namespace: &str, replicas: u32, cpu: &str) {
+    let object = json!({ "kind": "Namespace", "metadata": { "name": namespace } });
+    stage.kube.apply(&object).unwrap();
+    let mut deployment = samples::deployment(namespace, replicas, cpu, "1Gi");
+    deployment["metadata"]["namespace"] = json!(namespace);
+    stage.kube.apply(&deployment).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_waits_is_told_once_in_ten_minutes_whatever_the_memory_of_hosts_does() {
     let mut stage = Stage::new(ONE_POOL);
@@ -79,4 +88,38 @@ async fn a_pod_that_waits_is_told_once_in_ten_minutes_whatever_the_memory_of_hos
         fill(&stage, tick);
     }
     assert_eq!(told(&stage, "NotTriggerScaleUp").len(), 1, "{:?}", stage.kube.list("Event"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_pod_that_waits_is_told_however_many_there_are() {
+    let stage = Stage::running(ONE_POOL);
+    deploy_in(&stage, "a-huge", 60, "100");
+    deploy_in(&stage, "web", 1, "1500m");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(told(&stage, "TriggeredScaleUp").len(), 1);
+    tokio::time::sleep(SOON).await;
+    let mut hopeless = told(&stage, "NotTriggerScaleUp");
+    hopeless.sort_unstable();
+    hopeless.dedup();
+    assert_eq!((hopeless.len(), told(&stage, "NotTriggerScaleUp").len()), (60, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_one_namespace_refuses_hold_up_no_others() {
+    let mut stage = Stage::new(ONE_POOL);
+    let body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden" });
+    stage.kube.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/apis/events.k8s.io/v1/namespaces/a-huge/events".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 403, body },
+    });
+    stage.start();
+    deploy_in(&stage, "a-huge", 60, "100");
+    deploy_in(&stage, "b-huge", 1, "100");
+    deploy_in(&stage, "web", 1, "1500m");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    tokio::time::sleep(SOON).await;
+    assert_eq!(told(&stage, "TriggeredScaleUp").len(), 1);
+    assert_eq!(told(&stage, "NotTriggerScaleUp").len(), 1);
 }
