@@ -57,6 +57,14 @@ impl State {
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
 
+    /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has come since. Its entry
+    /// stays after that, for the next pause.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let Some(read) = self.read else { return true };
+        now.duration_since(read) >= READ_RECORDS
+            || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
+    }
+
     /// All records are read again with the next round.
     pub fn read_anew(&mut self) {
         self.read = None;
@@ -120,9 +128,7 @@ impl Daemon {
     /// Holds everything against each other. Costs nothing but a list of records every few minutes.
     pub(super) async fn mend(&mut self, config: &Arc<Config>) {
         let now = self.clock.now();
-        let due = self.mend.read.is_none_or(|read| now.duration_since(read) >= READ_RECORDS);
-        let stuck = self.mend.stuck.iter().any(|(_, (when, _))| *when <= now);
-        if due || stuck {
+        if self.mend.is_due(now) {
             match self.kubernetes.list_records().await {
                 Ok(records) => self.take_up(records),
                 Err(error) => tracing::debug!(%error, "the machine records cannot be read for the moment"),
@@ -348,4 +354,26 @@ fn is_untouched(record: &Record) -> bool {
         && record.task.is_none()
         && record.smbios_uuid.is_none()
         && record.entered.keys().all(|phase| *phase == Phase::Requested)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_got_stuck_has_all_records_read_once_when_its_time_has_come() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let stuck = BTreeMap::from([("m1".to_owned(), (at(120), STUCK.0))]);
+        for (read, now, due) in [
+            (None, 100, true),
+            (Some(100), 119, false),
+            (Some(100), 120, true),
+            (Some(120), 130, false),
+            (Some(130), 429, false),
+            (Some(130), 430, true),
+        ] {
+            let state = State { read: read.map(at), stuck: stuck.clone(), ..State::default() };
+            assert_eq!(state.is_due(at(now)), due, "read at {read:?}, now {now}");
+        }
+    }
 }
