@@ -258,14 +258,15 @@ impl Daemon {
         for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
             let usable = found.get(pool.prefix.as_str()).and_then(|found| found.get(&pool.name));
             let out_of_sight = self.regions.unseen(config, &pool.prefix, now);
-            let in_sight = out_of_sight.is_none() && looks.contains_key(&pool.prefix);
+            let were_asked = self.strangers.were_asked(&pool.prefix);
+            let in_sight = out_of_sight.is_none() && looks.contains_key(&pool.prefix) && were_asked;
             let reach: std::collections::BTreeSet<&String> =
                 usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
             let reason = if let Some(why) = &out_of_sight {
                 Some(why.clone())
             } else if !looks.contains_key(&pool.prefix) {
                 Some("Proxmox VE cannot be looked at".to_owned())
-            } else if !self.strangers.were_asked(&pool.prefix) {
+            } else if !were_asked {
                 Some("which addresses the VMs of others have is not known yet".to_owned())
             } else if reach.is_empty() {
                 let problem = usable.and_then(|found| found.problems.first().cloned());
