@@ -267,8 +267,8 @@ fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
     Err(failed(format!("{what}: {said}")))
 }
 
-/// Takes back what waits for the VM's next start, and brings the record to what the VM has, wherever it is by now. One of which
-/// nothing is left ends with what it had: the rest is seen to as of any other that is gone.
+/// Takes back what waits for the VM's next start, and brings the record to what the VM has, wherever it is by now. One that is gone, or
+/// cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest is seen to as of any other.
 ///
 /// # Errors
 /// What the VM has cannot be told for now: the record goes on saying that it grows, and it is tried again.
@@ -279,8 +279,8 @@ async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
     let stock = insist!(ctx.config.limits.configure, machine.seed(), {
         let config = match destroy::find(ctx, machine).await? {
             Found::There(config) => config,
-            Found::Gone => return Ok(before),
-            Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| before),
+            // Should it be seen again, it is never set to less than it has.
+            Found::Gone | Found::NotOurs => return Ok(before),
             Found::BeingCloned => {
                 let what = format!("somebody makes a clone with its VMID {vmid}");
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });
