@@ -54,7 +54,9 @@ impl Pve {
         if !call.params.flag("append") {
             role.clear();
         }
-        role.extend(privileges);
+        // A set, as it is there: what is appended twice is there once.
+        let lacks: Vec<String> = privileges.into_iter().filter(|one| !role.contains(one)).collect();
+        role.extend(lacks);
         Ok(Value::Null.into())
     }
 
