@@ -345,7 +345,8 @@ impl Daemon {
         self.spawn(machines::retire(context, view.stored(), reason, self.reports.clone()));
     }
 
-    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One that was given up before it was a node takes nothing from it.
+    /// Whether as much of a pool is on its way out as may be at a time, with what goes in this round. One that was given up before
+    /// it was a node takes nothing from it.
     fn share_is_going(&self, config: &Config, pool: &str, going: &[Going]) -> bool {
         let views = self.registry.all();
         let of_pool = || views.iter().filter(|view| view.record.pool == pool && view.record.warm.is_none());

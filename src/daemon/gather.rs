@@ -259,7 +259,7 @@ impl Daemon {
             let usable = found.get(pool.prefix.as_str()).and_then(|found| found.get(&pool.name));
             let out_of_sight = self.regions.unseen(config, &pool.prefix, now);
             let were_asked = self.strangers.were_asked(&pool.prefix);
-            let in_sight = out_of_sight.is_none() && looks.contains_key(&pool.prefix) && were_asked;
+            let is_known = out_of_sight.is_none() && looks.contains_key(&pool.prefix) && were_asked;
             let reach: std::collections::BTreeSet<&String> =
                 usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
             let reason = if let Some(why) = &out_of_sight {
@@ -280,7 +280,7 @@ impl Daemon {
                 let longer = memory.backoff.as_ref().is_some_and(|backoff| backoff.until > soon);
                 if !longer {
                     memory.backoff = Some(Backoff { until: soon, reason, seconds: 0 });
-                    memory.without_template = in_sight;
+                    memory.without_template = is_known;
                 }
                 continue;
             }

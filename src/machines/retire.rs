@@ -121,8 +121,7 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node)
 }
 
 /// Waits until no volume is attached to the node any more but those of pods that stay on it, such as a DaemonSet's: they are let go of with
-/// the machine. For those of a silent one nobody waits: no kubelet unmounts them, and they are
-/// let go of once its machine is off.
+/// the machine. For those of a silent one nobody waits: no kubelet unmounts them, and they are let go of once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     let let_go = |attached: &BTreeSet<String>| are_of_staying_pods(ctx, node, attached);

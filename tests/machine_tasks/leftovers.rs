@@ -6,6 +6,8 @@ use std::time::Duration;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::machines::{Ending, Templates};
 use pve_autoscaler::model::Record;
+use pve_autoscaler::proxmox::Upid;
+use tokio::task::JoinHandle;
 use world::proxmox::spec::{ClusterSpec, Grant};
 use world::proxmox::{Effect, Fault, Pve, TaskFault};
 
@@ -53,6 +55,16 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
 }
 
+/// Its clone was asked for a second ago, and is asked of the host in 20 s.
+async fn slow_clone(world: &World) -> JoinHandle<Upid> {
+    let effect = Effect::Delay(Duration::from_secs(20));
+    let path = "/nodes/*/qemu/*/clone".to_owned();
+    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+    let asked = world.ask_for_clone();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    asked
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_time_is_over() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
@@ -60,11 +72,7 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_tim
     let created = world.context.clock.now() - Duration::from_mins(16);
     let record = Record { created, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
-    let effect = Effect::Delay(Duration::from_secs(20));
-    let path = "/nodes/*/qemu/*/clone".to_owned();
-    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
-    let asked = world.ask_for_clone();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = slow_clone(&world).await;
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
@@ -76,11 +84,7 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_tim
 async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machine() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    let effect = Effect::Delay(Duration::from_secs(20));
-    let path = "/nodes/*/qemu/*/clone".to_owned();
-    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
-    let asked = world.ask_for_clone();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = slow_clone(&world).await;
     let mut config = Config::clone(&world.context.config);
     config.pools[0].name = "others".to_owned();
     world.context.config = Arc::new(config);
@@ -96,12 +100,8 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machi
 async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awaited() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    let effect = Effect::Delay(Duration::from_secs(20));
-    let path = "/nodes/*/qemu/*/clone".to_owned();
-    world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
     // Whoever asked for it was killed before its task was known, and nobody may see what it makes.
-    let asked = world.ask_for_clone();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = slow_clone(&world).await;
     let error = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9101.conf' failed: File exists";
     world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
     let ending = world.go_on().await;

@@ -55,26 +55,30 @@ async fn a_vm_that_was_recovered_from_a_dead_host_is_followed_though_a_task_was_
     assert!(world.store.names().is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_machine_whose_host_has_left_the_cluster_is_forgotten() {
-    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+/// A world with the record of a machine that is to go, whose host has left the cluster with its VM.
+async fn of_a_host_that_left(change: impl FnOnce(Record) -> Record) -> World {
+    let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     let since = world.context.clock.now() - std::time::Duration::from_mins(5);
     let intent = Intent::Discard { reason: "a test".to_owned(), since };
-    let task = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmdestroy:9101:autoscaler@pve!agent:".to_owned();
-    let record = Record { host: "pve9".to_owned(), intent, task: Some(task), ..world.record(VMID) };
+    let record = change(Record { host: "pve9".to_owned(), intent, ..world.record(VMID) });
     world.context.kubernetes.create_record(&record).await.unwrap();
-    assert_eq!(world.go_on().await, Ending::Discarded);
-    assert!(world.store.names().is_empty());
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_host_has_left_the_cluster_is_forgotten() {
+    let task = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmdestroy:9101:autoscaler@pve!agent:";
+    for task in [Some(task.to_owned()), None] {
+        let mut world = of_a_host_that_left(|record| Record { task, ..record }).await;
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        assert!(world.store.names().is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_host_that_has_left_may_have_left_on_a_shared_storage_is_told() {
-    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
-    let since = world.context.clock.now() - std::time::Duration::from_mins(5);
-    let intent = Intent::Discard { reason: "a test".to_owned(), since };
     let storages = ["shared".to_owned(), "local-lvm".to_owned()].into();
-    let record = Record { host: "pve9".to_owned(), intent, storages, ..world.record(VMID) };
-    world.context.kubernetes.create_record(&record).await.unwrap();
+    let mut world = of_a_host_that_left(|record| Record { storages, ..record }).await;
     let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
     assert!(
         why.contains("on shared; its slot stays closed") && why.contains("pvesm list shared --vmid"),

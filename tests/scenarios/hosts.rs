@@ -218,15 +218,21 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
+/// A cluster so long before its first idle host is to be switched off.
+async fn just_before_one_goes(before: Duration) -> Stage {
+    let mut stage = stage(&settings(""));
+    stage.start();
+    let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
+    stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
+    let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
+    tokio::time::sleep(wait.saturating_sub(before)).await;
+    stage
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
     for before in [0, 5, 11] {
-        let mut stage = stage(&settings(""));
-        stage.start();
-        let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
-        stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
-        let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
-        tokio::time::sleep(wait.saturating_sub(Duration::from_secs(before))).await;
+        let stage = just_before_one_goes(Duration::from_secs(before)).await;
         for (vmid, host) in [(120, "pve2"), (121, "pve3")] {
             let others = VmSpec { running: true, ..VmSpec::machine(vmid, host, "database") };
             stage.pve.create_by_hand(others);
@@ -260,12 +266,7 @@ async fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_sets_out_at_the_last_moment_keeps_hosts_on() {
     for before in [0, 1, 3, 6] {
-        let mut stage = stage(&settings(""));
-        stage.start();
-        let due = |stage: &Stage| stage.status().hosts.iter().filter_map(|host| host.due).max();
-        stage.until("it is idle", SOON, |stage| due(stage).is_some()).await;
-        let wait = due(&stage).unwrap().duration_since(stage.now()).unsigned_abs();
-        tokio::time::sleep(wait.saturating_sub(Duration::from_secs(before))).await;
+        let stage = just_before_one_goes(Duration::from_secs(before)).await;
         let asked = posts(&stage, "/status");
         someone_moves_120(&stage);
         tokio::time::sleep(Duration::from_mins(10)).await;
