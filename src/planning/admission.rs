@@ -187,7 +187,7 @@ impl<'a> Round<'a> {
             return Err(NotNow::waits(Some(format!("waits for its turn: {most} drains at a time"))));
         }
         debug_assert!(at < view.existing, "only existing nodes are removed");
-        if let Err(pod) = budgets.allow(&node.drain.moves) {
+        if let Err(pod) = budgets.allow(node.drain.asked()) {
             return Err(NotNow {
                 verdict: Some(NodeOutcome::Blocked),
                 reason: Some("NotEnoughPdb"),
@@ -198,7 +198,7 @@ impl<'a> Round<'a> {
         if let Err(why) = headroom.admit(view, at, moves) {
             return Err(NotNow::because(NodeOutcome::AtMinimum, why));
         }
-        budgets.take(&node.drain.moves);
+        budgets.take(node.drain.asked());
         self.allowed.take(pool);
         self.drains += usize::from(drains);
         if let Some(size) = self.sizes.get_mut(pool) {

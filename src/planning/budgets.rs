@@ -50,7 +50,7 @@ impl Budgets {
     }
 
     /// Whether the budgets allow the eviction of all these pods together; else names the first that is one too many.
-    pub(super) fn allow(&self, pods: &[Arc<Pod>]) -> Result<(), String> {
+    pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
             for (budget, left) in self.matching(pod) {
@@ -65,7 +65,7 @@ impl Budgets {
     }
 
     /// Takes the eviction of all these pods from the budgets, which allow it.
-    pub(super) fn take(&mut self, pods: &[Arc<Pod>]) {
+    pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
         for pod in pods {
             let of_namespace = self.by_namespace.get_mut(&pod.namespace).into_iter().flatten();
             for (_, left) in of_namespace.filter(|(budget, _)| matches(budget, pod)) {

@@ -19,10 +19,17 @@ use crate::model::pod::{Owner, Pod, PodPhase, VolumeSource};
 pub(super) struct Drain {
     /// Pods that need another place.
     pub moves: Vec<Arc<Pod>>,
-    /// Pods that are evicted and need no place (finished ones).
-    pub evicted: Vec<Arc<Pod>>,
+    /// Pods that are evicted and need none: they are expendable.
+    pub expendable: Vec<Arc<Pod>>,
     /// A pod that is waited for before the node may go (`safe-to-evict: "on-completion"`).
     pub awaited: Option<String>,
+}
+
+impl Drain {
+    /// All pods whose eviction the budgets are asked about.
+    pub(super) fn asked(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.moves.iter().chain(&self.expendable)
+    }
 }
 
 /// The pods of a node that is being drained.
@@ -88,8 +95,7 @@ impl<'a> Rules<'a> {
         let mut drain = Drain::default();
         for pod in pods {
             match self.judge(pod, budgets) {
-                Outcome::Skip => {}
-                Outcome::Finished => drain.evicted.push((*pod).clone()),
+                Outcome::Skip | Outcome::Finished => {}
                 Outcome::Await => {
                     drain.awaited.get_or_insert_with(|| pod.id());
                 }

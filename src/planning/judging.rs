@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::budgets::Budgets;
 use super::drain::{Blocker, Drain, Rules};
+use super::replacement::not_ready_since;
 use super::utilization::{self, rounded};
 use super::{View, being_deleted, pool_of, ready};
 use crate::config::{Config, Pool};
@@ -95,8 +96,10 @@ pub(super) fn judge<'a>(
     };
     let ready = ready(node);
     let since = unneeded_since(view, node);
-    let wait = if ready { settings.unneeded_time } else { settings.unready_time };
-    let removable_at = after(since, wait);
+    // It may have been unneeded for hours and kept by something else, which is no reason to take a restart of its kubelet for a loss.
+    let silent = || not_ready_since(node).map_or(since, |silent| silent.max(since));
+    let removable_at =
+        if ready { after(since, settings.unneeded_time) } else { after(silent(), settings.unready_time) };
     verdict.verdict = if ready { NodeOutcome::Unneeded } else { NodeOutcome::Unready };
     verdict.since = Some(since);
     verdict.removable_at = Some(removable_at);
@@ -120,7 +123,7 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
 pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let mut drain = rules.drain(&view.bound[at], budgets)?;
     let expendable = rules.drain(&view.expendable[at], budgets)?;
-    drain.evicted.extend(expendable.evicted.into_iter().chain(expendable.moves));
+    drain.expendable = expendable.moves;
     drain.awaited = drain.awaited.or(expendable.awaited);
     Ok(drain)
 }
@@ -129,7 +132,7 @@ pub(super) fn drain(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets
 fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) -> Result<Drain, Blocker> {
     let drain = drain(view, at, rules, budgets)?;
     // A node that overspends a budget by itself stays: others may count on its room.
-    budgets.allow(&drain.moves).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
+    budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
     Ok(drain)
 }
 

@@ -259,6 +259,12 @@ impl Desk<'_> {
         Some(format!("waits for {vmid}, which is being migrated"))
     }
 
+    /// What has to be removed from a host before it is worth emptying: with it off, nobody could.
+    fn remains(&self, host: &str) -> Option<String> {
+        let over = self.machines(host).find(|machine| machine.phase.is_over())?;
+        Some(format!("waits until what {} has left there is removed", over.name))
+    }
+
     /// Why a host stays on whatever our machines need.
     fn stays(&self, host: &Host) -> Option<String> {
         let name = &host.name;
@@ -399,7 +405,7 @@ impl Desk<'_> {
             Some(host) => Some(format!("waits for its turn, which {host} has")),
             None => (self.short > 0).then(|| "waits while pods wait for room".to_owned()),
         };
-        let held = |host: &str| held.clone().or_else(|| self.migration(host));
+        let held = |host: &str| held.clone().or_else(|| self.migration(host)).or_else(|| self.remains(host));
         let first = (0..verdicts.len())
             .filter(|at| due(&verdicts[*at]) && held(&verdicts[*at].host).is_none())
             .min_by_key(|at| (self.machines(&verdicts[*at].host).count(), std::cmp::Reverse(*at)));

@@ -1,14 +1,13 @@
 //! Nodes that are lost: not ready for so long that they would go, if their pool were not at its minimum.
 //!
-//! A pool does not go below its minimum, so the machine that takes a lost node's place comes first. A node that its pool's minimum kept
-//! may have been unneeded for days: what counts here is how long it has not been ready.
+//! A pool does not go below its minimum, so the machine that takes a lost node's place comes first.
 
 use std::collections::BTreeMap;
 
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::judging::{after, judge};
-use super::{View, being_deleted, health, pool_of, ready, replacement};
+use super::judging::judge;
+use super::{View, being_deleted, health, pool_of, ready};
 use crate::scheduling::NodeIndex;
 
 /// How many lost nodes each pool has; where too many are not ready, nobody knows what is wrong, and none counts.
@@ -27,10 +26,7 @@ pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let (rules, budgets) = (Rules::new(view.snapshot, &view.config.scale_down), Budgets::new(view.snapshot));
     for at in silent {
         let (_, Some(node)) = judge(view, at, &rules, &budgets) else { continue };
-        let now = view.snapshot.time;
-        let silent_long = |since| after(since, view.config.scale_down.unready_time) <= now;
-        let due = node.removable_at <= now
-            && replacement::not_ready_since(&view.snapshot.nodes[at]).is_none_or(silent_long);
+        let due = node.removable_at <= view.snapshot.time;
         if due && node.drain.awaited.is_none() && !unhealthy.contains(&node.pool.name) {
             *lost.entry(node.pool.name.as_str()).or_default() += 1;
         }

@@ -49,8 +49,8 @@ pub(super) fn removals(
         }
         *drains += usize::from(!moves.is_empty());
         // Evictions that a budget has no room for yet are repeated by the drain.
-        if budgets.allow(&drain.moves).is_ok() {
-            budgets.take(&drain.moves);
+        if budgets.allow(drain.asked()).is_ok() {
+            budgets.take(drain.asked());
         }
         verdict.verdict = NodeOutcome::Remove;
         verdict.message = None;

@@ -296,3 +296,19 @@ fn a_pod_that_is_deleted_with_its_controller_ends_no_drain() {
     assert_eq!(left(deleted), Ok((0, 1)));
     assert_eq!(left("labels: {}"), Err("d/p (ControllerNotFound)".to_owned()));
 }
+
+#[test]
+fn a_budget_counts_the_expendable_pods_of_a_node_together() {
+    let plan = |allowed: u32| {
+        let pod = |name| pod_with(name, "w0", "labels: {app: a}", "priority: -11,", "phase: Running");
+        let budget = format!(
+            "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: b, namespace: d}}\n\
+             spec: {{selector: {{matchLabels: {{app: a}}}}}}\nstatus: {{disruptionsAllowed: {allowed}}}"
+        );
+        Cluster::new().idle("w0", "w").with(&pod("p")).with(&pod("q")).with(&budget).plan(&pools(0, 9, ""))
+    };
+    let held = plan(1);
+    assert_eq!((removed(&held), node_verdict(&held, "w0")), (Vec::new(), NodeOutcome::Blocked));
+    assert_eq!(held.nodes[0].reason, Some("NotEnoughPdb"));
+    assert_eq!(removed(&plan(2)), ["w0"]);
+}

@@ -99,3 +99,12 @@ fn a_node_that_its_minimum_keeps_is_lost_once_it_was_not_ready_for_long_enough()
         assert_eq!(made(&kept_and_silent_since(since).plan(&config)), machines, "{since}");
     }
 }
+
+#[test]
+fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
+    let window = "[[disruption]]\nwindows = [{ start = \"0 2 * * *\", duration = \"1h\" }]\n";
+    let config = pools(0, 9, &format!("[scale_down]\nunready_time = \"20m\"\n{window}"));
+    for (since, goes) in [("2026-01-01T11:59:58Z", vec![]), ("2026-01-01T11:40:00Z", vec!["w1"])] {
+        assert_eq!(removed(&kept_and_silent_since(since).plan(&config)), goes, "{since}");
+    }
+}
