@@ -20,7 +20,7 @@ use super::Daemon;
 use super::regions::{Region, Regions};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::{Registry, View, ask_hosts};
+use crate::machines::{Registry, View, ask_hosts_in_time};
 use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Guest, Kind, VmConfig};
@@ -81,7 +81,10 @@ impl Strangers {
             let settings = config.borrow().clone();
             changed.mark_unchanged();
             let looks = regions.iter().map(|region| self.look(region, &registry, &settings, clock.now()));
-            futures::future::join_all(looks).await;
+            let unasked = futures::future::join_all(looks).await;
+            if unasked.contains(&true) {
+                continue;
+            }
             // Those of a cluster or a host that came back are asked before the round that follows.
             tokio::select! {
                 biased;
@@ -115,9 +118,10 @@ impl Strangers {
         self.asked.borrow().contains(prefix)
     }
 
-    /// Asks those of one cluster whose turn it is. Those on a host that does not answer have to wait, and keep no others from theirs.
-    async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) {
-        let Some(look) = region.fresh(config, now) else { return };
+    /// Asks those of one cluster whose turn it is; true where there was not time for all that were not heard yet. Those on a host that does
+    /// not answer have to wait, and keep no others from theirs.
+    async fn look(&self, region: &Region, registry: &Registry, config: &Config, now: Timestamp) -> bool {
+        let Some(look) = region.fresh(config, now) else { return false };
         let views = registry.all();
         let ours = ours(config, &views);
         let is_stranger = |guest: &&Guest| {
@@ -134,7 +138,12 @@ impl Strangers {
             let vmid = guest.vmid;
             async move { region.proxmox.config(&host, vmid).await }
         };
-        for (_, guest, answer) in ask_hosts(by_host, ask).await {
+        let mut unasked = false;
+        for (_, guest, answer) in ask_hosts_in_time(by_host, ask).await {
+            let Some(answer) = answer else {
+                unasked |= self.is_unheard(&region.prefix, guest.vmid);
+                continue;
+            };
             let says = match answer {
                 Ok(config) => Some(Says::read(&config)),
                 // Hidden from the token: it says nothing.
@@ -144,7 +153,14 @@ impl Strangers {
             };
             self.heard(&region.prefix, guest, says, now);
         }
-        self.asked.send_if_modified(|asked| asked.insert(region.prefix.clone()));
+        if !unasked {
+            self.asked.send_if_modified(|asked| asked.insert(region.prefix.clone()));
+        }
+        unasked
+    }
+
+    fn is_unheard(&self, prefix: &str, vmid: u32) -> bool {
+        self.known().get(&(prefix.to_owned(), vmid)).is_none_or(|one| one.says.is_none())
     }
 
     /// Forgets those of a cluster that are not among its strangers any more.

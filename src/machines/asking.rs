@@ -22,6 +22,24 @@ where
     K: Copy,
     F: Future<Output = Result<T, Error>>,
 {
+    let late = |host: &str| Err(silence(host, ALL));
+    let answers = in_time(wanted, ask).await.into_iter();
+    let told = |(host, thing, answer): (String, K, Option<Result<T, Error>>)| {
+        let answer = answer.unwrap_or_else(|| late(&host));
+        (host, thing, answer)
+    };
+    answers.map(told).collect()
+}
+
+/// The same; `None` is the answer of a host that answers and could not be asked for all in time.
+pub(crate) async fn in_time<K, T, F>(
+    wanted: BTreeMap<String, Vec<K>>,
+    ask: impl Fn(String, K) -> F,
+) -> Vec<(String, K, Option<Result<T, Error>>)>
+where
+    K: Copy,
+    F: Future<Output = Result<T, Error>>,
+{
     let all = wanted.into_iter().map(|(host, things)| one(host, things, &ask));
     futures::future::join_all(all).await.into_iter().flatten().collect()
 }
@@ -41,7 +59,7 @@ async fn one<K, T, F>(
     host: String,
     things: Vec<K>,
     ask: &impl Fn(String, K) -> F,
-) -> Vec<(String, K, Result<T, Error>)>
+) -> Vec<(String, K, Option<Result<T, Error>>)>
 where
     K: Copy,
     F: Future<Output = Result<T, Error>>,
@@ -51,10 +69,10 @@ where
     let mut answers = Vec::new();
     for thing in things {
         let answer = match &silent {
-            Some(error) => Err(error.clone()),
-            None => in_time(&host, until, ask(host.clone(), thing)).await,
+            Some(error) => Some(Err(error.clone())),
+            None => within(&host, until, ask(host.clone(), thing)).await,
         };
-        if let Err(error) = &answer
+        if let Some(Err(error)) = &answer
             && matches!(error.kind, Kind::HostUnreachable | Kind::OutcomeUnknown)
         {
             silent = Some(error.clone());
@@ -64,24 +82,51 @@ where
     answers
 }
 
-/// An answer that has to come soon, and until then.
-async fn in_time<T>(
-    whose: &str,
+/// An answer that has to come soon; `None` where too little time is left for that.
+async fn within<T>(
+    host: &str,
     until: Instant,
     answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let limit = until.saturating_duration_since(Instant::now()).min(ANSWER);
-    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| {
-        Err(Error {
-            kind: Kind::HostUnreachable,
-            call: format!("for {whose}"),
-            status: 0,
-            text: format!("nothing came within {} s", ANSWER.as_secs()),
-        })
-    })
+) -> Option<Result<T, Error>> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left >= ANSWER {
+        return Some(soon(host, answer).await);
+    }
+    tokio::time::timeout(left, answer).await.ok()
 }
 
 /// An answer that has to come soon.
 pub(super) async fn soon<T>(whose: &str, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    in_time(whose, Instant::now() + ANSWER, answer).await
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(silence(whose, ANSWER)))
+}
+
+fn silence(whose: &str, limit: Duration) -> Error {
+    Error {
+        kind: Kind::HostUnreachable,
+        call: format!("for {whose}"),
+        status: 0,
+        text: format!("nothing came within {} s", limit.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_there_was_no_time_for_is_told_from_what_a_silent_host_was_asked_for() {
+        let wanted =
+            BTreeMap::from([("slow".to_owned(), vec![1_u64, 1, 1, 1, 1]), ("hung".to_owned(), vec![9, 1])]);
+        let ask = |_, seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds * 2)).await;
+            Ok(seconds)
+        };
+        let answers = in_time(wanted, ask).await;
+        let all = |host: &str| -> Vec<Option<bool>> {
+            let its = answers.iter().filter(|(of, ..)| of == host);
+            its.map(|(.., answer)| answer.as_ref().map(Result::is_ok)).collect()
+        };
+        assert_eq!(all("slow"), [Some(true), Some(true), Some(true), Some(true), None]);
+        assert_eq!(all("hung"), [Some(false), Some(false)]);
+    }
 }

@@ -54,7 +54,7 @@ mod tracked;
 mod trouble;
 mod warm;
 
-pub(crate) use asking::{answering as answering_hosts, hosts as ask_hosts};
+pub(crate) use asking::{answering as answering_hosts, in_time as ask_hosts_in_time};
 pub use context::{Context, Controllers};
 pub use devices::{DeviceSurvey, Devices};
 pub use facts::KnownFacts;
