@@ -20,6 +20,9 @@ use crate::planning;
 /// The Node of a machine that is gone, or off, falls silent within this time.
 pub(super) const NOTICED: Duration = Duration::from_mins(2);
 
+/// Between two looks at which pods stay on a node whose volumes are waited for.
+pub(super) const LOOK: Duration = Duration::from_secs(2);
+
 /// What is known of a machine whose Node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Off {
@@ -50,6 +53,18 @@ pub(crate) fn is_out(node: &Node) -> bool {
 /// Whether nobody waits for any of these volumes of a node: they are of pods that stay, such as a DaemonSet's, and go with the machine.
 pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet<String>) -> bool {
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
+}
+
+/// Waits until the watches show that nobody waits for a volume of a node, or the condition holds.
+pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
+    loop {
+        // Which pods stay is looked for in the whole cluster: not with each change of it.
+        let stay = planning::volumes_that_stay(&ctx.watches.snapshot(), node);
+        let is_done = || ctx.watches.attached(node).is_subset(&stay) || or();
+        if tokio::time::timeout(LOOK, until(ctx, || is_done().then_some(()))).await.is_ok() {
+            return;
+        }
+    }
 }
 
 /// Has the volumes of a Node let go of whose machine is off, before the Node is deleted. Those that nobody lets go of in time are left to
@@ -93,9 +108,7 @@ pub(super) async fn release(
         return Ok(());
     }
     tracing::info!(machine = %machine.record().name, node = name, "the machine is off: its volumes are let go of");
-    let is_done = || are_of_staying_pods(ctx, name, &ctx.watches.attached(name));
-    let gone = until(ctx, || is_done().then_some(()));
-    if tokio::time::timeout(limits.detach, gone).await.is_err() {
+    if tokio::time::timeout(limits.detach, let_go(ctx, name, || false)).await.is_err() {
         tracing::warn!(
             machine = %machine.record().name,
             node = name,

@@ -1,6 +1,5 @@
 //! A node's way out: closed, drained, its volumes detached; then the VM goes.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,8 +7,8 @@ use tokio::time::Instant;
 use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained};
-use super::node::{self, is_ready, is_silent, until};
-use super::out_of_service::are_of_staying_pods;
+use super::node::{self, is_ready, is_silent};
+use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
@@ -17,8 +16,6 @@ use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
 
-/// Between two looks at volumes that a watch does not show.
-const LOOK: Duration = Duration::from_secs(2);
 /// So long after a node was seen empty it is not looked at again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
 /// So often pods are looked for anew after volumes were waited for: where each answer takes long, the last has to do.
@@ -124,12 +121,11 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node)
 /// the machine. For those of a silent one nobody waits: no kubelet unmounts them, and they are let go of once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
-    let let_go = |attached: &BTreeSet<String>| are_of_staying_pods(ctx, node, attached);
     loop {
-        until(ctx, || (let_go(&ctx.watches.attached(node)) || seen_silent()).then_some(())).await;
+        let_go(ctx, node, seen_silent).await;
         // As it is now: a watch that stands still shows no volume that came to the node before it was closed.
         match ctx.kubernetes.attached(node).await {
-            Ok(attached) if let_go(&attached) => return,
+            Ok(attached) if are_of_staying_pods(ctx, node, &attached) => return,
             // Who may not see any goes by what there is to see.
             Err(error) if matches!(error.kind(), ErrorKind::Forbidden | ErrorKind::NotFound) => return,
             Ok(_) | Err(_) => {}
