@@ -77,7 +77,7 @@ impl Batch {
             };
             if let Err(error) = said {
                 tracing::debug!(%error, "an event could not be sent");
-                if !error.is_refusal() {
+                if !error.was_answered() {
                     return;
                 }
             }

@@ -114,6 +114,11 @@ impl Error {
         matches!(self.kind(), NotFound | Forbidden | AlreadyExists | Conflict | Invalid)
     }
 
+    /// Whether the API server has answered, and knows who asks: what is asked of another namespace may have another answer.
+    pub fn was_answered(&self) -> bool {
+        self.status().is_some() && self.kind() != ErrorKind::Unauthorized
+    }
+
     /// Whether a write that failed so may have been carried out all the same.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self.kind(), ErrorKind::Timeout | ErrorKind::Unavailable)

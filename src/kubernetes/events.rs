@@ -17,6 +17,8 @@ use crate::model::{Node, Pod};
 
 /// The same thing is not said again before this has passed.
 const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// What the API server could not take for now is tried again after this, so that others have their turn before.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How many sayings are remembered at most; past it, the oldest are forgotten.
 const REMEMBERED: usize = 4096;
 /// The API server's limit for a note, in bytes.
@@ -57,8 +59,8 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Said {
-    /// When, by what.
-    last: BTreeMap<Key, Timestamp>,
+    /// Until when it is not said again, by what.
+    fresh: BTreeMap<Key, Timestamp>,
     count: u64,
 }
 
@@ -67,7 +69,7 @@ type Key = (String, &'static str, String);
 
 impl Said {
     fn is_fresh(&self, key: &Key, now: Timestamp) -> bool {
-        self.last.get(key).is_some_and(|last| now.duration_since(*last) < REPEAT_AFTER)
+        self.fresh.get(key).is_some_and(|until| now < *until && until.duration_since(now) <= REPEAT_AFTER)
     }
 }
 
@@ -130,8 +132,15 @@ impl Recorder {
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), &namespace);
         let action = format!("say something about `{name}`");
         let outcome = self.cluster.call(action, events.create(&PostParams::default(), &event)).await;
-        if outcome.as_ref().is_err_and(|error| !error.is_refusal()) {
-            self.said.lock().unwrap_or_else(PoisonError::into_inner).last.remove(&key);
+        if let Err(error) = &outcome
+            && !error.is_refusal()
+        {
+            let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            if error.was_answered() {
+                said.fresh.insert(key, now.saturating_add(RETRY_AFTER).unwrap_or(Timestamp::MAX));
+            } else {
+                said.fresh.remove(&key);
+            }
         }
         outcome.map(|_| ())
     }
@@ -142,12 +151,13 @@ impl Recorder {
         if said.is_fresh(key, now) {
             return None;
         }
-        if said.last.len() >= REMEMBERED
-            && let Some(oldest) = said.last.iter().min_by_key(|(_, when)| **when).map(|(key, _)| key.clone())
+        if said.fresh.len() >= REMEMBERED
+            && let Some(oldest) =
+                said.fresh.iter().min_by_key(|(_, until)| **until).map(|(key, _)| key.clone())
         {
-            said.last.remove(&oldest);
+            said.fresh.remove(&oldest);
         }
-        said.last.insert(key.clone(), now);
+        said.fresh.insert(key.clone(), now.saturating_add(REPEAT_AFTER).unwrap_or(Timestamp::MAX));
         said.count += 1;
         Some(said.count)
     }

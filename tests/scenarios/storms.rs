@@ -107,15 +107,17 @@ async fn every_pod_that_waits_is_told_however_many_there_are() {
 #[tokio::test(start_paused = true)]
 async fn events_that_one_namespace_refuses_hold_up_no_others() {
     let mut stage = Stage::new(ONE_POOL);
-    let body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden" });
-    stage.kube.inject(Fault {
-        method: "POST".to_owned(),
-        path: "/apis/events.k8s.io/v1/namespaces/a-huge/events".to_owned(),
-        times: usize::MAX,
-        effect: Effect::Answer { status: 403, body },
-    });
+    for (namespace, status, reason) in [("a-huge", 403, "Forbidden"), ("a-limited", 429, "TooManyRequests")] {
+        let body = json!({ "kind": "Status", "code": status, "reason": reason });
+        stage.kube.inject(Fault {
+            method: "POST".to_owned(),
+            path: format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
+            times: usize::MAX,
+            effect: Effect::Answer { status, body },
+        });
+        deploy_in(&stage, namespace, 60, "100");
+    }
     stage.start();
-    deploy_in(&stage, "a-huge", 60, "100");
     deploy_in(&stage, "b-huge", 1, "100");
     deploy_in(&stage, "web", 1, "1500m");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
