@@ -60,7 +60,8 @@ impl State {
     /// Whether all records are to be read again: it is long ago, or the time of a machine that got stuck has come since. Its entry
     /// stays after that, for the next pause.
     fn is_due(&self, now: Timestamp) -> bool {
-        let Some(read) = self.read else { return true };
+        // One that lies ahead is of a clock that was set back since.
+        let Some(read) = self.read.filter(|read| *read <= now) else { return true };
         now.duration_since(read) >= READ_RECORDS
             || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
     }
@@ -371,6 +372,7 @@ mod tests {
             (Some(120), 130, false),
             (Some(130), 429, false),
             (Some(130), 430, true),
+            (Some(3730), 130, true),
         ] {
             let state = State { read: read.map(at), stuck: stuck.clone(), ..State::default() };
             assert_eq!(state.is_due(at(now)), due, "read at {read:?}, now {now}");
