@@ -121,20 +121,22 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     let done = insist!(limit, machine.seed(), {
         let config = ours(ctx, &record).await?;
         let set = wanted(&record, grow, &config);
-        let then = has(&config, Size { cores: record.cores, memory: record.memory });
         if set.is_empty() {
-            return Ok(then);
+            return Ok(());
         }
         let digest = config.digest().unwrap_or_default();
         if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
             jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
         }
-        Ok(then)
+        Ok(())
     });
-    let Size { cores, memory } = done.await?;
+    done.await?;
     let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
+        // Without what waits besides, as `cores` does that somebody raised: the guest has none of it.
+        let now = insist!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
+        let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
     }
     Err(failed(format!(

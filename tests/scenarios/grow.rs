@@ -25,7 +25,12 @@ fn permit(stage: &Stage) {
 
 /// One machine that serves one pod.
 async fn with_one() -> Stage {
-    let mut stage = Stage::new(&growing(6, "12GiB"));
+    with_one_of(6).await
+}
+
+/// The same, where a machine may have so many vCPUs.
+async fn with_one_of(cores: u32) -> Stage {
+    let mut stage = Stage::new(&growing(cores, "12GiB"));
     permit(&stage);
     stage.start();
     stage.deploy("first", 1, "1", "1Gi");
@@ -186,6 +191,21 @@ async fn what_somebody_gave_a_machine_by_hand_stays_when_it_grows() {
     assert_eq!((vcpus(&stage), capacity(&stage).0.as_str()), (4, "4"));
     let record = record(&stage);
     assert!(record.contains("\"cores\":4") && !record.contains("growing"), "{record}");
+    assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cores_that_somebody_raised_for_the_next_start_are_none_that_a_machine_has() {
+    let stage = with_one_of(2).await;
+    assert_eq!(["cores", "vcpus"].map(|key| config(&stage, key)), ["2", ""].map(String::from));
+    stage.pve.set_for_next_start_by_hand(9100, "cores", "4");
+    stage.deploy("large", 1, "100m", "5Gi");
+    let over = |stage: &Stage| decided(stage, "has grown") || decided(stage, "could not grow");
+    stage.until("it is over", LATE, over).await;
+    assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
+    let record = record(&stage);
+    assert!(record.contains("\"cores\":2") && !record.contains("growing"), "{record}");
+    assert_eq!(stage.pve.waits_for_start(9100), ["cores"], "what somebody wants at the next start stays");
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
 }
 

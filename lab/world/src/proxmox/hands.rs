@@ -9,7 +9,7 @@ use super::{
     Event, Pve, WebImage,
     spec::{AccessSpec, VmSpec},
     state::{State, Volume},
-    vm::{HaRequest, Machine, Vm},
+    vm::{HaRequest, Machine, Pending, Vm},
 };
 use crate::guest::{Guest, GuestFaults};
 
@@ -250,6 +250,13 @@ impl Pve {
                 Some(value) => vm.config.insert(key.to_owned(), value.to_owned()),
                 None => vm.config.remove(key),
             };
+        }
+    }
+
+    /// Changes a value of a VM by hand that waits for its next start.
+    pub fn set_for_next_start_by_hand(&self, vmid: u32, key: &str, value: &str) {
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            vm.pending.insert(key.to_owned(), Pending::Set(value.to_owned()));
         }
     }
 
