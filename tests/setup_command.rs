@@ -281,6 +281,42 @@ async fn a_folder_that_is_there_keeps_its_mode() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
+    let bench = bare().await;
+    assert_eq!(bench.set_up(&ANSWERS).await.0, 0);
+    let close = |name: &str, mode| {
+        fs::set_permissions(bench.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    close("etc", 0o700);
+    close("etc/config.toml", 0o600);
+    let (code, said) = bench.set_up(&ANSWERS).await;
+    assert_eq!(code, 0, "{said}");
+    bench.has_mode("etc/config.toml", 0o644);
+    let opened = format!("made        `{}`: mode 0644", bench.path("etc/config.toml").display());
+    assert!(said.contains(&opened), "{said}");
+    // Whose folder it is, and what else is in it, nobody knows.
+    bench.has_mode("etc", 0o700);
+    let folder = format!("run `chmod 0755 {}`\n", bench.path("etc").display());
+    assert!(said.contains(&folder), "{said}");
+    bench.has_mode("etc/credentials", 0o700);
+    for secret in ["pve-token", "kubeconfig", "pve-root-ca"] {
+        bench.has_mode(&format!("etc/credentials/{secret}"), 0o600);
+    }
+
+    close("etc", 0o755);
+    let (_, said) = bench.set_up(&ANSWERS).await;
+    assert!(!said.contains("chmod") && !said.contains("mode 0644"), "{said}");
+
+    // A configuration of the administrator's own.
+    bench.write("etc/config.toml", "cluster = \"mine\"\n", 0o600);
+    close("etc/config.toml", 0o600);
+    let (_, said) = bench.set_up(&ANSWERS).await;
+    let file = format!("run `chmod 0644 {}`\n", bench.path("etc/config.toml").display());
+    assert!(said.contains(&file), "{said}");
+    bench.has_mode("etc/config.toml", 0o600);
+}
+
+#[tokio::test]
 async fn a_token_whose_secret_is_lost_is_not_made_anew_behind_somebodys_back() {
     let bench = bare().await;
     assert_eq!(bench.set_up(&ANSWERS).await.0, 0);

@@ -1,8 +1,8 @@
 //! The files that are made: nobody else can read the secrets at any time, and none that is there is lost.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -16,6 +16,10 @@ use crate::kubernetes::{AccountToken, Cluster};
 
 /// The configuration that the package brings, which means nothing yet.
 const EXAMPLE: &str = include_str!("../../../config.example.toml");
+
+/// What others need of the configuration, and of the folder that it is in.
+const READ: u32 = 0o004;
+const PASS: u32 = 0o001;
 
 /// Where everything goes.
 #[derive(Debug)]
@@ -42,6 +46,19 @@ impl Places {
     /// The service finds them by their names there.
     pub fn are_the_units(&self) -> bool {
         self.folder == Path::new("/etc/pve-autoscaler")
+    }
+
+    /// The command that lets the service's user read the configuration, where it cannot. Nothing is opened unasked that somebody may
+    /// have closed on purpose: what else is in the folder may count on it.
+    pub fn opening(&self) -> Option<String> {
+        let file = self.folder.join("config.toml");
+        let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
+        let commands: Vec<String> = [(&self.folder, PASS, "0755"), (&file, READ, "0644")]
+            .into_iter()
+            .filter(|(path, right, _)| shut(path, *right))
+            .map(|(path, _, mode)| format!("chmod {mode} {}", path.display()))
+            .collect();
+        (!commands.is_empty()).then(|| commands.join(" && "))
     }
 
     pub fn token_is_there(&self) -> bool {
@@ -88,7 +105,7 @@ impl Places {
         }
         let file = self.folder.join("config.toml");
         match fs::read_to_string(&file) {
-            Ok(text) if text == configuration => kept(&named(&file))?,
+            Ok(text) if text == configuration => keep_open(&file, say)?,
             Ok(text) if text != EXAMPLE => {
                 let proposal = self.folder.join("config.toml.proposed");
                 replace(&proposal, configuration, 0o644)?;
@@ -113,6 +130,28 @@ fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
     }
     fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Keeps the configuration that `setup` has made, and opens it where a umask had closed it.
+fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
+    // Not through a link: what that leads to is somebody's own.
+    if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {
+        return kept(&named(file));
+    }
+    fs::set_permissions(file, Permissions::from_mode(0o644))
+        .map_err(|error| Failure::Named(format!("cannot open {} to others", named(file)), error.into()))?;
+    say.made(&format!("{}: mode 0644, so that the service can read it", named(file)))
+}
+
+fn is_closed(found: &Metadata, right: u32) -> bool {
+    keeps_out(found.mode(), found.gid(), right)
+}
+
+/// Whether the service's user lacks a right. It is neither root nor in root's group; another group may have the right so that the
+/// service has it.
+fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
+    let by_group = group != 0 && mode & (right << 3) != 0;
+    mode & right == 0 && !by_group
 }
 
 /// Writes beside the file, and puts that in its place: nobody sees half of it, or with other rights. The umask takes none of
@@ -148,4 +187,24 @@ fn kubeconfig(server: &str, account: &AccountToken) -> String {
         "contexts": [{ "name": "pve-autoscaler", "context": { "cluster": "kubernetes", "user": "pve-autoscaler" } }],
     });
     format!("{text:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_group_other_than_roots_may_pass_was_closed_on_purpose() {
+        for (mode, group, closed) in [
+            (0o755, 0, false),
+            (0o711, 0, false),
+            (0o700, 0, true),
+            (0o700, 990, true),
+            (0o750, 0, true),
+            (0o750, 990, false),
+        ] {
+            assert_eq!(keeps_out(mode, group, PASS), closed, "{mode:o} of group {group}");
+        }
+        assert!(keeps_out(0o640, 0, READ) && !keeps_out(0o640, 990, READ));
+    }
 }

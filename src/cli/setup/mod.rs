@@ -74,7 +74,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     match file {
         Some(file) => {
             let status = check::whole(&file)?;
-            if status == super::exit::SUCCESS && files::Places::of(&arguments.folder).are_the_units() {
+            let places = files::Places::of(&arguments.folder);
+            // Root, who has just checked it, is kept out by nothing.
+            if let Some(command) = places.opening() {
+                input::text(&format!(
+                    "\nthe packaged unit has a user of its own, which cannot read the configuration: run `{command}`\n"
+                ))?;
+            }
+            if status == super::exit::SUCCESS && places.are_the_units() {
                 input::text("\nnext: systemctl start pve-autoscaler; pve-autoscaler status --watch\n")?;
             }
             Ok(status)
