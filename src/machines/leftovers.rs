@@ -56,8 +56,10 @@ pub(super) async fn none(ctx: &Context, machine: &Tracked) -> Result<(), Trouble
     if left.is_empty() {
         let doubtful = if told.lost {
             storages
+        } else if told.found {
+            reported
         } else {
-            &reported | &went_down_with_its_host(ctx, machine, &storages).await?
+            went_down_with_its_host(ctx, machine, &storages).await?
         };
         unseen = not_seen(ctx, machine, doubtful).await?;
     }
@@ -82,6 +84,8 @@ struct Told {
     disks: BTreeSet<String>,
     /// The log of one is gone: what it could not free is not known.
     lost: bool,
+    /// There was one at all: the VM did not go down with a host.
+    found: bool,
 }
 
 /// What the destruction itself reported as left.
@@ -101,7 +105,7 @@ async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
         let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
         rows.into_iter().map(|row| row.upid).collect()
     };
-    let mut told = Told::default();
+    let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
     for upid in destructions {
         match ctx.proxmox.leaked_disks(&upid).await? {
             Some(disks) => told.disks.extend(disks),

@@ -85,3 +85,16 @@ async fn what_a_host_that_has_left_may_have_left_on_a_shared_storage_is_told() {
         "{why}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_was_destroyed_leaves_no_doubt_about_a_host_that_it_was_on_and_that_has_left() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    let since = world.context.clock.now();
+    let intent = Intent::Discard { reason: "a test".to_owned(), since };
+    let record = Record { left_hosts: ["pve9".to_owned()].into(), intent, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none());
+    assert!(world.store.names().is_empty());
+}
