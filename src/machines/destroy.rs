@@ -12,7 +12,7 @@ use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
+use crate::proxmox::{Client, Exit, Kind, Power, Seen, Upid, VmConfig};
 
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,25 +163,37 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
 }
 
 /// Turns away from a host that is off, or has left the cluster, where the VM is not there any more: to the host that has it now, moved by
-/// hand or recovered, else to any that is on, which sees what all hosts share. What was at work on a host that is off has ended.
+/// hand or recovered, else to any that is on, which sees what all hosts share.
 async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let limit = ctx.config.limits.destroy;
     let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
-    let is_on = |host: &str| seen.hosts.get(host).is_some_and(|host| host.online);
+    forget_lost_task(ctx, machine, &seen).await?;
     let record = machine.record();
-    if is_on(&record.host) {
+    if is_on(&seen, &record.host) {
         return Ok(());
     }
     let has_it = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
     let has_left = !seen.hosts.contains_key(&record.host);
-    let any = || seen.hosts.keys().find(|host| has_left && is_on(host)).cloned();
+    let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
     let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
     tracing::info!(machine = %record.name, left = record.host, host, "the VM is not on its host, which is off or has left the cluster");
-    let is_over = |task: &String| Upid::parse(task).is_some_and(|upid| !is_on(upid.node()));
+    machine.change(ctx, |record| record.follow(host)).await
+}
+
+fn is_on(seen: &Seen, host: &str) -> bool {
+    seen.hosts.get(host).is_some_and(|host| host.online)
+}
+
+/// What was at work on a host that is off, or has left the cluster, has ended, and nobody says how: a clone may have left its VM behind
+/// where nobody sees it. It may have been on another host than its VM, the template's.
+async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> Result<(), Trouble> {
+    let task = machine.record().task.as_deref().and_then(Upid::parse);
+    let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };
+    tracing::info!(machine = %machine.record().name, task = %upid, "the task's host is off or has left the cluster: it is not awaited");
     machine
         .change(ctx, |record| {
-            record.follow(host);
-            record.task = record.task.take().filter(|task| !is_over(task));
+            record.task = None;
+            record.clone_in_doubt |= jobs::makes(upid.kind());
         })
         .await
 }

@@ -73,8 +73,12 @@ pub(super) fn makes(kind: &str) -> bool {
     kind == "qmclone" || kind == "qmcreate"
 }
 
-/// Whether a clone or creation that may be the machine's is still at work.
+/// Whether a clone or creation that may be the machine's is still at work. On a host that has left the cluster nothing is, as far as
+/// the cluster goes, and it cannot be asked.
 pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
+    if !ctx.proxmox.resources().await?.hosts.contains_key(&record.template_host) {
+        return Ok(false);
+    }
     let (about, kind) =
         if record.is_clone() { (record.template, "qmclone") } else { (record.slot.vmid, "qmcreate") };
     let filter = TaskFilter {

@@ -115,20 +115,22 @@ async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
     Ok(told)
 }
 
-/// Those of these storages that all hosts share, where a host that the machine was on has left the cluster: nobody has destroyed its VM, so
-/// that its disks are there. What the host had of its own went with it.
+/// Those of these storages that all hosts share, where a host that the machine was on, or may have been cloned on, has left the cluster:
+/// nobody has destroyed its VM, so that its disks are there. What the host had of its own went with it.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &Tracked,
     storages: &BTreeSet<String>,
 ) -> Result<BTreeSet<String>, Trouble> {
-    let left = &machine.record().left_hosts;
+    let record = machine.record();
+    let in_doubt = record.clone_in_doubt && record.smbios_uuid.is_none();
+    let left: Vec<_> = record.left_hosts.iter().chain(in_doubt.then_some(&record.template_host)).collect();
     if left.is_empty() {
         return Ok(BTreeSet::new());
     }
     let limit = ctx.config.limits.destroy;
     let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
-    if left.iter().all(|host| seen.hosts.contains_key(host)) {
+    if left.iter().all(|host| seen.hosts.contains_key(*host)) {
         return Ok(BTreeSet::new());
     }
     let shared = |name: &&String| seen.storages.iter().any(|one| one.name == **name && one.size.shared);

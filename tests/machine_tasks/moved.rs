@@ -3,6 +3,7 @@
 use pve_autoscaler::machines::Ending;
 use pve_autoscaler::model::Record;
 use pve_autoscaler::model::machine::Intent;
+use world::proxmox::TaskFault;
 use world::proxmox::spec::ClusterSpec;
 
 use crate::lab;
@@ -97,4 +98,56 @@ async fn a_vm_that_was_destroyed_leaves_no_doubt_about_a_host_that_it_was_on_and
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(world.pve.vm(VMID).is_none());
     assert!(world.store.names().is_empty());
+}
+
+/// A clone that was at work on a host that has left the cluster.
+const LOST_CLONE: &str = "UPID:pve9:0000C3A0:0001D4B2:6920C1A0:qmclone:9000:autoscaler@pve!agent:";
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_in_doubt_on_a_host_that_has_left_the_cluster_is_at_work_no_more() {
+    let mut world = of_a_host_that_left(|record| {
+        let template_host = record.host.clone();
+        Record { template_host, clone_in_doubt: true, ..record }
+    })
+    .await;
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_whose_templates_host_has_left_the_cluster_is_not_awaited() {
+    for storages in [vec![], vec!["shared".to_owned()]] {
+        let in_view = storages.is_empty();
+        let mut world = of_a_host_that_left(|record| Record {
+            template_host: "pve9".to_owned(),
+            host: "pve1".to_owned(),
+            task: Some(LOST_CLONE.to_owned()),
+            storages: storages.into_iter().collect(),
+            ..record
+        })
+        .await;
+        match world.go_on().await {
+            Ending::Discarded => assert!(in_view && world.store.names().is_empty()),
+            Ending::Stuck(why) => assert!(!in_view && why.contains("pvesm list shared --vmid"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
+    for host in ["pve9", "pve1"] {
+        let mut world = of_a_host_that_left(|record| {
+            let template_host = record.host.clone();
+            Record { template_host, host: host.to_owned(), task: Some(LOST_CLONE.to_owned()), ..record }
+        })
+        .await;
+        // In no pool yet: nobody may see whose it is.
+        world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
+        let upid = world.begin_clone().await;
+        crate::support::done(&world.context.proxmox, &upid).await;
+        let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+        assert!(why.contains("was interrupted") && why.contains("qm destroy 9101"), "{host}: {why}");
+        assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    }
 }
