@@ -66,7 +66,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
             return Ok(Ended::Serves(node, why));
         }
     } else {
-        let off = if matches!(found, Present::Gone) { Off::Gone } else { Off::Unknown };
+        let off = match found {
+            Present::Gone if hosts_that_left(ctx, machine).await?.is_empty() => Off::Gone,
+            Present::Gone => Off::Apart,
+            _ => Off::Unknown,
+        };
         if machine.phase != Phase::Clearing {
             machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
         }
@@ -123,6 +127,38 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), T
         ),
         blame: Blame::Nobody,
     })
+}
+
+/// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the kubelet of one is heard, its Node
+/// and its slot stay.
+async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Ok(());
+    };
+    let record = machine.record();
+    let (vmid, hosts) = (record.slot.vmid, hosts_that_left(ctx, machine).await?);
+    let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
+    Err(Trouble::Administrator {
+        what: format!(
+            "there is no VM {vmid} in the cluster any more, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
+            node.name,
+            hosts.join(", "),
+        ),
+        command: format!(
+            "{}; or, where the Node is yours now: {}",
+            stops.join("; "),
+            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
+        ),
+    })
+}
+
+/// The hosts that a machine was on and that are in the cluster no more.
+async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<Vec<String>, Trouble> {
+    let record = machine.record();
+    let limit = ctx.config.limits.destroy;
+    let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    let were = record.left_hosts.iter().chain([&record.host]);
+    Ok(were.filter(|host| !seen.hosts.contains_key(*host)).cloned().collect())
 }
 
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
@@ -427,6 +463,9 @@ fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
 async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
     if off == Off::Unknown {
         no_kubelet(ctx, machine).await?;
+    }
+    if off == Off::Apart {
+        does_not_run_apart(ctx, machine).await?;
     }
     if let Some(node) = node::find(ctx, machine.record())
         && delete_node(ctx, machine, (&node.name, &node.uid), off).await?

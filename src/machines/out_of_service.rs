@@ -33,6 +33,8 @@ pub(super) enum Off {
     Gone,
     /// Nobody knows: what stands in its place is not ours, or cannot be seen.
     Unknown,
+    /// Nobody knows: there is none any more, and a host that had it has left the cluster, where it may run on.
+    Apart,
 }
 
 /// The taint, as we set it.
@@ -80,7 +82,7 @@ pub(super) async fn release(
 ) -> Result<(), Trouble> {
     // A watch that stands still may not show one.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
-    if off == Off::Unknown || attached.is_empty() {
+    if matches!(off, Off::Unknown | Off::Apart) || attached.is_empty() {
         return Ok(());
     }
     let limits = &ctx.config.limits;

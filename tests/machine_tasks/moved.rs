@@ -151,3 +151,27 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
         assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_and_slot() {
+    let uuid = "00000000-0000-4000-8000-000000000001";
+    for (host, left) in [("pve9", None), ("pve1", Some("pve9"))] {
+        let mut world = of_a_host_that_left(|record| {
+            let left_hosts = left.into_iter().map(ToOwned::to_owned).collect();
+            Record { host: host.to_owned(), left_hosts, smbios_uuid: Some(uuid.to_owned()), ..record }
+        })
+        .await;
+        world.store.put_node("workers-9101", uuid, "True");
+        // As it is found, and by whoever goes on after a restart.
+        for _ in 0..2 {
+            let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+            assert!(why.contains("Node workers-9101 is heard of"), "{why}");
+            assert!(why.contains("on pve9: qm stop 9101") && why.contains("kubectl"), "{why}");
+            assert!(world.store.has_node("workers-9101"));
+            assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+        }
+        world.store.put_node("workers-9101", uuid, "Unknown");
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        assert!(!world.store.has_node("workers-9101") && world.store.names().is_empty());
+    }
+}

@@ -42,9 +42,9 @@ memory = "4GiB"
 vmids = "9101-9130"
 "#;
 
-/// ConfigMaps by name.
+/// ConfigMaps by name, and Nodes.
 #[derive(Clone, Default)]
-pub struct Store(Arc<Mutex<BTreeMap<String, Value>>>);
+pub struct Store(Arc<Mutex<BTreeMap<String, Value>>>, Arc<Mutex<BTreeMap<String, Value>>>);
 
 impl Store {
     pub fn names(&self) -> Vec<String> {
@@ -57,9 +57,40 @@ impl Store {
         maps.values().filter_map(|map| Some(map["metadata"]["labels"][key].as_str()?.to_owned())).collect()
     }
 
+    /// A Node of this VM, with what is known of its kubelet.
+    pub fn put_node(&self, name: &str, uuid: &str, ready: &str) {
+        let node = json!({
+            "kind": "Node", "apiVersion": "v1",
+            "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1" },
+            "status": {
+                "conditions": [{ "type": "Ready", "status": ready }],
+                "nodeInfo": {
+                    "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                    "kubeProxyVersion": "", "kubeletVersion": "v1.36.0", "machineID": "",
+                    "operatingSystem": "linux", "osImage": "", "systemUUID": uuid,
+                },
+            },
+        });
+        self.1.lock().unwrap().insert(name.to_owned(), node);
+    }
+
+    pub fn has_node(&self, name: &str) -> bool {
+        self.1.lock().unwrap().contains_key(name)
+    }
+
+    fn node(&self, method: &Method, name: &str) -> Option<Reply> {
+        let mut nodes = self.1.lock().unwrap();
+        let node = if *method == Method::DELETE { nodes.remove(name) } else { nodes.get(name).cloned() };
+        node.map(|node| Reply::Json(200, node))
+    }
+
     fn answer(&self, asked: &Asked) -> Reply {
         if asked.query.contains("watch=true") {
             return Reply::Silence;
+        }
+        let node = asked.path.strip_prefix("/api/v1/nodes/");
+        if let Some(reply) = node.and_then(|name| self.node(&asked.method, name)) {
+            return reply;
         }
         let path = "/api/v1/namespaces/pve-autoscaler/configmaps";
         let name = asked.path.strip_prefix(path).map(|rest| rest.trim_start_matches('/').to_owned());
