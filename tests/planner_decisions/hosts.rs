@@ -190,9 +190,8 @@ fn no_host_goes_while_a_guest_may_be_on_its_way_to_it() {
 
 #[test]
 fn no_host_is_emptied_on_which_a_machine_has_left_a_disk() {
-    let over = "w-1, pool: w, vmid: 9101, host: c, cores: 4, memory: 8Gi, phase: Clearing}, {name: w-2, pool: w, \
-         vmid: 9102, host: c, cores: 4, memory: 8Gi, phase: Ready, node: w-2}";
-    let machines = format!("{{name: {over}").leak();
+    let machines = "{name: w-1, pool: w, vmid: 9101, host: c, cores: 4, memory: 8Gi, phase: Clearing}, \
+         {name: w-2, pool: w, vmid: 9102, host: c, cores: 4, memory: 8Gi, phase: Ready, node: w-2}";
     let hosts = Hosts { on: THREE, facts: GOOD, machines, memory: LONG };
     let plan = hosts.plan(Cluster::new().idle("w-2", "w").pod("p2", "3", "w-2"), &config(&["c"], ""));
     assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
