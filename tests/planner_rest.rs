@@ -6,6 +6,7 @@
 mod planner_worlds;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -148,6 +149,40 @@ fn carried_out(snapshot: &Snapshot, plan: &Plan, made: &mut usize) -> Snapshot {
     after
 }
 
+/// The same where kube-scheduler decides where pods go: each to the node that it leaves emptiest, in an order of no meaning.
+fn scheduled(snapshot: &Snapshot, plan: &Plan, made: &mut usize, lot: u64) -> Snapshot {
+    let mut bare = plan.clone();
+    bare.pods.clear();
+    bare.scale_up.iter_mut().flat_map(|pool| &mut pool.machines).for_each(|machine| machine.pods.clear());
+    bare.scale_down.iter_mut().for_each(|removal| removal.moves.clear());
+    let mut after = carried_out(snapshot, &bare, made);
+    let of = |node: &Arc<Node>| (node.name.clone(), (node.allocatable.clone(), node.allocatable.clone()));
+    let mut nodes: BTreeMap<String, (Resources, Resources)> = after.nodes.iter().map(of).collect();
+    let mut homeless = Vec::new();
+    for (at, pod) in after.pods.iter().enumerate() {
+        match pod.node.as_ref().and_then(|node| nodes.get_mut(node)) {
+            Some((_, free)) => free.subtract(&pod.requests),
+            None => homeless.push(at),
+        }
+    }
+    homeless.sort_by_cached_key(|at| BuildHasherDefault::<DefaultHasher>::default().hash_one((lot, at)));
+    for at in homeless {
+        let wanted = after.pods[at].requests.clone();
+        let left = |(offered, free): &(Resources, Resources)| {
+            (free.cpu_milli - wanted.cpu_milli) * 100 / offered.cpu_milli
+                + (free.memory - wanted.memory) * 100 / offered.memory
+        };
+        let fits = nodes.iter_mut().filter(|(_, (_, free))| free.copies(&wanted) > 0);
+        let place = fits.max_by_key(|(_, node)| left(node)).map(|(name, (_, free))| {
+            free.subtract(&wanted);
+            name.clone()
+        });
+        let again = planner_worlds::pod(at, 0, 0, place);
+        after.pods[at] = Arc::new(Pod { requests: wanted, ..again });
+    }
+    after
+}
+
 /// No node holds more than it offers.
 fn nothing_is_overfull(snapshot: &Snapshot) -> bool {
     snapshot.nodes.iter().all(|node| {
@@ -188,6 +223,41 @@ proptest! {
         prop_assert!(grew_for_pods <= 1, "pods that had a node wait again");
         let placed = |pod: &Arc<Pod>| pod.node.as_ref().is_some_and(|node| now.nodes.iter().any(|one| one.name == *node));
         prop_assert!(now.pods.iter().all(placed), "every pod has a node: {:?}", plan(&now, &config).pods);
+    }
+
+    #[test]
+    fn a_cluster_whose_scheduler_spreads_comes_to_rest(
+        snapshot in world(),
+        consolidation in any::<bool>(),
+        lot in any::<u64>(),
+    ) {
+        let config = config(&SIZES, 0, &format!("consolidation = {consolidation}"));
+        let (mut now, mut made) = (snapshot, 100);
+        let mut made_for_pods = 0;
+        for round in 0..=ROUNDS as u64 {
+            prop_assert!(round < ROUNDS as u64, "no rest: {:?}", plan(&now, &config));
+            let next = plan(&now, &config);
+            let waits = now.pods.iter().any(|pod| pod.node.is_none());
+            if next.scale_up.is_empty() && next.scale_down.is_empty() && !waits {
+                break;
+            }
+            made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
+            if std::env::var("SHOW").is_ok() {
+                eprintln!("round {round}");
+                for node in &now.nodes { eprintln!("  {} {} {}: {:?}", node.name, node.allocatable.cpu_milli, node.allocatable.memory>>20, now.pods.iter().filter(|p| p.node.as_ref()==Some(&node.name)).map(|p| (&p.name[..], p.requests.cpu_milli, p.requests.memory>>20)).collect::<Vec<_>>()); }
+                eprintln!("  waits {:?}", now.pods.iter().filter(|p| p.node.is_none()).map(|p| (&p.name[..], p.requests.cpu_milli, p.requests.memory>>20)).collect::<Vec<_>>());
+                for p in &next.scale_up { for m in &p.machines { eprintln!("  + {} {} {:?}", m.cores, m.memory, m.pods); } }
+                for r in &next.scale_down { eprintln!("  - {} {:?} {:?}", r.node, r.reason, r.moves); }
+            }
+            // Machines take their time: what is drained meanwhile finds its place before they are there.
+            let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
+            let drained = Plan { scale_up: Vec::new(), ..next.clone() };
+            for half in [drained, made_then] {
+                now = scheduled(&now, &half, &mut made, lot.wrapping_add(round));
+            }
+            prop_assert!(nothing_is_overfull(&now), "{next:?}");
+        }
+        prop_assert!(made_for_pods <= 4, "{made_for_pods} times a machine was made for pods");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use super::aftermath::Need;
 use super::budgets::Budgets;
 use super::disruptions::Allowed;
 use super::headroom::Headroom;
@@ -46,12 +47,15 @@ impl NotNow {
     }
 
     /// Scaling up was run without the node.
-    pub(super) fn after(needed: bool) -> Self {
-        if needed {
-            let message = "without it, a new machine would be asked for".to_owned();
-            return Self::because(NodeOutcome::NoPlaceToMovePods, message);
-        }
-        Self::waits(Some("waits until it is known whether other nodes can go".to_owned()))
+    pub(super) fn after(need: Option<&Need>) -> Self {
+        let message = match need {
+            Some(Need::Machine) => "without it, a new machine would be asked for",
+            Some(Need::Luck) => "its pods fit elsewhere only if kube-scheduler happens to place them so",
+            None => {
+                return Self::waits(Some("waits until it is known whether other nodes can go".to_owned()));
+            }
+        };
+        Self::because(NodeOutcome::NoPlaceToMovePods, message.to_owned())
     }
 
     /// It goes later; what its verdict is does not change.

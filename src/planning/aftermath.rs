@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::View;
+use super::judging::Drainable;
 use super::scale_up::{self, Growth};
+use super::{View, spreading};
 use crate::model::Snapshot;
 use crate::model::machine::Phase;
 use crate::model::plan::PodOutcome;
@@ -19,8 +20,17 @@ const CULPRITS: usize = 3;
 pub(super) struct Verdicts {
     /// They may go, all of them together.
     pub go: BTreeSet<NodeIndex>,
-    /// Without them, machines would be asked for.
-    pub needed: BTreeSet<NodeIndex>,
+    /// They stay.
+    pub needed: BTreeMap<NodeIndex, Need>,
+}
+
+/// Why a node stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Without it, a machine would be asked for.
+    Machine,
+    /// Its pods fit elsewhere, but not wherever kube-scheduler may put them.
+    Luck,
 }
 
 /// How much a growth asks for, and how many pods it leaves waiting.
@@ -57,21 +67,32 @@ impl Demand {
     }
 }
 
-/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it does now. What
-/// is in neither set was not looked at.
-pub(super) fn judge(view: &View, growth: &Growth, nodes: &[NodeIndex]) -> Verdicts {
+/// Which of these nodes can go, in this order of preference, so that scaling up asks for nothing more than it does now, neither at
+/// once nor when kube-scheduler has placed their pods. What is in neither set was not looked at.
+pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainable)]) -> Verdicts {
     let now = Demand::of(growth);
+    let with = |verdicts: &Verdicts, more: &[(NodeIndex, &Drainable)]| -> BTreeSet<NodeIndex> {
+        verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
+    };
+    let lucky = |gone: &BTreeSet<NodeIndex>| {
+        let going = nodes.iter().filter(|one| gone.contains(&one.0));
+        let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
+        let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));
+        !spreading::all_find_room(view, growth, gone, &evicted.chain(waiting).collect::<Vec<_>>())
+    };
     let mut verdicts = Verdicts::default();
     let mut rest = nodes;
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
         let quiet = |count: usize| {
-            let gone: BTreeSet<NodeIndex> =
-                verdicts.go.iter().copied().chain(rest[..count].iter().copied()).collect();
-            !without(view, &gone).exceeds(&now)
+            let gone = with(&verdicts, &rest[..count]);
+            !without(view, &gone).exceeds(&now) && !lucky(&gone)
         };
         let count = most(rest.len(), quiet);
-        verdicts.go.extend(&rest[..count]);
-        verdicts.needed.extend(rest.get(count));
+        if let Some((culprit, _)) = rest.get(count) {
+            let asked = without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
+            verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::Luck });
+        }
+        verdicts.go.extend(rest[..count].iter().map(|one| one.0));
         rest = rest.get(count + 1..).unwrap_or_default();
     }
     verdicts

@@ -44,6 +44,7 @@ mod scale_up;
 mod search;
 mod shape;
 mod sizes;
+mod spreading;
 mod turns;
 mod utilization;
 mod verdict;

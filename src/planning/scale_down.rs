@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::{NotNow, Round};
+use super::aftermath::Need;
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::headroom::Headroom;
@@ -46,7 +47,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
         drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
     let together = simulate(view, &drainable, growth, &round);
     let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
-    let nodes: Vec<NodeIndex> = admitted.iter().map(|one| one.0).collect();
+    let nodes: Vec<(NodeIndex, &Drainable)> = admitted.iter().map(|(at, node, _)| (*at, *node)).collect();
     let after = aftermath::judge(view, growth, &nodes);
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay(&drainable, &together, &round, &mut verdicts);
@@ -63,7 +64,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     }
     let mut replacements = Vec::new();
     let consolidates = view.config.scale_down.consolidation && depth == Depth::Real;
-    if consolidates && after.needed.is_empty() && at_rest(growth, &verdicts) {
+    if consolidates && !after.needed.values().any(|need| *need == Need::Machine) && at_rest(growth, &verdicts)
+    {
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
     Shrinkage { removals, verdicts, replacements, rehoused }
@@ -143,7 +145,7 @@ fn remove(
             }
             removals.push(removal(view, at, node, moves));
         } else {
-            NotNow::after(after.needed.contains(&at)).apply(&mut verdicts[at]);
+            NotNow::after(after.needed.get(&at)).apply(&mut verdicts[at]);
         }
     }
     removals.append(&mut replaced);

@@ -1,5 +1,6 @@
 //! What goes must not be asked for again.
 
+use pve_autoscaler::model::Plan;
 use pve_autoscaler::model::plan::NodeOutcome;
 
 use crate::cluster::{Cluster, node_verdict, pools, removed};
@@ -18,15 +19,55 @@ fn three(on_w1: &str) -> Cluster {
         .pod("e", "1", "w2")
 }
 
+/// Why the node stays, in words.
+fn kept<'p>(plan: &'p Plan, node: &str) -> &'p str {
+    assert_eq!(node_verdict(plan, node), NodeOutcome::NoPlaceToMovePods);
+    let verdict = plan.nodes.iter().find(|one| one.node == node).unwrap();
+    verdict.message.as_deref().unwrap()
+}
+
 #[test]
 fn a_node_without_which_a_machine_would_be_asked_for_stays() {
     let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
-    assert_eq!(removed(&three("2").plan(&config)), ["w2"]);
+    assert_eq!(removed(&three("1500m").plan(&config)), ["w2"]);
     let plan = three("2500m").plan(&config);
     assert_eq!(removed(&plan), Vec::<&str>::new());
-    let kept = plan.nodes.iter().find(|node| node.node == "w2").unwrap();
-    assert_eq!(kept.verdict, NodeOutcome::NoPlaceToMovePods);
-    assert_eq!(kept.message.as_deref(), Some("without it, a new machine would be asked for"));
+    assert_eq!(kept(&plan, "w2"), "without it, a new machine would be asked for");
+}
+
+#[test]
+fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
+    let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
+    // One pod of 1 CPU on each of the two others leaves none for that of 1.5 CPUs.
+    let plan = three("2").plan(&config);
+    assert_eq!(removed(&plan), Vec::<&str>::new());
+    assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
+}
+
+/// Two nodes of 4 CPUs; on a third, which nobody manages, so many thousandths are left. The pods of both fill one to the last if the
+/// smallest goes to the third, where kube-scheduler does not put it: its room is least.
+fn to_the_last(left: u32) -> Cluster {
+    let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
+                 status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";
+    Cluster::new()
+        .idle("w0", "w")
+        .idle("w1", "w")
+        .with(third)
+        .pod("agent-0", "100m", "w0")
+        .pod("api-0", "1600m", "w0")
+        .pod("api-1", "1600m", "w1")
+        .pod("db-0", "700m", "w0")
+        .pod("web-0", "200m", "w1")
+        .pod("web-1", &format!("{}m", 2000 - left), "third")
+}
+
+#[test]
+fn consolidation_takes_no_node_for_whose_pods_a_machine_would_be_made_again() {
+    let config = pools(0, 9, "[scale_down]\nconsolidation = true\nutilization_threshold = 0.1\n");
+    let plan = to_the_last(200).plan(&config);
+    assert_eq!(removed(&plan), Vec::<&str>::new(), "{:?}", plan.nodes);
+    assert!(plan.scale_up.is_empty());
+    assert_eq!(removed(&to_the_last(1900).plan(&config)).len(), 1);
 }
 
 #[test]
