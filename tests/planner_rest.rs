@@ -242,13 +242,6 @@ proptest! {
                 break;
             }
             made_for_pods += usize::from(next.pods.iter().any(|pod| pod.verdict == PodOutcome::NewNode));
-            if std::env::var("SHOW").is_ok() {
-                eprintln!("round {round}");
-                for node in &now.nodes { eprintln!("  {} {} {}: {:?}", node.name, node.allocatable.cpu_milli, node.allocatable.memory>>20, now.pods.iter().filter(|p| p.node.as_ref()==Some(&node.name)).map(|p| (&p.name[..], p.requests.cpu_milli, p.requests.memory>>20)).collect::<Vec<_>>()); }
-                eprintln!("  waits {:?}", now.pods.iter().filter(|p| p.node.is_none()).map(|p| (&p.name[..], p.requests.cpu_milli, p.requests.memory>>20)).collect::<Vec<_>>());
-                for p in &next.scale_up { for m in &p.machines { eprintln!("  + {} {} {:?}", m.cores, m.memory, m.pods); } }
-                for r in &next.scale_down { eprintln!("  - {} {:?} {:?}", r.node, r.reason, r.moves); }
-            }
             // Machines take their time: what is drained meanwhile finds its place before they are there.
             let made_then = Plan { scale_up: next.scale_up.clone(), ..Plan::default() };
             let drained = Plan { scale_up: Vec::new(), ..next.clone() };

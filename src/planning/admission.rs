@@ -46,7 +46,7 @@ impl NotNow {
         Self::because(NodeOutcome::AtMinimum, format!("pool at its minimum of {min}"))
     }
 
-    /// Scaling up was run without the node.
+    /// What [`super::aftermath`] found: why the node stays, or that it was not looked at.
     pub(super) fn after(need: Option<&Need>) -> Self {
         let message = match need {
             Some(Need::Machine) => "without it, a new machine would be asked for",
