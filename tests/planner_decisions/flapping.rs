@@ -44,6 +44,17 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
 }
 
+#[test]
+fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
+    let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
+    let lost = "apiVersion: v1\nkind: Node\nmetadata: {name: w2, labels: {pve-autoscaler/pool: w}, \
+                annotations: {pve-autoscaler/unneeded-since: 2026-01-01T11:00:00Z}}\n\
+                status: {allocatable: {cpu: 8, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"False\"}]}";
+    let cluster = Cluster::new().idle("w0", "w").idle("w1", "w").with(lost);
+    let cluster = cluster.pod("a", "2", "w0").pod("b", "2", "w1").pod("c", "1500m", "w2").pod("d", "1", "w2");
+    assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
+}
+
 /// Two nodes of 4 CPUs; on a third, which nobody manages, so many thousandths are left. The pods of both fill one to the last if the
 /// smallest goes to the third, where kube-scheduler does not put it: its room is least.
 fn to_the_last(left: u32) -> Cluster {
