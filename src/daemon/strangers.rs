@@ -216,7 +216,7 @@ impl Says {
     fn read(config: &VmConfig) -> Self {
         let marker = match config.owner() {
             Description::Ours(marker) => Some(marker),
-            Description::BeingCloned | Description::Foreign => None,
+            Description::BeingCloned | Description::BeingDestroyed | Description::Foreign => None,
         };
         let name = config.get("name").unwrap_or("?").to_owned();
         Self { name, marker, addresses: config.static_addresses().collect() }

@@ -236,9 +236,13 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                     continue;
                 }
                 // Its guest may have become a Node that nobody has seen yet: that has to go before another has its name.
-                Sight::Absent if machine.record().smbios_uuid.is_some() => {
+                Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
                     let what = "its VM was removed by somebody else".to_owned();
                     return Err(Trouble::Failed { what, blame: Blame::Nobody });
+                }
+                Sight::BeingDestroyed => {
+                    let what = "it is being destroyed, or was left halfway".to_owned();
+                    return Err(Trouble::Foreign { vmid: machine.record().slot.vmid, what });
                 }
                 Sight::Absent => {}
             }
@@ -331,17 +335,18 @@ async fn had_before(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
             tokio::time::sleep(CLONE_LOOK).await;
             Ok(())
         }
-        Sight::Foreign(_) | Sight::Absent => Err(taken(ctx, machine).await),
+        Sight::Foreign(_) | Sight::BeingDestroyed | Sight::Absent => taken(ctx, machine).await,
     }
 }
 
-/// The VMID is somebody else's: says whose, where that can be seen.
-async fn taken(ctx: &Context, machine: &Tracked) -> Trouble {
+/// The VMID is somebody else's: says whose, where that can be seen. Or a clone of our own has ended since it was last looked at.
+async fn taken(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
-        Ok(Sight::Foreign(what)) => Trouble::Foreign { vmid, what },
-        _ if machine.record().clone_in_doubt => destroy::in_doubt(ctx, machine),
-        _ => Trouble::Foreign { vmid, what: "it was there before ours".to_owned() },
+        Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
+        Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
+        _ if machine.record().clone_in_doubt => Err(destroy::in_doubt(ctx, machine)),
+        _ => Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() }),
     }
 }
 
@@ -443,15 +448,14 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
         match jobs::finish(ctx, START, &upid, ctx.config.limits.start).await? {
             Exit::Failed(text) if text.contains("already running") => as_configured(ctx, machine).await,
             exit if exit.is_success() => Ok(()),
-            exit => Err(jobs::failed(START, &upid, &exit)),
+            // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more often than the template does.
+            exit => match jobs::failed(START, &upid, &exit) {
+                Trouble::Proxmox(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Host })
+                }
+                trouble => Err(trouble),
+            },
         }
     })
     .await
-    .map_err(|trouble| match trouble {
-        // QEMU did not come up: the host lacks something (memory, a device) more often than the template does.
-        Trouble::Proxmox(error) if error.kind == Kind::Other => {
-            Trouble::Failed { what: error.text, blame: Blame::Host }
-        }
-        trouble => trouble,
-    })
 }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::jobs::{self, DESTROY, SHUTDOWN, STOP};
+use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
 use super::out_of_service::{self, Off};
 use super::ownership::{Sight, TRIES, is_fresh, look, ours, still_ours};
 use super::tracked::Tracked;
@@ -12,7 +12,10 @@ use super::{Context, back, leftovers, node, physical, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::proxmox::{Client, Exit, Kind, Power, Seen, Upid, VmConfig};
+use crate::proxmox::{Client, Exit, Kind, Power, Seen, TaskStatus, Upid, VmConfig};
+
+/// The lock of a VM whose disks its destruction has freed.
+const DESTROYED: &str = "destroyed";
 
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +184,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
                 Some(lock) => lock.to_owned(),
             },
             Found::BeingCloned => "clone".to_owned(),
+            Found::BeingDestroyed => DESTROYED.to_owned(),
             Found::Gone => return Ok(Present::Gone),
             Found::NotOurs => return Ok(Present::NotOurs),
         };
@@ -240,6 +244,8 @@ pub(super) enum Found {
     There(Box<VmConfig>),
     /// A clone is being made.
     BeingCloned,
+    /// Its disks are freed, and the lock of its destruction is all that is left of its configuration.
+    BeingDestroyed,
     /// Nothing.
     Gone,
     /// Something of which nothing says that it is ours.
@@ -255,6 +261,7 @@ pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, 
         match sight(ctx, machine).await? {
             Sight::Ours(config) => return Ok(Found::There(config)),
             Sight::BeingCloned => return Ok(Found::BeingCloned),
+            Sight::BeingDestroyed => return Ok(Found::BeingDestroyed),
             Sight::Foreign(what) => {
                 tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
                 return Ok(Found::NotOurs);
@@ -327,6 +334,10 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
     if doubt {
         return Err(in_doubt(ctx, machine));
     }
+    // Halfway, a destruction takes the VM out of its pool: it cannot be seen any more.
+    if !insist!(limit, machine.seed(), destroyed_rightly(ctx, record).await).await? {
+        return Err(half_destroyed(ctx, machine));
+    }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
     Ok(Some(Found::NotOurs))
 }
@@ -356,12 +367,42 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
             "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone` or `lock: create`, it is what is left of it",
             record.host
         ),
-        command: format!(
-            "{}; or, where it is somebody else's VM: {}",
-            unlock(machine),
-            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
-        ),
+        command: or_foreign(ctx, machine),
     }
+}
+
+/// Whether no destruction of the machine's VM is known to have ended otherwise than well.
+async fn destroyed_rightly(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
+    let task = record.task.as_deref().and_then(Upid::parse);
+    let Some(upid) = task.filter(|upid| upid.kind() == "qmdestroy") else { return Ok(true) };
+    match ctx.proxmox.task_status(&upid).await {
+        Ok(TaskStatus::Ended(exit)) => Ok(exit.is_success()),
+        Ok(TaskStatus::Running) => Ok(false),
+        Err(error) if error.kind == Kind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an administrator has to decide: is the VM that cannot be seen what our own destruction has left?
+fn half_destroyed(ctx: &Context, machine: &Tracked) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "the destruction of VM {vmid} on {} did not end well, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: {DESTROYED}`, it is what is left of it",
+            record.host
+        ),
+        command: or_foreign(ctx, machine),
+    }
+}
+
+/// Removes what is left of the VM, or drops the record where it is not ours.
+fn or_foreign(ctx: &Context, machine: &Tracked) -> String {
+    format!(
+        "{}; or, where it is somebody else's VM: {}",
+        unlock(machine),
+        crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record()),
+    )
 }
 
 /// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in no configuration.
@@ -412,7 +453,9 @@ async fn stop(
         let config = match found {
             Found::There(config) => config,
             Found::Gone => return Ok(Stopped::Off(Off::Gone)),
-            Found::BeingCloned | Found::NotOurs => return Ok(Stopped::Off(Off::Unknown)),
+            Found::BeingCloned | Found::BeingDestroyed | Found::NotOurs => {
+                return Ok(Stopped::Off(Off::Unknown));
+            }
         };
         let host = machine.record().host.clone();
         let host = host.as_str();
@@ -436,7 +479,7 @@ async fn stop(
             Exit::Ok | Exit::Warnings(_) if ctx.proxmox.power(host, vmid).await? == Power::Stopped => {
                 Ok(Stopped::Off(Off::Seen))
             }
-            Exit::Ok | Exit::Warnings(_) => Err(still_runs(&upid)),
+            Exit::Ok | Exit::Warnings(_) => Err(still_runs()),
             // Whatever it says, the VM itself is asked again.
             exit => Err(match jobs::failed(job, &upid, &exit) {
                 Trouble::Proxmox(error) => {
@@ -450,13 +493,16 @@ async fn stop(
 }
 
 /// HA was asked to stop the VM and takes its time, or somebody has started it meanwhile: it is stopped once more.
-fn still_runs(upid: &crate::proxmox::Upid) -> Trouble {
-    Trouble::Proxmox(crate::proxmox::Error {
-        kind: Kind::Busy,
-        call: format!("{} ({upid})", STOP.name),
-        status: 0,
-        text: "the VM runs although it was stopped: HA takes its time, or somebody has started it".to_owned(),
-    })
+fn still_runs() -> Trouble {
+    passing(
+        STOP,
+        "the VM runs although it was stopped: HA takes its time, or somebody has started it".to_owned(),
+    )
+}
+
+/// What passes by itself, so that the job is tried again.
+fn passing(job: Job, text: String) -> Trouble {
+    Trouble::Proxmox(crate::proxmox::Error { kind: Kind::Busy, call: job.name.to_owned(), status: 0, text })
 }
 
 /// Deletes the Node that the machine became, and no namesake.
@@ -537,6 +583,10 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             Found::There(config) => config,
             Found::Gone | Found::NotOurs => return Ok(None),
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
+                return Err(passing(DESTROY, "somebody else destroys the VM".to_owned()));
+            }
+            Found::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
         };
         // Somebody may have moved it meanwhile.
         let host = machine.record().host.clone();
@@ -552,10 +602,14 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;
         match jobs::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(None),
-            exit => match jobs::failed(DESTROY, &upid, &exit) {
-                Trouble::Proxmox(error) if error.kind == Kind::NotFound => Ok(None),
-                trouble => Err(trouble),
-            },
+            exit => {
+                // Before qemu-server 9.1.19 a storage that does not exist any more fails like a VM that does not, and keeps it.
+                let absent = exit.problem() == Some(Kind::NotFound);
+                if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs) {
+                    return Ok(None);
+                }
+                Err(jobs::failed(DESTROY, &upid, &exit))
+            }
         }
     })
     .await

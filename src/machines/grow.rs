@@ -283,8 +283,8 @@ async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
             Found::There(config) => config,
             // Should it be seen again, it is never set to less than it has.
             Found::Gone | Found::NotOurs => return Ok(before),
-            Found::BeingCloned => {
-                let what = format!("somebody makes a clone with its VMID {vmid}");
+            Found::BeingCloned | Found::BeingDestroyed => {
+                let what = format!("somebody makes or destroys a VM with its VMID {vmid}");
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });
             }
         };

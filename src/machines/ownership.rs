@@ -24,6 +24,8 @@ pub enum Sight {
     Foreign(String),
     /// A clone is being made; whose is not known yet.
     BeingCloned,
+    /// What a destruction that is at work, or was interrupted, has left: a lock, and nothing that says whose it was.
+    BeingDestroyed,
     /// Nothing that we can see: no VM on this host, or one that our token may not see (another pool's).
     Absent,
 }
@@ -51,7 +53,7 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
             Sight::Ours(_) if !is_fresh(asked) && tries < TRIES => {}
             Sight::Ours(config) => return Ok(*config),
             Sight::Foreign(what) => return Err(Trouble::Foreign { vmid: record.slot.vmid, what }),
-            Sight::BeingCloned | Sight::Absent => {
+            Sight::BeingCloned | Sight::BeingDestroyed | Sight::Absent => {
                 let what = "the VM has disappeared".to_owned();
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });
             }
@@ -86,6 +88,7 @@ fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))
         }
         Description::BeingCloned => Sight::BeingCloned,
+        Description::BeingDestroyed => Sight::BeingDestroyed,
         Description::Foreign => Sight::Foreign(format!(
             "it is `{}` and does not carry our mark",
             config.get("name").unwrap_or("?")

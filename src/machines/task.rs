@@ -244,7 +244,7 @@ async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble
     let config = match destroy::find(ctx, machine).await? {
         destroy::Found::Gone => return Ok(false),
         destroy::Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| false),
-        destroy::Found::BeingCloned => return Ok(true),
+        destroy::Found::BeingCloned | destroy::Found::BeingDestroyed => return Ok(true),
         destroy::Found::There(config) => config,
     };
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);

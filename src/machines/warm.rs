@@ -124,7 +124,7 @@ async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Po
         match seen.await? {
             (Sight::Ours(config), power) => return Ok((config, power)),
             (Sight::Foreign(what), _) => return Err(Trouble::Foreign { vmid, what }),
-            (Sight::Absent | Sight::BeingCloned, _) => {
+            (Sight::Absent | Sight::BeingCloned | Sight::BeingDestroyed, _) => {
                 if !matches!(destroy::find(ctx, machine).await?, destroy::Found::There(_)) {
                     let what = "the VM that was kept warm has disappeared".to_owned();
                     return Err(Trouble::Failed { what, blame: Blame::Nobody });

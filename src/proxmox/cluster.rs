@@ -47,10 +47,17 @@ pub fn agent_privilege(version: &str) -> &'static str {
 
 impl Client {
     /// The cluster's name, quorum and hosts. Needs `Sys.Audit` on `/`.
+    ///
+    /// A host of a cluster whose corosync has not run since it booted says the same as a host alone: only one without hosts in
+    /// corosync's configuration is taken for that.
     pub async fn cluster_status(&self) -> Result<ClusterStatus, Error> {
         let data = self.get(Lane::Free, "/cluster/status", &[]).await?;
         let rows = data.as_array().ok_or_else(|| Error::malformed("GET /cluster/status", "no list"))?;
-        Ok(ClusterStatus::read(rows))
+        let mut status = ClusterStatus::read(rows);
+        if status.name.is_none() {
+            status.quorate = self.votes().await?.is_empty();
+        }
+        Ok(status)
     }
 
     /// Whether the cluster can be written to. A host alone always can: it has no cluster row.

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// What went wrong, as far as a caller can act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The VM, template, pool or task is not there.
+    /// The VM, template, pool, storage or task is not there.
     NotFound,
     /// The VMID is taken.
     Exists,
@@ -91,7 +91,10 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
         Kind::Exists
     } else if has("VM is locked") {
         Kind::Locked
-    } else if has("does not exist") || has("unable to find configuration file") {
+    } else if has("does not exist")
+        || has("unable to find configuration file")
+        || (has("storage") && has("is not available on node"))
+    {
         Kind::NotFound
     } else if has("agent is not running") || has("qga socket") || (has("qga command") && has("got timeout")) {
         Kind::AgentSilent
@@ -115,6 +118,7 @@ mod tests {
         let cases = [
             (500, "Configuration file 'nodes/pve1/qemu-server/104.conf' does not exist", Kind::NotFound),
             (500, "unable to find configuration file for VM 9010 on node 'pve2'", Kind::NotFound),
+            (500, "storage 'zfs-b' is not available on node 'pve1'", Kind::NotFound),
             (500, "only root can set 'affinity' config", Kind::Forbidden),
             (403, "Permission check failed (/vms/100, VM.Clone)", Kind::Forbidden),
             (401, "Authentication failed!", Kind::Unauthorized),

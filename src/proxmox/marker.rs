@@ -25,6 +25,9 @@ pub enum Description {
     Ours(Marker),
     /// A clone is being made; who owns it is not known yet.
     BeingCloned,
+    /// Its disks are freed, and of its configuration nothing but the lock `destroyed` is left: whose it was is not known any more. A
+    /// destruction that is interrupted there leaves it so.
+    BeingDestroyed,
     /// Somebody else's.
     Foreign,
 }

@@ -48,11 +48,12 @@ impl VmConfig {
 
     /// Whose machine the VM is.
     pub fn owner(&self) -> Description {
-        // Of a VM that is being made anew nothing but its lock is there.
-        if self.lock() == Some("create") && self.get("description").is_none() {
-            return Description::BeingCloned;
+        match (self.lock(), self.get("description")) {
+            // Of a VM that is being made anew, or is all but destroyed, nothing but its lock is there.
+            (Some("create"), None) => Description::BeingCloned,
+            (Some("destroyed"), None) => Description::BeingDestroyed,
+            (_, description) => marker::read(description),
         }
-        marker::read(self.get("description"))
     }
 
     /// Whether it is a template.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pve_autoscaler::config::CloneKind;
-use pve_autoscaler::machines;
-use world::proxmox::Event;
+use pve_autoscaler::machines::{self, Blame, Ending};
+use world::proxmox::{Event, TaskFault};
 
 use crate::support;
 use crate::world::World;
@@ -42,4 +42,20 @@ async fn so_many_linked_clones_of_one_storage_are_made_at_a_time_and_no_more() {
 #[tokio::test(start_paused = true)]
 async fn full_clones_have_a_limit_of_their_own() {
     assert_eq!(at_a_time(9101..9107, CloneKind::Full).await, (6, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
+    for lacks in ["bridge 'vmbr1' does not exist", "start failed: QEMU exited with code 1"] {
+        let mut world = World::new(support::pve(), |_| {}).await;
+        world.pve.inject_task("qmstart", TaskFault::Fails(lacks.to_owned()));
+        let record = world.record(9101);
+        tokio::spawn(machines::create(world.context.clone(), record, world.reports.clone()));
+        let ending = world.told.recv().await.unwrap().ending;
+        let expected = |reason: &str| reason.contains(lacks);
+        assert!(
+            matches!(&ending, Ending::Failed { reason, blame: Blame::Host } if expected(reason)),
+            "{ending:?}"
+        );
+    }
 }

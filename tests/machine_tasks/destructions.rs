@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pve_autoscaler::machines::Ending;
-use world::proxmox::spec::ClusterSpec;
-use world::proxmox::{Effect, Fault};
+use world::proxmox::spec::{ClusterSpec, Grant, StorageSpec};
+use world::proxmox::{Effect, Fault, Pve, TaskFault};
 
 use crate::lab;
 use crate::support::VMID;
@@ -31,4 +31,94 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     pve.set_quorum(true);
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(pve.vm(VMID).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    // What qemu-server says before 9.1.19, and what it says of a VM that is not there any more either.
+    world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
+    let ending = world.go_on().await;
+    assert!(
+        matches!(&ending, Ending::Stuck(why) if why.contains("storage 'old' does not exist")),
+        "{ending:?}"
+    );
+    assert!(world.pve.vm(VMID).is_some());
+    assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+/// Ends the destruction that is at work once the VM has nothing but its lock.
+async fn end_halfway(pve: Pve) {
+    let is_halfway =
+        || pve.vm(VMID).is_some_and(|vm| vm.config.get("lock").is_some_and(|lock| lock == "destroyed"));
+    while !is_halfway() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (upid, _) = pve.task_exits().into_iter().rfind(|(upid, _)| upid.contains(":qmdestroy:")).unwrap();
+    pve.kill_task(&upid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
+    let mut sees_all = ClusterSpec::demo();
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = ("/vms".to_owned(), who.to_owned(), "KasWorker".to_owned());
+        sees_all.access.grants.push(Grant { path, who, role, propagate: true });
+    }
+    // Halfway, the VM is in no pool any more: a token with rights on the pool alone does not see it.
+    for spec in [ClusterSpec::demo(), sees_all] {
+        let mut world = World::new(lab::pve(spec), |_| {}).await;
+        world.ours().await;
+        world.failed(VMID).await;
+        let pve = world.pve.clone();
+        let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
+        // As it is found, and by whoever goes on after a restart.
+        for ending in [first, world.go_on().await] {
+            let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
+            let told = |why: &String| why.contains("destroyed") && why.contains(removes);
+            assert!(matches!(&ending, Ending::Stuck(why) if told(why)), "{ending:?}");
+            assert_eq!(world.store.names(), ["machine-workers-9101"], "the record holds the slot");
+        }
+        pve.delete_by_hand(VMID);
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        assert!(world.store.names().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_the_host_does_not_have_holds_nothing_of_a_vm() {
+    let mut spec = ClusterSpec::demo();
+    let elsewhere = spec.storages[0].clone();
+    let (id, hosts) = ("zfs-b".to_owned(), vec!["pve2".to_owned()]);
+    spec.storages.push(StorageSpec { id, hosts, shared: false, ..elsewhere });
+    let mut world =
+        World::new(lab::pve(spec), |config| config.pools[0].storages.push("zfs-b".to_owned())).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_destroyed_on_a_host_that_does_not_know_of_its_cluster() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    let alone = r#"{"data":[{"type":"node","name":"pve1","id":"node/pve1","local":1,"online":1}]}"#;
+    let effect = Effect::Answer { status: 200, reason: "OK".to_owned(), body: alone.to_owned() };
+    world.pve.inject(Fault {
+        method: "GET".into(),
+        path: "/cluster/status".into(),
+        times: usize::MAX,
+        effect,
+    });
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
+    assert!(world.pve.vm(VMID).is_some());
+    world.pve.forget_faults();
+    assert_eq!(world.go_on().await, Ending::Discarded);
 }

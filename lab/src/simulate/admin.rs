@@ -268,14 +268,14 @@ impl Admin {
     /// `on HOST: COMMAND && COMMAND; then …: COMMAND`, as the reports have it.
     fn carry_out(&self, report: &str) {
         let report = match report.split_once("; or, where it is somebody else's VM: ") {
-            // Whose it is can be seen: what an interrupted clone leaves is locked by it.
+            // Whose it is can be seen: what an interrupted clone or destruction leaves is locked by it.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
                 let Some(vmid) = vmid else { return };
                 let vm = self.world.pve.vm(vmid);
                 let lock = vm.and_then(|vm| vm.config.get("lock").cloned());
                 match lock.as_deref() {
-                    Some("clone") => half_made,
+                    Some("clone" | "destroyed") => half_made,
                     _ if self.checker.foreigners().contains(&vmid) => foreign,
                     // Nothing is left to mend: it has come to its end, or is gone.
                     _ => return,

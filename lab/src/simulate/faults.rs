@@ -182,13 +182,14 @@ impl Faults {
         let kinds =
             ["qmclone", "qmconfig", "resize", "qmstart", "qmstop", "qmshutdown", "qmdestroy", "qmsuspend"];
         let kind = kinds.get(self.random.usize(..kinds.len())).copied().unwrap_or("qmclone");
-        let fault = match self.random.u8(..7) {
+        let fault = match self.random.u8(..8) {
             0 => TaskFault::Fails("can't lock file '/var/lock/qemu-server/lock.conf' - got timeout".into()),
             1 => TaskFault::Fails("cfs-lock 'storage-shared' error: got lock request timeout".into()),
             2 => TaskFault::Fails("start failed: QEMU exited with code 1".into()),
             3 => TaskFault::Warns("something is not as it should be".into()),
             4 => TaskFault::FailsLate("cfs-lock 'file-user_cfg' error: got lock request timeout".into()),
             5 => TaskFault::Dies(Duration::from_millis(self.random.u64(0..500))),
+            6 => TaskFault::Fails("storage 'old' does not exist".into()),
             _ => TaskFault::Forgotten,
         };
         self.log.say("fault", &format!("the next {kind} meets {fault:?}"));

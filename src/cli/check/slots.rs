@@ -160,7 +160,7 @@ async fn holder(pve: &Pve, config: &Config, pool: &Pool, guest: &Guest) -> Resul
             "VM `{name}` on {}, a machine of cluster `{}`",
             guest.host, marker.cluster
         )),
-        Description::BeingCloned => Holder::Unknown,
+        Description::BeingCloned | Description::BeingDestroyed => Holder::Unknown,
         Description::Foreign => Holder::Foreign(format!("VM `{name}` on {}, not ours", guest.host)),
     })
 }

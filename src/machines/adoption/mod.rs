@@ -191,7 +191,7 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     if !found.quorate {
         against.push("the Proxmox VE cluster is not quorate".to_owned());
     }
-    let slot = slot(pool, found, vm, known).map_err(|why| against.push(why)).ok();
+    let slot = slot(config, pool, found, vm, known).map_err(|why| against.push(why)).ok();
     if known.is_none() {
         against.extend(of_pool(pool, found, vm));
     }

@@ -1,5 +1,8 @@
 //! What speaks against taking a worker over: at its Node, at its VM and its disks, and in the pool that it would be of.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use super::{Candidate, Found};
 use crate::config::{Config, DiskSize, Pool};
 use crate::machines::node;
@@ -73,6 +76,7 @@ pub(super) fn of_vm(config: &Config, vm: &Candidate, known: Option<&Record>) -> 
             no(true, format!("{what}: remove the first line of its notes if that is gone for good"));
         }
         Description::BeingCloned => no(true, format!("VM {vmid} is being cloned")),
+        Description::BeingDestroyed => no(true, format!("VM {vmid} is being destroyed")),
         Description::Ours(_) | Description::Foreign => {}
     }
     no(vm.config.is_template(), format!("VM {vmid} is a template"));
@@ -129,8 +133,10 @@ fn is_empty_cdrom(value: &str) -> bool {
     value.split(',').any(|part| part == "media=cdrom")
 }
 
-/// The slot that the VM has: its VMID must be one of the pool's, its address the one that goes with it.
+/// The slot that the VM has: its VMID must be one of the pool's, and its addresses those that go with it. One of another slot would be
+/// given to the machine of that one as well.
 pub(super) fn slot(
+    config: &Config,
     pool: &Pool,
     found: &Found,
     vm: &Candidate,
@@ -143,23 +149,32 @@ pub(super) fn slot(
     let slot = pool.slots().into_iter().find(|slot| slot.vmid == vmid).ok_or_else(|| {
         format!("VMID {vmid} has no slot in pool `{}`: add it to `vmids`, and its address at the same place of `addresses`", pool.name)
     })?;
-    let has = |address: &std::net::IpAddr| {
-        found
-            .node
-            .internal_ips
-            .iter()
-            .any(|own| own.parse::<std::net::IpAddr>().is_ok_and(|own| own == *address))
-    };
-    match slot.address {
-        Some(address) if !has(&address) => {
-            let own = found.node.internal_ips.join(", ");
-            Err(format!(
-                "the slot of VMID {vmid} in pool `{}` has the address {address}, and the node has {own}",
-                pool.name
-            ))
-        }
-        _ => Ok(slot),
+    let of_node: BTreeSet<IpAddr> =
+        found.node.internal_ips.iter().filter_map(|own| own.parse().ok()).collect();
+    // A Node tells no address but those that its kubelet goes by.
+    let own: BTreeSet<IpAddr> = of_node.iter().copied().chain(vm.config.static_addresses()).collect();
+    let first = slot.address.filter(|address| !of_node.contains(address));
+    if let Some(address) = first.or_else(|| slot.addresses().find(|address| !own.contains(address))) {
+        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "the slot of VMID {vmid} in pool `{}` has the address {address}, and the node has {}",
+            pool.name,
+            own.join(", ")
+        ));
     }
+    let here = config.pools.iter().filter(|other| other.region == pool.region);
+    for other in here.flat_map(|other| other.slots().into_iter().map(move |slot| (&other.name, slot))) {
+        let (name, other) = other;
+        if (name, other.vmid) != (&pool.name, vmid)
+            && let Some(address) = other.addresses().find(|address| own.contains(address))
+        {
+            return Err(format!(
+                "it has {address}, the address of the slot of VMID {} in pool `{name}`",
+                other.vmid
+            ));
+        }
+    }
+    Ok(slot)
 }
 
 /// What speaks against one more machine like this in the pool.

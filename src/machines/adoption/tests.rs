@@ -136,7 +136,7 @@ fn a_machine_of_the_pool_is_not_taken_over_twice() {
 #[test]
 fn every_reason_against_it_is_said() {
     type Spoil = fn(&mut Found);
-    let cases: [(Spoil, &str); 33] = [
+    let cases: [(Spoil, &str); 34] = [
         (
             |f| drop(f.node.labels.insert(CONTROL_PLANE[0].to_owned(), String::new())),
             "it is a node of the control plane",
@@ -182,6 +182,10 @@ fn every_reason_against_it_is_said() {
         (|f| f.vms[0].guest.vmid = 100, "VMID 100 has no slot in pool `old`"),
         (|f| f.vms[0].guest.vmid = 206, "has the address 10.0.0.26, and the node has 10.0.0.25"),
         (|f| f.node.internal_ips.clear(), "has the address 10.0.0.25, and the node has "),
+        (
+            |f| set(f, &json!({ "ipconfig1": "ip=10.0.0.28/24" })),
+            "it has 10.0.0.28, the address of the slot of VMID 208 in pool `old`",
+        ),
         (|f| set(f, &json!({ "name": "something" })), "VM 205 is called `something`"),
         (
             |f| f.vms[0].guest.host = "pve2".to_owned(),

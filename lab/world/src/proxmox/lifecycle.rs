@@ -14,6 +14,9 @@ use super::{
     vm::{Inside, parse_size, property, show_size},
 };
 
+/// The last part of a destruction's time goes by between its freed disks and the end of the configuration.
+const LAST_PART: u32 = 20;
+
 impl Pve {
     pub(super) fn resize(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &["VM.Config.Disk"])?;
@@ -107,7 +110,8 @@ impl Pve {
             let time = state.timings.destroy;
             state.vary(time)
         };
-        worker.work(time).await?;
+        let last = time / LAST_PART;
+        worker.work(time.saturating_sub(last)).await?;
         let kept = self.free_volumes(node, vmid);
         for (volid, why) in kept {
             if why.contains("no quorum") {
@@ -122,13 +126,22 @@ impl Pve {
         if purge {
             worker.log(format!("purging VM {vmid} from related configurations.."));
         }
+        self.leave_lock(vmid);
+        worker.work(last).await?;
+        self.state().vms.remove(&vmid);
+        Ok(())
+    }
+
+    /// A VM whose disks are freed is in no pool any more, and has nothing but a lock.
+    fn leave_lock(&self, vmid: u32) {
         let mut state = self.state();
-        state.vms.remove(&vmid);
+        if let Some(vm) = state.vms.get_mut(&vmid) {
+            vm.config = [("lock".to_owned(), "destroyed".to_owned())].into();
+        }
         for pool in state.pools.values_mut() {
             pool.members.remove(&vmid);
         }
         state.access.grants.retain(|grant| grant.path != format!("/vms/{vmid}"));
-        Ok(())
     }
 
     /// Frees the volumes that the config names, and returns those that stay, with the reason: their storage's lock needs

@@ -107,7 +107,12 @@ impl Pve {
 fn readable<'s>(state: &'s State, call: &ApiCall) -> Result<&'s StorageSpec, Refusal> {
     let id = call.path.get("storage").map_or("", String::as_str);
     call.who.need(state, &format!("/storage/{id}"), READERS)?;
-    state.storages.get(id).ok_or_else(|| Refusal::failed(format!("storage '{id}' does not exist")))
+    let known = state.storages.get(id);
+    let known = known.ok_or_else(|| Refusal::failed(format!("storage '{id}' does not exist")))?;
+    if known.is_on(call.node()) {
+        return Ok(known);
+    }
+    Err(Refusal::failed(format!("storage '{id}' is not available on node '{}'", call.node())))
 }
 
 fn status(state: &State, storage: &StorageSpec, node: &str) -> Value {
