@@ -6,7 +6,6 @@ use super::{View, shape};
 use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::resources::Resources;
 use crate::model::snapshot::POOL_LABEL;
 use crate::scheduling::{SimNode, World};
 
@@ -23,7 +22,7 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     ] {
         labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
-    let allocatable = shape::of(view.snapshot, view.config, pool);
+    let allocatable = shape::of(view.snapshot, view.config, pool, &view.statics);
     let node = Arc::new(Node {
         name: name.to_owned(),
         labels,
@@ -39,22 +38,23 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     sim
 }
 
-/// Pods that DaemonSets will put on the node: node selector, affinity and taints decide, room does not.
+/// Pods that DaemonSets will put on the node: node selector, affinity and taints decide, neither room nor volumes do. One that wants a
+/// resource that the node lacks stays pending, and takes nothing.
 fn daemons(view: &View, node: &SimNode) -> Vec<Arc<Pod>> {
-    let mut roomy = node.node.as_ref().clone();
-    roomy.allocatable = Resources {
-        cpu_milli: i64::MAX / 4,
-        memory: i64::MAX / 4,
-        ephemeral_storage: i64::MAX / 4,
-        pods: i64::MAX / 4,
-        other: roomy.allocatable.other.keys().map(|name| (name.clone(), i64::MAX / 4)).collect(),
+    let offers = |pod: &Pod| {
+        pod.requests.other.iter().all(|(name, wanted)| {
+            *wanted == 0 || node.node.allocatable.other.get(name).is_some_and(|there| *there > 0)
+        })
     };
-    let roomy = SimNode::empty(Arc::new(roomy));
-    let empty = World::new(&crate::model::Snapshot::default());
-    view.snapshot
-        .daemon_sets
-        .iter()
-        .map(|set| Arc::new(set.pod.clone()))
-        .filter(|pod| empty.check_fresh(&empty.prepare(pod), &roomy).is_ok())
+    let sets = view.snapshot.daemon_sets.iter();
+    sets.filter(|set| World::accepts(&set.pod, &node.node) && offers(&set.pod))
+        .map(|set| {
+            let mut pod = set.pod.clone();
+            // Defaults of the namespace, sidecars that are injected and autoscalers of pods may ask for more than the template does.
+            if let Some(newest) = view.daemons.get(set.uid.as_str()) {
+                pod.requests.raise_to(&newest.requests);
+            }
+            Arc::new(pod)
+        })
         .collect()
 }

@@ -64,6 +64,7 @@ use std::sync::Arc;
 use classes::Groups;
 use named::Named;
 use pending::Waiting;
+use shape::Statics;
 
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
@@ -211,6 +212,9 @@ struct View<'a> {
     bound: Vec<Vec<&'a Arc<Pod>>>,
     /// Those that hold no room (expendable ones), which may hold their node all the same.
     expendable: Vec<Vec<&'a Arc<Pod>>>,
+    /// The newest pod of each DaemonSet, by the set's uid.
+    daemons: BTreeMap<&'a str, &'a Arc<Pod>>,
+    statics: Statics<'a>,
 }
 
 impl<'a> View<'a> {
@@ -239,6 +243,8 @@ impl<'a> View<'a> {
             grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
             expendable: vec![Vec::new(); snapshot.nodes.len()],
+            daemons: BTreeMap::new(),
+            statics: Statics::new(),
         };
         for set in &snapshot.daemon_sets {
             view.world.announce(&set.pod);
@@ -268,6 +274,8 @@ impl<'a> View<'a> {
                 self.waiting.push(Waiting { pod, group, settled, listed: true });
                 continue;
             }
+            shape::count_static(&mut self.statics, pod);
+            self.know_daemon(pod);
             let node = pod.node.as_deref();
             let at = node.and_then(|name| named.find(name));
             if priorities.expendable(pod) {
@@ -287,6 +295,16 @@ impl<'a> View<'a> {
                 }
                 self.world.announce(pod);
             }
+        }
+    }
+
+    fn know_daemon(&mut self, pod: &'a Arc<Pod>) {
+        let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
+        let Some(set) = set else { return };
+        let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
+        let newest = self.daemons.entry(&set.uid).or_insert(pod);
+        if age(pod) > age(newest) {
+            *newest = pod;
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! What kubelets are configured to keep changes with the pool's settings: nodes of before teach nothing then.
 //!
+//! What static pods take of a node counts for nothing: those of the template come to every node.
+//!
 //! Declared, else learnt from a ready node on a machine of the same size, else carried over from one of another size of the
 //! pool, else computed from the VM alone.
 
@@ -9,10 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::limits::by_node;
+use super::pending::is_mirror;
 use super::{pool_of, ready};
 use crate::config::{Config, Pool};
 use crate::model::machine::Machine;
 use crate::model::node::Node;
+use crate::model::pod::Pod;
 use crate::model::snapshot::{Learnt, Memory};
 use crate::model::{Resources, Snapshot};
 
@@ -20,6 +24,7 @@ use crate::model::{Resources, Snapshot};
 /// longer is a size of its pool is forgotten. Whether anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
+    let statics = statics(&snapshot.pods);
     for pool in config.pools.iter().filter(|pool| pool.allocatable.is_none()) {
         let own = memory.pools.get(&pool.name);
         let mut sizes = own.map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
@@ -29,7 +34,7 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
                 && pool.sizes.iter().any(|size| (size.cores, size.memory) == (one.cores, one.memory))
         };
         sizes.retain(offered);
-        for seen in live(snapshot, &pool.name).into_iter().filter(offered) {
+        for seen in live(snapshot, &pool.name, &statics).into_iter().filter(offered) {
             match sizes.iter_mut().find(|one| (one.cores, one.memory) == (seen.cores, seen.memory)) {
                 Some(known) => *known = seen,
                 None => sizes.push(seen),
@@ -49,9 +54,37 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
     changed
 }
 
+/// What static pods request, by the names of their nodes.
+pub(super) type Statics<'a> = BTreeMap<&'a str, Resources>;
+
+/// What these pods' static ones request.
+fn statics(pods: &[Arc<Pod>]) -> Statics<'_> {
+    let mut all = Statics::new();
+    for pod in pods {
+        count_static(&mut all, pod);
+    }
+    all
+}
+
+/// Counts the pod where it is a static one.
+pub(super) fn count_static<'a>(all: &mut Statics<'a>, pod: &'a Pod) {
+    if let Some(node) = pod.node.as_deref().filter(|_| is_mirror(pod) && !pod.is_finished()) {
+        all.entry(node).or_default().add(&pod.requests);
+    }
+}
+
+/// What a node offers beside its static pods.
+fn beside(node: &Node, statics: &Statics) -> Resources {
+    let mut offered = node.allocatable.clone();
+    if let Some(taken) = statics.get(node.name.as_str()) {
+        offered.subtract(taken);
+    }
+    offered
+}
+
 /// What a fresh node of this size of the pool offers.
-pub(super) fn of(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resources {
-    let mut offered = without_devices(snapshot, config, pool);
+pub(super) fn of(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics) -> Resources {
+    let mut offered = without_devices(snapshot, config, pool, statics);
     // A node's device plugin comes late, and whoever learnt before knows nothing of its resource.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
@@ -68,19 +101,19 @@ pub(super) fn devices(pool: &Pool) -> BTreeMap<&str, i64> {
     all
 }
 
-fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resources {
+fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics) -> Resources {
     if let Some(declared) = &pool.allocatable {
         return declared.clone();
     }
     let mut known =
         snapshot.memory.pools.get(&pool.name).map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();
-    known.extend(live(snapshot, &pool.name));
+    known.extend(live(snapshot, &pool.name, statics));
     let kubelet = pool.kubelet.words();
     known.retain(|one| one.kubelet == kubelet);
     let same = known.iter().find(|one| (one.cores, one.memory) == (pool.cores, pool.memory));
     let mut offered = same
         .map(|one| one.allocatable.clone())
-        .or_else(|| of_unknown_size(snapshot, config, pool))
+        .or_else(|| of_unknown_size(snapshot, config, pool, statics))
         .or_else(|| carried_over(&known, pool))
         .unwrap_or_else(|| computed(pool));
     if let Some(most) = pool.max_pods {
@@ -91,7 +124,7 @@ fn without_devices(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Resourc
 
 /// What ready nodes of the pool offer, one for each size of their machines: the newest, in an order that does not depend on
 /// theirs.
-fn live(snapshot: &Snapshot, pool: &str) -> Vec<Learnt> {
+fn live(snapshot: &Snapshot, pool: &str, statics: &Statics) -> Vec<Learnt> {
     let machines = by_node(snapshot.proxmox.machines.as_deref());
     let mut newest: BTreeMap<(u32, i64), &Arc<Node>> = BTreeMap::new();
     for (node, machine) in ready_nodes(snapshot, pool, &machines) {
@@ -106,7 +139,7 @@ fn live(snapshot: &Snapshot, pool: &str) -> Vec<Learnt> {
     let learnt = |((cores, memory), node): ((u32, i64), &Arc<Node>)| Learnt {
         cores,
         memory,
-        allocatable: node.allocatable.clone(),
+        allocatable: beside(node, statics),
         kubelet: kubelet(node).unwrap_or_default(),
     };
     newest.into_iter().map(learnt).collect()
@@ -125,7 +158,12 @@ fn ready_nodes<'s>(
 }
 
 /// What was learnt, or is offered by a ready node, without anybody knowing of which size: the pool's own, if it has others.
-fn of_unknown_size(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Option<Resources> {
+fn of_unknown_size(
+    snapshot: &Snapshot,
+    config: &Config,
+    pool: &Pool,
+    statics: &Statics,
+) -> Option<Resources> {
     let own = config.pools.iter().find(|own| own.name == pool.name)?;
     if (own.cores, own.memory) != (pool.cores, pool.memory) {
         return None;
@@ -138,7 +176,7 @@ fn of_unknown_size(snapshot: &Snapshot, config: &Config, pool: &Pool) -> Option<
         let machines = by_node(snapshot.proxmox.machines.as_deref());
         let nodes = ready_nodes(snapshot, &pool.name, &machines).into_iter();
         let mut unsized_ones = nodes.filter(|(_, machine)| machine.is_none() && pool.sizes.len() < 2);
-        unsized_ones.next().map(|(node, _)| node.allocatable.clone())
+        unsized_ones.next().map(|(node, _)| beside(node, statics))
     };
     learnt.or_else(seen)
 }
@@ -173,8 +211,15 @@ fn computed(pool: &Pool) -> Resources {
         cpu_milli: i64::from(pool.cores) * 1000 - pool.kubelet.kept_cpu(),
         memory: if memory > 0 { memory } else { pool.memory },
         pods: 110,
+        ephemeral_storage: ephemeral(pool),
         ..Resources::default()
     }
+}
+
+/// What a kubelet leaves of the root disk: a tenth is its eviction threshold, and file systems keep some for themselves. How large the
+/// template's disk is, where the pool says nothing of it, its first node tells: until then anything may fit.
+fn ephemeral(pool: &Pool) -> i64 {
+    pool.disk.as_ref().map_or(i64::MAX / 4, |disk| disk.bytes / 20 * 17)
 }
 
 #[cfg(test)]
@@ -221,7 +266,7 @@ mod tests {
     }
 
     fn cpu_and_memory(snapshot: &Snapshot, config: &Config) -> (i64, i64) {
-        let offered = of(snapshot, config, &config.pools[0]);
+        let offered = of(snapshot, config, &config.pools[0], &statics(&snapshot.pods));
         (offered.cpu_milli, offered.memory)
     }
 
@@ -276,7 +321,7 @@ mod tests {
     fn a_pools_number_of_pods_wins_over_what_an_older_node_has() {
         let config = config("cores = 2\nmemory = \"4GiB\"\nmax_pods = 30");
         let seen = snapshot(&[node("a", 1900, 3, 0)], vec![machine("a", 2, 4)]);
-        assert_eq!(of(&seen, &config, &config.pools[0]).pods, 30);
+        assert_eq!(of(&seen, &config, &config.pools[0], &Statics::new()).pods, 30);
     }
 
     #[test]

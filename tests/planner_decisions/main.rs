@@ -6,6 +6,7 @@ mod cluster;
 mod consolidation;
 mod disruptions;
 mod flapping;
+mod fresh_nodes;
 mod grow;
 mod headroom;
 mod hosts;
