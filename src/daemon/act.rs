@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ use crate::model::{Record, Slot, Snapshot};
 
 /// Node annotations that are written at a time.
 const ANNOTATIONS_AT_A_TIME: usize = 8;
+/// A round waits so long for them.
+const ANNOTATING: Duration = Duration::from_secs(3);
 /// Pods that a record names at most.
 const PODS_NAMED: usize = 5;
 
@@ -387,7 +390,10 @@ impl Daemon {
                 tracing::debug!(%error, node, "a node's timer could not be written; the next round tries again");
             }
         };
-        futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write).await;
+        let written = futures::stream::iter(changes).for_each_concurrent(ANNOTATIONS_AT_A_TIME, write);
+        if tokio::time::timeout(ANNOTATING, written).await.is_err() {
+            tracing::debug!("nodes' timers take long to be written; the next round goes on with them");
+        }
     }
 }
 

@@ -25,7 +25,7 @@ const STUCK: (SignedDuration, SignedDuration) =
 /// clone is on its template's host until it is done), and the next had begun then.
 const STRANGE_LOOKS: u64 = 2;
 /// The first pause between two tries to read the records, and the longest.
-const TRIES: (std::time::Duration, std::time::Duration) =
+pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
 
 /// What mending remembers between rounds.

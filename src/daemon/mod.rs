@@ -378,8 +378,13 @@ impl Daemon {
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // Before anything goes on that a pause holds up.
-        self.look_at_switch().await;
+        // Before anything goes on that a pause holds up: as long as nobody knows whether all is paused, nothing does.
+        let mut pause = mend::TRIES.0;
+        while !self.read_switch().await {
+            self.board.problem("kubernetes", "whether all is paused cannot be read yet");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(mend::TRIES.1);
+        }
         self.read_records().await;
         self.regions.first(PATIENCE).await;
         tracing::info!(machines = self.registry.all().len(), "everything was seen once, rounds begin");

@@ -196,7 +196,7 @@ impl Daemon {
         let (proxmox, name) = (region.proxmox.clone(), place::split(host).1.to_owned());
         let goes = |other: &Host| {
             let memory = snapshot.memory.hosts.get(&other.name).and_then(|memory| memory.power.as_ref());
-            memory.is_some_and(|power| power.step == PowerStep::ShuttingDown)
+            memory.is_some_and(|power| matches!(power.step, PowerStep::ShuttingDown | PowerStep::Off))
         };
         let here =
             |other: &&Host| other.online && !goes(other) && place::split(&other.name).0 == region.prefix;

@@ -22,8 +22,8 @@ const STORE_SOON: Duration = Duration::from_secs(1);
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 /// At the end it is stored within this time, or stays as it was stored before.
 const STORE_LAST: Duration = Duration::from_secs(2);
-/// A pool whose creation failed through nobody's fault is left alone for this long: the cause may pass.
-const NOBODY: SignedDuration = SignedDuration::from_secs(10);
+/// A pool whose creation failed through nobody's fault is left alone for this long at first: the cause may pass.
+const NOBODY: Duration = Duration::from_secs(10);
 
 /// What is remembered.
 pub(super) struct Remembered {
@@ -231,15 +231,9 @@ impl Remembered {
                 &mut self.memory.pools.entry(told.record.pool.clone()).or_default().backoff
             }
         };
-        if *blame == Blame::Nobody {
-            let until = now.saturating_add(NOBODY).unwrap_or(Timestamp::MAX);
-            let seconds = place.as_ref().map_or(0, |before| before.seconds);
-            if place.as_ref().is_none_or(|before| before.until < until) {
-                *place = Some(Backoff { until, reason: reason.to_owned(), seconds });
-            }
-            return;
-        }
-        *place = Some(doubled(place.as_ref(), reason, config, now));
+        // What is nobody's fault may last all the same: a right that is missing in Kubernetes, a network that is shut.
+        let first = if *blame == Blame::Nobody { NOBODY } else { config.scale_up.backoff_initial };
+        *place = Some(backed_off(place.as_ref(), reason, (first, config.scale_up.backoff_max), now));
     }
 
     fn store(&mut self, now: Timestamp) {
@@ -248,17 +242,25 @@ impl Remembered {
     }
 }
 
-/// The next back-off: the first one, or twice the last. Several failures while one runs count once.
+/// The next back-off of the common length.
 fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
-    if let Some(running) = before.filter(|before| before.until > now && before.seconds > 0) {
+    backed_off(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
+}
+
+/// The next back-off: the first one, or twice the last, and never more than the most. Several failures while one runs count once.
+fn backed_off(
+    before: Option<&Backoff>,
+    reason: &str,
+    (first, most): (Duration, Duration),
+    now: Timestamp,
+) -> Backoff {
+    let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
+    let (first, most) = (whole(first.min(most)), whole(most));
+    if let Some(running) = before.filter(|before| before.until > now && before.seconds >= first) {
         return Backoff { reason: reason.to_owned(), ..running.clone() };
     }
-    let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
-    let (first, most) = (whole(config.scale_up.backoff_initial), whole(config.scale_up.backoff_max));
-    let seconds = match before.map_or(0, |before| before.seconds) {
-        0 => first,
-        last => last.saturating_mul(2).min(most),
-    };
+    let last = before.map_or(0, |before| before.seconds);
+    let seconds = last.saturating_mul(2).clamp(first, most);
     let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
     Backoff { until, reason: reason.to_owned(), seconds }
 }

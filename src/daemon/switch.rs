@@ -118,7 +118,7 @@ impl Daemon {
     }
 
     /// False where it cannot be read: it stays as it was.
-    async fn read_switch(&mut self) -> bool {
+    pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
         let pause = match self.kubernetes.pause().await {
             Ok(pause) => pause.map(Arc::new),

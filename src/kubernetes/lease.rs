@@ -95,6 +95,11 @@ impl Lease {
                     return Ok(Claim::Other { holder: holder.to_owned(), free_at: Some(free_at) });
                 }
             }
+        } else if let Some(free_at) = self.seen.as_ref().map(|(_, since)| *since + duration)
+            && asked <= free_at
+        {
+            // Somebody deleted it, and whoever held it goes on until its next renewal.
+            return Ok(Claim::Other { holder: "another instance".to_owned(), free_at: Some(free_at) });
         }
         match self.write(found.as_ref(), duration).await {
             Ok(()) => Ok(Claim::Held { since: asked }),

@@ -1,6 +1,6 @@
 //! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
 use crate::model::node::Node;
+use crate::model::snapshot::BEING_DELETED_TAINT;
 use crate::model::{Pod, Snapshot};
 use crate::planning::{self, Evictions};
+use crate::scheduling::World;
 
 /// Evictions that are asked for at a time, for one node.
 const AT_A_TIME: usize = 10;
@@ -47,8 +49,14 @@ pub(super) async fn run(
     node: &str,
     limit: Duration,
 ) -> Result<Drained, Trouble> {
-    let mut drain =
-        Drain { ctx, node, end: Instant::now() + limit, refused: BTreeMap::new(), asked: BTreeMap::new() };
+    let mut drain = Drain {
+        ctx,
+        node,
+        end: Instant::now() + limit,
+        refused: BTreeMap::new(),
+        asked: BTreeMap::new(),
+        first: None,
+    };
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
     let mut places = Places::default();
@@ -58,6 +66,11 @@ pub(super) async fn run(
             Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
             Look::Over(drained) => return Ok(drained),
         };
+        if let Some(pod) = drain.comes_back(&snapshot, &left) {
+            return Ok(Drained::GivenUp(format!(
+                "{pod} came to the node meanwhile, and tolerates all its taints"
+            )));
+        }
         if left.left() > left.leaving.len()
             && let Some(pod) = places.lost(ctx, &snapshot, node)
         {
@@ -100,9 +113,24 @@ struct Drain<'a> {
     /// By the pods' uids, as in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
+    /// The uids of the pods that were there at the first look.
+    first: Option<BTreeSet<String>>,
 }
 
 impl Drain<'_> {
+    /// A pod that came although the node is closed: the next one in its place may come back as soon as it is evicted, without end.
+    fn comes_back(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
+        let Some(first) = &self.first else {
+            let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
+            self.first = Some(there.map(|pod| pod.uid.clone()).collect());
+            return None;
+        };
+        let closed = |node: &Node| node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
+        let node = snapshot.nodes.iter().find(|node| node.name == self.node && closed(node))?;
+        let came = |pod: &&Arc<Pod>| !first.contains(&pod.uid) && World::accepts(pod, node);
+        left.evict.iter().find(came).map(|pod| pod.id())
+    }
+
     async fn look(&self) -> Look {
         let mut snapshot = self.ctx.watches.snapshot();
         snapshot.time = self.ctx.clock.now();

@@ -57,7 +57,7 @@ impl Looks {
             0 => first.saturating_sub(passed),
             count => passed * count / 12,
         };
-        let pause = pause.clamp(SHORTEST, longest.max(first));
+        let pause = pause.clamp(SHORTEST, longest.max(first).max(SHORTEST));
         self.count += 1;
         self.before = self.last;
         self.last = passed + pause;

@@ -297,8 +297,10 @@ impl Desk<'_> {
     /// Whether enough hosts and votes stay without this one.
     fn too_few(&self, name: &str, votes: &BTreeMap<String, u32>) -> Option<String> {
         let all = || self.snapshot.proxmox.hosts.iter().flatten();
+        // One that was to be off by now and is not may go off yet.
         let going = |host: &Host| {
-            self.memory(&host.name).is_some_and(|memory| memory.step == PowerStep::ShuttingDown)
+            let step = self.memory(&host.name).map(|memory| memory.step);
+            matches!(step, Some(PowerStep::ShuttingDown | PowerStep::Off))
         };
         let stay: Vec<&Host> =
             all().filter(|host| host.online && host.name != *name && !going(host)).collect();

@@ -168,6 +168,11 @@ fn say_why_they_stay(
             continue;
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
+        if !node.ready {
+            // It is lost all the same: what is made in its place would not be needed any more if its time began anew.
+            verdict.verdict = NodeOutcome::NoPlaceToMovePods;
+            continue;
+        }
         let stays = if node.above {
             NodeOutcome::Utilized
         } else if pool_is_at_minimum {

@@ -91,6 +91,25 @@ async fn a_lease_that_was_given_up_is_free_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_somebody_deletes_is_its_holders_until_it_may_have_noticed() {
+    let (cluster, held, _) = server();
+    let mut one = Lease::new(cluster.clone(), "one", "a");
+    let mut two = Lease::new(cluster, "two", "b");
+    assert!(is_held(&one.claim(TEN).await.unwrap()));
+    assert!(!is_held(&two.claim(TEN).await.unwrap()));
+    held.lock().unwrap().take();
+    sleep(Duration::from_secs(1)).await;
+    let claim = two.claim(TEN).await.unwrap();
+    let Claim::Other { free_at, .. } = claim else { panic!("{claim:?}") };
+    // It is made anew by whoever held it.
+    assert!(is_held(&one.claim(TEN).await.unwrap()));
+    assert!(is_held_by(&two.claim(TEN).await.unwrap(), "one"));
+    held.lock().unwrap().take();
+    sleep_until(free_at.unwrap() + Duration::from_secs(2)).await;
+    assert!(is_held(&two.claim(TEN).await.unwrap()), "nobody did");
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_taken_with_two_calls_and_renewed_with_one() {
     let (cluster, _, log) = server();
     let mut one = Lease::new(cluster.clone(), "one", "a");

@@ -85,6 +85,10 @@ fn one_idle_host_goes_at_a_time_and_never_the_majority() {
     let plan = Hosts { memory: next, ..old }.plan(Cluster::new(), &config);
     assert_eq!(said(&plan), [("b", HostOutcome::Needed), ("c", HostOutcome::GoingOff)]);
     assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
+    // It was to be off long ago, and may go off yet.
+    let late = "b: {idleSince: 2026-01-01T11:00:00Z}, c: {power: {step: Off, since: 2026-01-01T11:00:00Z}}";
+    let plan = Hosts { memory: late, ..old }.plan(Cluster::new(), &config);
+    assert!(why(&plan, "b").contains("1 of 3 votes left"), "{}", why(&plan, "b"));
 }
 
 #[test]

@@ -108,3 +108,18 @@ fn a_node_that_a_window_keeps_is_not_taken_for_lost_as_its_kubelet_restarts() {
         assert_eq!(removed(&kept_and_silent_since(since).plan(&config)), goes, "{since}");
     }
 }
+
+#[test]
+fn a_lost_node_stays_lost_when_another_came_in_its_place_and_its_pod_has_no_other() {
+    // As one with a volume of its host does: it tolerates that its node is not ready, for ever.
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: db-0\n  namespace: d\n  \
+         ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
+         spec: {nodeName: w1, nodeSelector: {kubernetes.io/hostname: w1}, \
+         containers: [{name: c, resources: {requests: {cpu: 1}}}]}";
+    let cluster = Cluster::new().node("w1", "w", "", "False").idle("w2", "w").with(pod);
+    let plan = cluster.plan(&pools(1, 9, ""));
+    assert_eq!((made(&plan), removed(&plan)), (0, Vec::new()));
+    assert_eq!(node_verdict(&plan, "w1"), NodeOutcome::NoPlaceToMovePods);
+    let lost = plan.nodes.iter().find(|one| one.node == "w1").unwrap();
+    assert!(lost.since.is_some(), "its time goes on");
+}

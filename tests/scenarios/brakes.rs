@@ -64,6 +64,49 @@ async fn while_paused_nothing_is_made_whoever_leads_and_afterwards_it_is() {
     assert_eq!(stage.status().paused, None);
 }
 
+/// A daemon that ended right after it wrote the record of a machine, of which there is nothing else yet.
+async fn only_recorded() -> Stage {
+    for last in 1..200 {
+        let mut stage = Stage::new(ONE_POOL);
+        stage.deploy("web", 1, "1500m", "1Gi");
+        stage.start_until(last);
+        stage.until("the wires are cut", SOON, Stage::is_cut).await;
+        stage.kill();
+        let is_recorded = stage.kube.get("ConfigMap", "pve-autoscaler", "machine-workers-9100").is_some();
+        if is_recorded && vms(&stage) == 0 {
+            return stage;
+        }
+    }
+    panic!("no record was written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_lead_while_the_switch_cannot_be_read_goes_on_with_nothing() {
+    let mut stage = only_recorded().await;
+    let (name, namespace) = ("autoscaler-state", "pve-autoscaler");
+    let paused = json!({ "data": { "paused": "storage is moved" } });
+    if !stage.kube.patch_by_hand("ConfigMap", namespace, name, &paused) {
+        let meta = json!({ "name": name, "namespace": namespace });
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": paused["data"] });
+        stage.kube.apply(&map).unwrap();
+    }
+    // What is remembered is in the same object, and is read first.
+    let effects = [
+        (1, Effect::Delay(Duration::from_millis(1))),
+        (3, Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) }),
+    ];
+    for (times, effect) in effects {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+        stage.kube.inject(Fault { method: "GET".into(), path, times, effect });
+    }
+    stage.start();
+    stage.throughout("nothing is made", SOON, |stage| vms(stage) == 0).await;
+    assert!(stage.kube.calls().iter().any(|call| call.method == "GET" && call.status == 500));
+    stage.order("pve1", Order::Resume).await;
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_moved_while_paused_is_known_where_it_is() {
     let stage = Stage::running(ONE_POOL);

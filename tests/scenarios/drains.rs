@@ -62,6 +62,28 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_tolerates_everything_is_not_evicted_again_and_again() {
+    let stage = Stage::running(&quick(""));
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    let stubborn = json!({
+        "tolerations": [{ "operator": "Exists" }], "nodeSelector": { "pve-autoscaler/pool": "workers" },
+    });
+    stage.deploy_with("stubborn", 2, "100m", "128Mi", &stubborn);
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.kube.scale("default", "web", 1);
+    stage.until("a node is closed", LATER, closed).await;
+    let took = stage.until("it serves again", LATER, |stage| !closed(stage)).await;
+    assert!(took < Duration::from_mins(2), "{took:?}");
+    let evictions = stage.kube.calls().into_iter().filter(|call| call.path.ends_with("/eviction")).count();
+    assert!(evictions <= 2, "{evictions} evictions");
+    let is_told = |stage: &Stage| {
+        stage.status().decisions.iter().any(|one| one.what.contains("tolerates all its taints"))
+    };
+    stage.until("it is told why", SOON, is_told).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pools_own_limit_ends_a_drain() {
     for (line, limit) in [("drain = \"1m\"", 60), ("drain = \"4m\"", 240)] {
         let stage = two_nodes_too_many_by_one(&quick(line)).await;

@@ -242,3 +242,23 @@ async fn time_without_the_api_is_not_counted_where_nothing_may_be_begun_at_first
     };
     its_time_stood_still(&stage, &node, Duration::from_hours(1), no_switch).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_machines_get_no_token_is_left_alone_longer_each_time() {
+    use world::kubernetes::{Effect, Fault};
+    let stage = Stage::running(ONE_POOL);
+    let body =
+        json!({ "kind": "Status", "code": 422, "reason": "Invalid", "message": "a policy refuses it" });
+    let effect = Effect::Answer { status: 422, body };
+    let path = "/api/v1/namespaces/kube-system/secrets".to_owned();
+    stage.kube.inject(Fault { method: "POST".into(), path, times: usize::MAX, effect });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    tokio::time::sleep(Duration::from_hours(3)).await;
+    let clones = |stage: &Stage| {
+        stage.pve.task_exits().into_iter().filter(|(upid, _)| upid.contains(":qmclone:")).count()
+    };
+    let made = clones(&stage);
+    assert!((5..=14).contains(&made), "{made} machines were made in vain");
+    stage.kube.forget_faults();
+    stage.until("the pod runs", Duration::from_mins(35), |stage| stage.running_pods() == 1).await;
+}
