@@ -108,7 +108,8 @@ impl Daemon {
             }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
             let (min, max) = pool.map_or((0, 0), |pool| (pool.min, pool.max));
-            if planning::disabled(node).is_some() {
+            if let Some(key) = planning::disabled(node) {
+                self.waits(snapshot.time, &node.name, &format!("annotation {key}"));
                 continue;
             }
             let prefix = config.prefix(view.record.region.as_deref());

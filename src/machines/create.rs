@@ -203,7 +203,9 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             machine.stored.record.task = None;
             match exit {
                 Exit::Ok | Exit::Warnings(_) | Exit::Unknown => {}
-                Exit::Failed(_) if exit.problem() == Some(Kind::Exists) => had_before(ctx, machine).await?,
+                Exit::Failed(ref text) if exit.problem() == Some(Kind::Exists) => {
+                    had_before(ctx, machine, text).await?;
+                }
                 Exit::Failed(_) => {
                     // It may have left its VM behind, locked.
                     machine.stored.record.clone_in_doubt = true;
@@ -264,7 +266,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 machine.stored.record.clone_in_doubt = true;
                 maybe_sent = Some(Instant::now());
             }
-            Sent::Taken => had_before(ctx, machine).await?,
+            Sent::Taken(text) => had_before(ctx, machine, &text).await?,
         }
         look_first = true;
     }
@@ -273,7 +275,8 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
 enum Sent {
     Started(Upid),
     Unknown,
-    Taken,
+    /// In Proxmox's words.
+    Taken(String),
 }
 
 async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
@@ -316,7 +319,7 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
         Ok(upid) => Ok(Sent::Started(upid)),
         Err(error) => match error.kind {
             Kind::OutcomeUnknown => Ok(Sent::Unknown),
-            Kind::Exists => Ok(Sent::Taken),
+            Kind::Exists => Ok(Sent::Taken(error.text)),
             Kind::NotFound => Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text))),
             _ => Err(error.into()),
         },
@@ -324,7 +327,7 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
 }
 
 /// Something has the VMID already: it may be the machine's own, which is awaited, or somebody else's.
-async fn had_before(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<(), Trouble> {
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
         // Whoever went before may have asked for it, and it is still at work.
@@ -335,18 +338,22 @@ async fn had_before(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
             tokio::time::sleep(CLONE_LOOK).await;
             Ok(())
         }
-        Sight::Foreign(_) | Sight::BeingDestroyed | Sight::Absent => taken(ctx, machine).await,
+        Sight::Foreign(_) | Sight::BeingDestroyed | Sight::Absent => taken(ctx, machine, said).await,
     }
 }
 
 /// The VMID is somebody else's: says whose, where that can be seen. Or a clone of our own has ended since it was last looked at.
-async fn taken(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Trouble> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
         Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
         Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
         _ if machine.record().clone_in_doubt => Err(destroy::in_doubt(ctx, machine)),
-        _ => Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() }),
+        _ if ctx.proxmox.vmid_taken(vmid).await? => {
+            Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() })
+        }
+        // A disk or a file that somebody has left.
+        _ => Err(Trouble::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
     }
 }
 

@@ -214,10 +214,21 @@ async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Tro
     }
     let has_it = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
     let has_left = !seen.hosts.contains_key(&record.host);
+    if has_left && has_it.as_ref() == Some(&record.host) {
+        return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Nobody });
+    }
     let any = || seen.hosts.keys().find(|host| has_left && is_on(&seen, host)).cloned();
     let Some(host) = has_it.or_else(any).filter(|host| *host != record.host) else { return Ok(()) };
     tracing::info!(machine = %record.name, left = record.host, host, "the VM is not on its host, which is off or has left the cluster");
     machine.change(ctx, |record| record.follow(host)).await
+}
+
+/// `pvecm delnode` leaves the configurations of the VMs of a host. Whether that may come back nobody can tell from here.
+fn left_with_files(record: &Record) -> String {
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    format!(
+        "host {host} is none of the cluster's any more, and VM {vmid} is still listed on it: the folder /etc/pve/nodes/{host} is there. Where {host} is not to come back, move what is to live on to the folder of another host, and remove it"
+    )
 }
 
 fn is_on(seen: &Seen, host: &str) -> bool {

@@ -95,6 +95,10 @@ async fn a_storage_that_the_host_does_not_have_holds_nothing_of_a_vm() {
     let elsewhere = spec.storages[0].clone();
     let (id, hosts) = ("zfs-b".to_owned(), vec!["pve2".to_owned()]);
     spec.storages.push(StorageSpec { id, hosts, shared: false, ..elsewhere });
+    for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
+        let (path, who, role) = ("/storage/zfs-b".to_owned(), who.to_owned(), "KasStorage".to_owned());
+        spec.access.grants.push(Grant { path, who, role, propagate: true });
+    }
     let mut world =
         World::new(lab::pve(spec), |config| config.pools[0].storages.push("zfs-b".to_owned())).await;
     world.ours().await;

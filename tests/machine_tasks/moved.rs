@@ -4,7 +4,7 @@ use pve_autoscaler::machines::Ending;
 use pve_autoscaler::model::Record;
 use pve_autoscaler::model::machine::Intent;
 use world::proxmox::TaskFault;
-use world::proxmox::spec::ClusterSpec;
+use world::proxmox::spec::{ClusterSpec, VmSpec};
 
 use crate::lab;
 use crate::support::VMID;
@@ -74,6 +74,22 @@ async fn a_machine_whose_host_has_left_the_cluster_is_forgotten() {
         assert_eq!(world.go_on().await, Ending::Discarded);
         assert!(world.store.names().is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_whose_file_a_host_that_left_has_left_behind_is_told() {
+    let mut world = of_a_host_that_left(|record| record).await;
+    world.pve.create_by_hand(VmSpec {
+        pool: Some("k8s-workers".to_owned()),
+        ..VmSpec::machine(VMID, "pve9", "w")
+    });
+    // Until the list shows it.
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    assert!(why.contains("the folder /etc/pve/nodes/pve9 is there"), "{why}");
+    world.pve.delete_by_hand(VMID);
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+    assert_eq!(world.go_on().await, Ending::Discarded);
 }
 
 #[tokio::test(start_paused = true)]
