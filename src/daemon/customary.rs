@@ -244,7 +244,7 @@ fn group(config: &Config, pool: &Pool, snapshot: &Snapshot, plan: &Plan, views: 
     let percentage = unready as f64 * 100.0 / settled.max(1) as f64;
     let well = unready <= limits.ok_total_unready_count || percentage <= limits.max_total_unready_percentage;
     let backoff = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.backoff.as_ref());
-    let backoff = backoff.filter(|backoff| backoff.until > snapshot.time);
+    let backoff = backoff.filter(|backoff| backoff.runs(snapshot.time));
     let coming = mine.iter().any(|view| comes(view));
     let goes = |outcome| matches!(outcome, NodeOutcome::Unneeded | NodeOutcome::Remove);
     let going = plan

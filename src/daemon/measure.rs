@@ -152,7 +152,7 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
 }
 
 fn hosts(snapshot: &Snapshot, seen: &mut Seen) {
-    let runs = |backoff: &Option<Backoff>| backoff.as_ref().is_some_and(|one| one.until > snapshot.time);
+    let runs = |backoff: &Option<Backoff>| backoff.as_ref().is_some_and(|one| one.runs(snapshot.time));
     for host in snapshot.proxmox.hosts.iter().flatten() {
         let name = host.name.as_str();
         let backoff = snapshot.memory.hosts.get(name).is_some_and(|memory| runs(&memory.backoff));

@@ -52,7 +52,7 @@ impl State {
     /// VMIDs that take no machine of this cluster now, by its prefix. Which cluster an unreadable record is of nobody knows.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
         let here = move |((at, vmid), until): (&(String, u32), &Timestamp)| {
-            (at == prefix && *until > now).then_some(*vmid)
+            (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
         };
         self.closed.iter().filter_map(here).chain(self.unreadable.iter().copied())
     }
@@ -63,7 +63,7 @@ impl State {
         // One that lies ahead is of a clock that was set back since.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
         now.duration_since(read) >= READ_RECORDS
-            || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
+            || self.stuck.values().any(|(when, pause)| read < *when && !waits(*when, *pause, now))
     }
 
     /// All records are read again with the next round.
@@ -175,7 +175,7 @@ impl Daemon {
         if self.registry.get(&id).is_some_and(|view| view.busy) {
             return;
         }
-        if self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now) {
+        if self.mend.stuck.get(&id).is_some_and(|(when, pause)| waits(*when, *pause, now)) {
             return;
         }
         let node = machines::node_of(&self.watches, &stored.record);
@@ -349,6 +349,12 @@ fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }
 
+/// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the clock was set back.
+fn waits(until: Timestamp, pause: SignedDuration, now: Timestamp) -> bool {
+    let left = until.duration_since(now);
+    left.is_positive() && left <= pause
+}
+
 /// Whether nothing was begun of the machine.
 fn is_untouched(record: &Record) -> bool {
     record.intent == Intent::Create
@@ -360,6 +366,14 @@ fn is_untouched(record: &Record) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_that_was_begun_before_the_clock_was_set_back_is_over() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        for (now, expected) in [(99, false), (100, true), (159, true), (160, false)] {
+            assert_eq!(waits(at(160), SignedDuration::from_secs(60), at(now)), expected, "{now}");
+        }
+    }
 
     #[test]
     fn a_machine_that_got_stuck_has_all_records_read_once_when_its_time_has_come() {

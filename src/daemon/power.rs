@@ -87,7 +87,7 @@ impl Daemon {
             match one.verdict {
                 HostOutcome::Needed | HostOutcome::Idle | HostOutcome::NotOurs => {
                     let resting = snapshot.memory.hosts.get(host).and_then(|memory| memory.backoff.as_ref());
-                    let resting = resting.is_some_and(|backoff| backoff.until > now);
+                    let resting = resting.is_some_and(|backoff| backoff.runs(now));
                     self.as_any_other(one, step, resting, now);
                 }
                 HostOutcome::Emptied if step.is_none() => {

@@ -93,7 +93,7 @@ impl Remembered {
     pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);
-        self.memory.removals.retain(|time| now.duration_since(*time) < hour);
+        self.memory.removals.retain(|time| now.duration_since(*time).abs() < hour);
         let changed = std::mem::take(&mut self.learnt) || self.memory.removals.len() != before;
         if changed {
             self.store(now);
@@ -104,7 +104,8 @@ impl Remembered {
     /// since then without one, the next round moves the timers that it reads.
     pub fn counted(&mut self, now: Timestamp) {
         let before = self.memory.last_round.replace(now);
-        let old = |time: Timestamp| now.duration_since(time) >= STORE_ANYWAY;
+        // One that lies ahead was stored before the clock was set back.
+        let old = |time: Timestamp| time > now || now.duration_since(time) >= STORE_ANYWAY;
         if before.is_none_or(old) || self.stored_at.is_none_or(old) {
             self.store(now);
         }
@@ -256,7 +257,7 @@ fn backed_off(
 ) -> Backoff {
     let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
     let (first, most) = (whole(first.min(most)), whole(most));
-    if let Some(running) = before.filter(|before| before.until > now && before.seconds >= first) {
+    if let Some(running) = before.filter(|before| before.runs(now) && before.seconds >= first) {
         return Backoff { reason: reason.to_owned(), ..running.clone() };
     }
     let last = before.map_or(0, |before| before.seconds);
@@ -338,5 +339,27 @@ mod tests {
         let last =
             (0..9).fold(second, |before, n| doubled(Some(&before), "x", &config, at(100_000 * (n + 1))));
         assert_eq!(last.seconds, 1800);
+    }
+
+    #[test]
+    fn a_back_off_that_was_begun_before_the_clock_was_set_back_is_over() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let backoff = |seconds| Backoff { until: at(1000), reason: String::new(), seconds };
+        for (seconds, now, expected) in
+            [(300, 699, false), (300, 700, true), (300, 999, true), (300, 1000, false), (0, 1, true)]
+        {
+            assert_eq!(backoff(seconds).runs(at(now)), expected, "{seconds} s, now {now}");
+        }
+    }
+
+    #[test]
+    fn what_is_nobodys_fault_backs_off_from_ten_seconds_on() {
+        let (at, most) = (|seconds| Timestamp::from_second(seconds).unwrap(), Duration::from_mins(30));
+        let first = backed_off(None, "x", (NOBODY, most), at(0));
+        let second = backed_off(Some(&first), "x", (NOBODY, most), at(20));
+        assert_eq!((first.seconds, second.seconds), (10, 20));
+        // A pool that is to blame is left alone for as long as it ever is.
+        let blamed = backed_off(Some(&second), "y", (Duration::from_mins(5), most), at(30));
+        assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }
 }

@@ -150,7 +150,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             cpu_used: share(cpu, all_cpu),
             memory_used: share(memory, all_memory),
             slots_free: count(free),
-            backoff: backoff.filter(|backoff| backoff.until > snapshot.time).map(|backoff| {
+            backoff: backoff.filter(|backoff| backoff.runs(snapshot.time)).map(|backoff| {
                 format!("left alone for {}: {}", until(snapshot.time, backoff.until), backoff.reason)
             }),
             next: [

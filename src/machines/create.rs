@@ -10,7 +10,7 @@ use super::jobs::{self, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, anew, destroy, join, node, physical, pinning, security, seed, shape, warm};
+use super::{Context, anew, finding, join, node, physical, pinning, security, seed, shape, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::Record;
 use crate::model::machine::{Phase, STORED_ON};
@@ -348,7 +348,7 @@ async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Troub
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
         Ok(Sight::Ours(_) | Sight::BeingCloned) => Ok(()),
         Ok(Sight::Foreign(what)) => Err(Trouble::Foreign { vmid, what }),
-        _ if machine.record().clone_in_doubt => Err(destroy::in_doubt(ctx, machine)),
+        _ if machine.record().clone_in_doubt => Err(finding::in_doubt(ctx, machine)),
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
             Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() })
         }

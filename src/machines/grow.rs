@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::destroy::{self, Found};
+use super::finding::{self, Found};
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
 use super::task::{self, Ending, Reports};
@@ -279,7 +279,7 @@ async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble>
     let Some(before) = record.growing.clone() else { return Ok(()) };
     let (before, vmid) = (Size { cores: before.cores, memory: before.memory }, record.slot.vmid);
     let stock = insist!(ctx.config.limits.configure, machine.seed(), {
-        let config = match destroy::find(ctx, machine).await? {
+        let config = match finding::find(ctx, machine).await? {
             Found::There(config) => config,
             // Should it be seen again, it is never set to less than it has.
             Found::Gone | Found::NotOurs => return Ok(before),

@@ -27,6 +27,7 @@ mod destroy;
 mod devices;
 mod drain;
 mod facts;
+mod finding;
 mod grow;
 mod guest;
 mod jobs;

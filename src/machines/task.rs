@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::create as creation;
-use super::destroy;
 use super::jobs;
 use super::node;
 use super::retire as retirement;
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, grow, warm};
+use super::{destroy, finding};
 use crate::kubernetes::{ErrorKind, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -241,11 +241,11 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
 }
 
 async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
-    let config = match destroy::find(ctx, machine).await? {
-        destroy::Found::Gone => return Ok(false),
-        destroy::Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| false),
-        destroy::Found::BeingCloned | destroy::Found::BeingDestroyed => return Ok(true),
-        destroy::Found::There(config) => config,
+    let config = match finding::find(ctx, machine).await? {
+        finding::Found::Gone => return Ok(false),
+        finding::Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| false),
+        finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(true),
+        finding::Found::There(config) => config,
     };
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {

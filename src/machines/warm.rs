@@ -11,7 +11,7 @@ use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, destroy, join, node};
+use super::{Context, create, finding, join, node};
 use crate::config::{BootstrapMethod, Pool};
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
@@ -125,7 +125,7 @@ async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Po
             (Sight::Ours(config), power) => return Ok((config, power)),
             (Sight::Foreign(what), _) => return Err(Trouble::Foreign { vmid, what }),
             (Sight::Absent | Sight::BeingCloned | Sight::BeingDestroyed, _) => {
-                if !matches!(destroy::find(ctx, machine).await?, destroy::Found::There(_)) {
+                if !matches!(finding::find(ctx, machine).await?, finding::Found::There(_)) {
                     let what = "the VM that was kept warm has disappeared".to_owned();
                     return Err(Trouble::Failed { what, blame: Blame::Nobody });
                 }
@@ -173,7 +173,7 @@ pub(super) enum Found {
 
 /// Looks at a machine that waits.
 pub(super) async fn found(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
-    let destroy::Found::There(config) = destroy::find(ctx, machine).await? else {
+    let finding::Found::There(config) = finding::find(ctx, machine).await? else {
         return Ok(Found::Otherwise);
     };
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);

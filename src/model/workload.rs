@@ -190,3 +190,11 @@ pub struct Backoff {
     #[serde(default)]
     pub seconds: i64,
 }
+
+impl Backoff {
+    /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set back.
+    pub fn runs(&self, now: Timestamp) -> bool {
+        let left = self.until.duration_since(now);
+        left.is_positive() && (self.seconds == 0 || left.as_secs() <= self.seconds)
+    }
+}

@@ -143,7 +143,7 @@ impl Desk<'_> {
     /// The reason for which a host is left alone after a failure.
     fn backoff(&self, host: &str) -> Option<&str> {
         let backoff = self.snapshot.memory.hosts.get(host)?.backoff.as_ref()?;
-        (backoff.until > self.snapshot.time).then_some(backoff.reason.as_str())
+        backoff.runs(self.snapshot.time).then_some(backoff.reason.as_str())
     }
 
     /// What holds for a host by itself.

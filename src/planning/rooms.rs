@@ -106,7 +106,7 @@ impl<'a> Rooms<'a> {
         let now = snapshot.time;
         let memory = &snapshot.memory;
         let holds = |backoff: Option<&crate::model::workload::Backoff>| {
-            backoff.filter(|backoff| backoff.until > now).map(|backoff| backoff.reason.clone())
+            backoff.filter(|backoff| backoff.runs(now)).map(|backoff| backoff.reason.clone())
         };
         let mut rooms = Self {
             hosts: host_room::hosts(view, &holds),

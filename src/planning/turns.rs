@@ -104,7 +104,7 @@ impl<'a> Turns<'a> {
             return Some("too many nodes of the pool are not ready".to_owned());
         }
         let memory = snapshot.memory.pools.get(&pool.name)?;
-        let backoff = memory.backoff.as_ref().filter(|backoff| backoff.until > snapshot.time);
+        let backoff = memory.backoff.as_ref().filter(|backoff| backoff.runs(snapshot.time));
         if let Some(backoff) = backoff {
             return Some(format!("the pool is left alone after a failure: {}", backoff.reason));
         }

@@ -1,0 +1,197 @@
+//! Looking for a machine's VM: there, moved, gone, somebody else's, or what is left of it; and what only an administrator can tell.
+
+use super::Context;
+use super::jobs;
+use super::ownership::{Sight, look};
+use super::tracked::Tracked;
+use super::trouble::{Blame, Trouble, insist};
+use crate::model::Record;
+use crate::proxmox::{Kind, TaskStatus, Upid, VmConfig};
+
+/// The lock of a VM whose disks its destruction has freed.
+pub(super) const DESTROYED: &str = "destroyed";
+
+/// What is there of a machine.
+pub(super) enum Found {
+    /// Its VM, locked or not, on the host that its record names now.
+    There(Box<VmConfig>),
+    /// A clone is being made.
+    BeingCloned,
+    /// Its disks are freed, and the lock of its destruction is all that is left of its configuration.
+    BeingDestroyed,
+    /// Nothing.
+    Gone,
+    /// Something of which nothing says that it is ours.
+    NotOurs,
+}
+
+/// Looks for a machine's VM. One that somebody moved to another host is followed there.
+///
+/// # Errors
+/// What is there cannot be told for now, or only by an administrator.
+pub(super) async fn find(ctx: &Context, machine: &mut Tracked) -> Result<Found, Trouble> {
+    loop {
+        match sight(ctx, machine).await? {
+            Sight::Ours(config) => return Ok(Found::There(config)),
+            Sight::BeingCloned => return Ok(Found::BeingCloned),
+            Sight::BeingDestroyed => return Ok(Found::BeingDestroyed),
+            Sight::Foreign(what) => {
+                tracing::info!(machine = %machine.record().name, what, "the VM is not ours and is left alone");
+                return Ok(Found::NotOurs);
+            }
+            Sight::Absent => match elsewhere(ctx, machine).await? {
+                Some(host) => {
+                    tracing::info!(machine = %machine.record().name, host, "the VM was moved to another host");
+                    machine.change(ctx, |record| record.follow(host)).await?;
+                }
+                None => {
+                    if let Some(found) = hidden(ctx, machine).await? {
+                        return Ok(found);
+                    }
+                }
+            },
+        }
+    }
+}
+
+async fn sight(ctx: &Context, machine: &Tracked) -> Result<Sight, Trouble> {
+    insist!(ctx.config.limits.destroy, machine.seed(), {
+        Ok(look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?)
+    })
+    .await
+}
+
+/// The host that has the VMID now, if it is another than the record's. A host that is down keeps its VM's record.
+async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
+    let record = machine.record();
+    let seen = insist!(ctx.config.limits.destroy, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
+    if seen.hosts.get(&record.host).is_some_and(|host| !host.online) {
+        return Err(Trouble::Failed {
+            what: format!(
+                "host {} is down: what becomes of its VM {} is decided when it is back",
+                record.host, record.slot.vmid
+            ),
+            blame: Blame::Host,
+        });
+    }
+    Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
+}
+
+/// What a VM is that cannot be seen: gone, somebody else's, or a clone at work. `None`: it can be seen after all.
+///
+/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone that was
+/// interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on the pool cannot
+/// see it, and nobody can prove whose it is.
+async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Trouble> {
+    let record = machine.record();
+    let limit = ctx.config.limits.destroy;
+    let doubt = record.clone_in_doubt && record.smbios_uuid.is_none();
+    // It claims its VMID a while after it was asked for: before that is certain, a free VMID proves nothing.
+    let mut at_work = doubt && !jobs::still_on_its_way(ctx, record).is_zero();
+    if doubt && !at_work {
+        at_work = insist!(limit, machine.seed(), jobs::is_cloning(ctx, record).await).await?;
+    }
+    if at_work {
+        return Ok(Some(Found::BeingCloned));
+    }
+    let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
+    if !taken {
+        return Ok(Some(Found::Gone));
+    }
+    // Before the look and after it: else the rights may have come and gone in between.
+    may_look(ctx, machine).await?;
+    if !matches!(sight(ctx, machine).await?, Sight::Absent) {
+        return Ok(None);
+    }
+    may_look(ctx, machine).await?;
+    if doubt {
+        return Err(in_doubt(ctx, machine));
+    }
+    // Halfway, a destruction takes the VM out of its pool: it cannot be seen any more.
+    if !insist!(limit, machine.seed(), destroyed_rightly(ctx, record).await).await? {
+        return Err(half_destroyed(ctx, machine));
+    }
+    tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
+    Ok(Some(Found::NotOurs))
+}
+
+/// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.
+async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    let record = machine.record();
+    let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_ref());
+    let path = pool.map_or_else(|| format!("/vms/{}", record.slot.vmid), |pool| format!("/pool/{pool}"));
+    let limit = ctx.config.limits.destroy;
+    let held = insist!(limit, machine.seed(), Ok(ctx.proxmox.privileges_on(&path).await?)).await?;
+    if held.contains("VM.Audit") {
+        return Ok(());
+    }
+    let vmid = record.slot.vmid;
+    let what =
+        format!("there is a VM {vmid}, and the token may not see whose it is: it lacks VM.Audit on {path}");
+    Err(Trouble::Failed { what, blame: Blame::Nobody })
+}
+
+/// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
+pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone` or `lock: create`, it is what is left of it",
+            record.host
+        ),
+        command: or_foreign(ctx, machine),
+    }
+}
+
+/// Whether no destruction of the machine's VM is known to have ended otherwise than well.
+async fn destroyed_rightly(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
+    let task = record.task.as_deref().and_then(Upid::parse);
+    let Some(upid) = task.filter(|upid| upid.kind() == "qmdestroy") else { return Ok(true) };
+    match ctx.proxmox.task_status(&upid).await {
+        Ok(TaskStatus::Ended(exit)) => Ok(exit.is_success()),
+        Ok(TaskStatus::Running) => Ok(false),
+        Err(error) if error.kind == Kind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an administrator has to decide: is the VM that cannot be seen what our own destruction has left?
+fn half_destroyed(ctx: &Context, machine: &Tracked) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "the destruction of VM {vmid} on {} did not end well, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: {DESTROYED}`, it is what is left of it",
+            record.host
+        ),
+        command: or_foreign(ctx, machine),
+    }
+}
+
+/// Removes what is left of the VM, or drops the record where it is not ours.
+fn or_foreign(ctx: &Context, machine: &Tracked) -> String {
+    format!(
+        "{}; or, where it is somebody else's VM: {}",
+        unlock(machine),
+        crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record()),
+    )
+}
+
+/// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in no configuration.
+pub(super) fn unlock(machine: &Tracked) -> String {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    format!("on {host}: qm unlock {vmid} && qm destroy {vmid} --purge 1 --destroy-unreferenced-disks 1")
+}
+
+pub(super) fn stale_lock(machine: &Tracked, lock: &str) -> Trouble {
+    let record = machine.record();
+    let vmid = record.slot.vmid;
+    Trouble::Administrator {
+        what: format!(
+            "VM {vmid} on {} is still locked ({lock}), and a token cannot remove a lock",
+            record.host
+        ),
+        command: unlock(machine),
+    }
+}
