@@ -458,7 +458,10 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
             // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more often than the template does.
             exit => match jobs::failed(START, &upid, &exit) {
                 Trouble::Proxmox(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
-                    Err(Trouble::Failed { what: error.text, blame: Blame::Host })
+                    // One that somebody has removed meanwhile says nothing about its host.
+                    let is_gone = error.text.contains("onfiguration file");
+                    let blame = if is_gone { Blame::Nobody } else { Blame::Host };
+                    Err(Trouble::Failed { what: error.text, blame })
                 }
                 trouble => Err(trouble),
             },

@@ -46,16 +46,18 @@ async fn full_clones_have_a_limit_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
-    for lacks in ["bridge 'vmbr1' does not exist", "start failed: QEMU exited with code 1"] {
+    let gone = "Configuration file 'nodes/pve1/qemu-server/9101.conf' does not exist";
+    for (said, expected) in [
+        ("bridge 'vmbr1' does not exist", Blame::Host),
+        ("start failed: QEMU exited with code 1", Blame::Host),
+        (gone, Blame::Nobody),
+    ] {
         let mut world = World::new(support::pve(), |_| {}).await;
-        world.pve.inject_task("qmstart", TaskFault::Fails(lacks.to_owned()));
+        world.pve.inject_task("qmstart", TaskFault::Fails(said.to_owned()));
         let record = world.record(9101);
         tokio::spawn(machines::create(world.context.clone(), record, world.reports.clone()));
         let ending = world.told.recv().await.unwrap().ending;
-        let expected = |reason: &str| reason.contains(lacks);
-        assert!(
-            matches!(&ending, Ending::Failed { reason, blame: Blame::Host } if expected(reason)),
-            "{ending:?}"
-        );
+        let Ending::Failed { reason, blame } = ending else { panic!("{ending:?}") };
+        assert!(blame == expected && reason.contains(said), "{blame:?}: {reason}");
     }
 }

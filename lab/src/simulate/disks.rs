@@ -65,7 +65,8 @@ impl Checker {
             .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
             .map(|(vmid, _, other)| {
                 let known = self.is_written(*vmid, as_of);
-                let comes = other["intent"]["kind"] == "create" && known;
+                // What was there already, and was deleted by somebody, does not come.
+                let comes = other["intent"]["kind"] == "create" && other["smbiosUuid"].is_null() && known;
                 let planned = if comes { disk(other) } else { 0 };
                 planned.max(self.world.pve.allocated(*vmid, storage))
             })
