@@ -109,7 +109,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
     }
     // Halfway, a destruction takes the VM out of its pool: it cannot be seen any more.
     if !insist!(limit, machine.seed(), destroyed_rightly(ctx, record).await).await? {
-        return Err(half_destroyed(ctx, machine));
+        return Err(left_unseen(ctx, machine, "the destruction of", "`lock: destroyed`"));
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
     Ok(Some(Found::NotOurs))
@@ -133,15 +133,7 @@ async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 
 /// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
 pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
-    let record = machine.record();
-    let vmid = record.slot.vmid;
-    Trouble::Administrator {
-        what: format!(
-            "our clone {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: clone` or `lock: create`, it is what is left of it",
-            record.host
-        ),
-        command: or_foreign(ctx, machine),
-    }
+    left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
 }
 
 /// Whether no destruction of the machine's VM is known to have ended otherwise than well.
@@ -156,26 +148,22 @@ async fn destroyed_rightly(ctx: &Context, record: &Record) -> Result<bool, Troub
     }
 }
 
-/// What an administrator has to decide: is the VM that cannot be seen what our own destruction has left?
-fn half_destroyed(ctx: &Context, machine: &Tracked) -> Trouble {
+/// Something of ours was interrupted, and may be what has the VMID and cannot be seen: it is removed, or the record is dropped where
+/// that is not ours.
+fn left_unseen(ctx: &Context, machine: &Tracked, interrupted: &str, locks: &str) -> Trouble {
     let record = machine.record();
     let vmid = record.slot.vmid;
     Trouble::Administrator {
         what: format!(
-            "the destruction of VM {vmid} on {} did not end well, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows `lock: {DESTROYED}`, it is what is left of it",
+            "{interrupted} our VM {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows {locks}, it is what is left of it",
             record.host
         ),
-        command: or_foreign(ctx, machine),
+        command: format!(
+            "{}; or, where it is somebody else's VM: {}",
+            unlock(machine),
+            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
+        ),
     }
-}
-
-/// Removes what is left of the VM, or drops the record where it is not ours.
-fn or_foreign(ctx: &Context, machine: &Tracked) -> String {
-    format!(
-        "{}; or, where it is somebody else's VM: {}",
-        unlock(machine),
-        crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record()),
-    )
 }
 
 /// What an administrator runs where a lock is left over. What was interrupted may have left disks that are in no configuration.
