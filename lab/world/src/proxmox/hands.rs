@@ -202,6 +202,11 @@ impl Pve {
         self.state().task_faults.push((kind.to_owned(), fault));
     }
 
+    /// Whether calls are still to come that a fault waits for.
+    pub fn has_faults(&self) -> bool {
+        !self.state().faults.is_empty()
+    }
+
     /// Takes all faults away that wait for their call or worker.
     pub fn forget_faults(&self) {
         let mut state = self.state();
