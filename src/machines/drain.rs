@@ -1,4 +1,7 @@
 //! Emptying a node by evictions: each refusal is asked again with back-off, a pod that must stay ends it.
+//!
+//! A pod that tolerates all taints may come back as soon as it is evicted, without end. The one that comes in the place of an evicted pod
+//! stays until the node is gone, as those of DaemonSets do; Karpenter evicts no pod that tolerates its taint in the first place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +15,7 @@ use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
 use crate::model::node::Node;
+use crate::model::pod::VolumeSource;
 use crate::model::snapshot::BEING_DELETED_TAINT;
 use crate::model::{Pod, Snapshot};
 use crate::planning::{self, Evictions};
@@ -42,12 +46,14 @@ struct Refused {
     why: String,
 }
 
-/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over.
+/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `first` is what an earlier drain of the same
+/// removal met.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
     node: &str,
     limit: Duration,
+    first: &mut Option<First>,
 ) -> Result<Drained, Trouble> {
     let mut drain = Drain {
         ctx,
@@ -55,7 +61,7 @@ pub(super) async fn run(
         end: Instant::now() + limit,
         refused: BTreeMap::new(),
         asked: BTreeMap::new(),
-        first: None,
+        first,
     };
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
@@ -66,14 +72,13 @@ pub(super) async fn run(
             Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
             Look::Over(drained) => return Ok(drained),
         };
-        if let Some(pod) = drain.comes_back(&snapshot, &left) {
+        if let Some(pod) = drain.intruder(&snapshot, &left) {
             return Ok(Drained::GivenUp(format!(
                 "{pod} came to the node meanwhile, and tolerates all its taints"
             )));
         }
-        if left.left() > left.leaving.len()
-            && let Some(pod) = places.lost(ctx, &snapshot, node)
-        {
+        let some_need_a_place = left.left() > left.leaving.len() || drain.some_came_back(&snapshot);
+        if some_need_a_place && let Some(pod) = places.lost(ctx, &snapshot, node) {
             return Ok(Drained::GivenUp(format!("{pod} has no place on another node any more")));
         }
         if Instant::now() >= drain.end {
@@ -113,22 +118,58 @@ struct Drain<'a> {
     /// By the pods' uids, as in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
-    /// The uids of the pods that were there at the first look.
-    first: Option<BTreeSet<String>>,
+    first: &'a mut Option<First>,
+}
+
+/// What was there at the first look, by uid.
+pub(super) struct First {
+    pods: BTreeSet<String>,
+    /// The pods' owners.
+    owners: BTreeSet<String>,
+}
+
+impl First {
+    fn of(pods: &[&Arc<Pod>]) -> Self {
+        let owners = pods.iter().filter_map(|pod| Some(pod.owner.as_ref()?.uid.clone()));
+        Self { pods: pods.iter().map(|pod| pod.uid.clone()).collect(), owners: owners.collect() }
+    }
+
+    /// Whether the pod has come since to a node that takes no others.
+    fn came(&self, pod: &Pod, closed: &Node) -> bool {
+        !self.pods.contains(&pod.uid) && World::accepts(pod, closed)
+    }
+
+    /// Whether it came in the place of one that was evicted. A volume of it would keep the machine: the next one there may have it as well.
+    fn came_back(&self, pod: &Pod, closed: &Node) -> bool {
+        let claims = pod.volumes.iter().any(|volume| matches!(volume.source, VolumeSource::Claim { .. }));
+        let of_ours = pod.owner.as_ref().is_some_and(|owner| self.owners.contains(&owner.uid));
+        of_ours && !claims && self.came(pod, closed)
+    }
 }
 
 impl Drain<'_> {
-    /// A pod that came although the node is closed: the next one in its place may come back as soon as it is evicted, without end.
-    fn comes_back(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
-        let Some(first) = &self.first else {
+    /// A pod that came although the node is closed, and not in the place of one that was evicted or with volumes: whoever evicts it may meet
+    /// the next one, without end.
+    fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
+        let Some(first) = self.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
-            self.first = Some(there.map(|pod| pod.uid.clone()).collect());
+            *self.first = Some(First::of(&there.collect::<Vec<_>>()));
             return None;
         };
-        let closed = |node: &Node| node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
-        let node = snapshot.nodes.iter().find(|node| node.name == self.node && closed(node))?;
-        let came = |pod: &&Arc<Pod>| !first.contains(&pod.uid) && World::accepts(pod, node);
-        left.evict.iter().find(came).map(|pod| pod.id())
+        let node = self.closed(snapshot)?;
+        left.evict.iter().find(|pod| first.came(pod, node)).map(|pod| pod.id())
+    }
+
+    /// The node, where it shows that it takes no pods any more.
+    fn closed<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Node> {
+        let node = snapshot.nodes.iter().find(|node| node.name == self.node)?;
+        node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT).then_some(node)
+    }
+
+    fn some_came_back(&self, snapshot: &Snapshot) -> bool {
+        let here = || snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
+        let (Some(first), Some(node)) = (self.first.as_ref(), self.closed(snapshot)) else { return false };
+        here().any(|pod| first.came_back(pod, node))
     }
 
     async fn look(&self) -> Look {
@@ -166,7 +207,9 @@ impl Drain<'_> {
 
     /// What the rules say; why the drain must end where they let a pod stay.
     fn judge(&self, snapshot: &Snapshot) -> Result<Evictions, String> {
-        planning::evictions(snapshot, &self.ctx.config, self.node)
+        let closed = self.first.as_ref().zip(self.closed(snapshot));
+        let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
+        planning::evictions(snapshot, &self.ctx.config, self.node, stays)
             .map_err(|why| format!("{why} came to the node meanwhile and must stay"))
     }
 

@@ -83,9 +83,9 @@ pub(super) async fn empty(
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
-    let mut until = None;
+    let (mut until, mut first) = (None, None);
     for turn in 1.. {
-        match drain::run(ctx, machine, &node.name, limit).await? {
+        match drain::run(ctx, machine, &node.name, limit, &mut first).await? {
             Drained::Empty => {}
             Drained::GivenUp(why) => return Ok(Some(why)),
         }

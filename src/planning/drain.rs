@@ -106,8 +106,14 @@ impl<'a> Rules<'a> {
         Ok(drain)
     }
 
-    /// The pods of a node that is being drained. A budget without room blocks nothing any more: it is asked again.
-    pub(super) fn evictions(&self, pods: &[&Arc<Pod>], budgets: &Budgets) -> Result<Evictions, Blocker> {
+    /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room blocks nothing any more: it
+    /// is asked again, and one without room for a pod that stays is waited for.
+    pub(super) fn evictions(
+        &self,
+        pods: &[&Arc<Pod>],
+        budgets: &Budgets,
+        stays: impl Fn(&Pod) -> bool,
+    ) -> Result<Evictions, Blocker> {
         let mut evictions = Evictions::default();
         for pod in pods {
             match self.judge(pod, budgets) {
@@ -122,6 +128,8 @@ impl<'a> Rules<'a> {
                 Outcome::Block("NotEnoughPdb") if budgets.several(pod) => {
                     return Err(Blocker { reason: SEVERAL, pod: pod.id() });
                 }
+                Outcome::Block("NotEnoughPdb") if stays(pod) => evictions.leaving.push((*pod).clone()),
+                Outcome::Finished | Outcome::Move if stays(pod) => {}
                 Outcome::Finished | Outcome::Move | Outcome::Block("NotEnoughPdb") => {
                     evictions.evict.push((*pod).clone());
                 }

@@ -151,13 +151,18 @@ fn decide(
 ///
 /// # Errors
 /// A pod has come that must not be evicted: it, and why.
-pub fn evictions(snapshot: &Snapshot, config: &Config, node: &str) -> Result<Evictions, String> {
+pub fn evictions(
+    snapshot: &Snapshot,
+    config: &Config,
+    node: &str,
+    stays: impl Fn(&Pod) -> bool,
+) -> Result<Evictions, String> {
     let mut pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.priority, pod.id()));
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let priorities = pending::Priorities::new(snapshot, config);
     rules
-        .evictions(&pods, &budgets::Budgets::new(snapshot))
+        .evictions(&pods, &budgets::Budgets::new(snapshot), stays)
         .map(|all| all.in_groups(&config.scale_down.drain_priorities, |pod| priorities.of(pod)))
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-use world::kubernetes::{Effect, Fault};
+use serde_json::{Value, json};
+use world::kubernetes::{Effect, Fault, samples};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -61,22 +61,50 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     stage.throughout("no machine is made for it", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_tolerates_everything_is_not_evicted_again_and_again() {
+/// Two nodes too many by one, each with a pod that tolerates everything.
+async fn with_stubborn_pods(spec: &Value) -> Stage {
     let stage = Stage::running(&quick(""));
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
-    let stubborn = json!({
+    let mut stubborn = json!({
         "tolerations": [{ "operator": "Exists" }], "nodeSelector": { "pve-autoscaler/pool": "workers" },
     });
+    stubborn.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     stage.deploy_with("stubborn", 2, "100m", "128Mi", &stubborn);
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "web", 1);
+    stage
+}
+
+fn evictions(stage: &Stage) -> usize {
+    stage.kube.calls().into_iter().filter(|call| call.path.ends_with("/eviction")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_as_soon_as_it_is_evicted_keeps_no_node() {
+    for budget in [false, true] {
+        let stage = with_stubborn_pods(&json!({})).await;
+        if budget {
+            stage.kube.apply(&samples::budget("stubborn", 1)).unwrap();
+        }
+        stage.until("a node is closed", LATER, closed).await;
+        stage.until("it is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+        assert_eq!(evictions(&stage), 1, "budget: {budget}");
+        stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_and_again() {
+    let stage = with_stubborn_pods(&json!({ "terminationGracePeriodSeconds": 60 })).await;
     stage.until("a node is closed", LATER, closed).await;
+    let nodes = stage.kube.list("Node");
+    let node = nodes.iter().find(|node| node["spec"]["unschedulable"] == true).unwrap();
+    let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
+    stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
     let took = stage.until("it serves again", LATER, |stage| !closed(stage)).await;
     assert!(took < Duration::from_mins(2), "{took:?}");
-    let evictions = stage.kube.calls().into_iter().filter(|call| call.path.ends_with("/eviction")).count();
-    assert!(evictions <= 2, "{evictions} evictions");
+    assert!(evictions(&stage) <= 2, "{} evictions", evictions(&stage));
     let is_told = |stage: &Stage| {
         stage.status().decisions.iter().any(|one| one.what.contains("tolerates all its taints"))
     };
