@@ -316,8 +316,11 @@ impl<'a> View<'a> {
     /// Puts pods in the order of their names, and those with a node into the world.
     fn put_in_order(&mut self) {
         self.waiting.sort_by(|a, b| a.pod.digest().compare(b.pod.digest()));
-        for pods in &mut self.expendable {
+        for (at, pods) in self.expendable.iter_mut().enumerate() {
             pods.sort_by(|a, b| a.digest().compare(b.digest()));
+            for pod in pods.iter().filter(|pod| !pod.is_finished()) {
+                self.world.place_yielding(pod, at);
+            }
         }
         for (at, pods) in self.bound.iter_mut().enumerate() {
             pods.sort_by(|a, b| a.digest().compare(b.digest()));

@@ -147,8 +147,8 @@ fn try_in_order(
     found
 }
 
-/// What distinguishes a plain pod: CPU, memory, tolerations, node selector.
-type Kind = (i64, i64, Vec<Toleration>, Labels);
+/// What distinguishes a plain pod: CPU, memory, whether it preempts nobody, tolerations, node selector.
+type Kind = (i64, i64, bool, Vec<Toleration>, Labels);
 
 /// For equal plain pods: how far the destinations are known to be full.
 #[derive(Default)]
@@ -225,7 +225,10 @@ fn kind(pod: &Pod) -> Option<Kind> {
         && requests.other.is_empty()
         && requests.ephemeral_storage == 0
         && !pod.resource_claims;
-    plain.then(|| (requests.cpu_milli, requests.memory, pod.tolerations.clone(), pod.node_selector.clone()))
+    let own = || (pod.tolerations.clone(), pod.node_selector.clone());
+    plain.then(own).map(|(tolerations, selector)| {
+        (requests.cpu_milli, requests.memory, pod.never_preempts, tolerations, selector)
+    })
 }
 
 fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod>, NodeIndex)]) {

@@ -300,7 +300,7 @@ impl<'a> Packer<'_, 'a> {
                     return;
                 }
                 if self.view.world.takes(&prepared, at) {
-                    let room = self.view.world.room_for(&class.sample.requests, at);
+                    let room = self.view.world.room_for(class.sample, at);
                     let count = usize::try_from(room).unwrap_or(usize::MAX).min(class.left());
                     self.put_copies(class, at, count);
                 }

@@ -1,5 +1,6 @@
 //! A cluster that can be changed in thought.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -45,6 +46,8 @@ pub struct SimNode {
     pub copies: Vec<(Arc<Pod>, i64)>,
     /// What they request in sum.
     pub used: Resources,
+    /// What pods there request that anyone who may preempt takes from them: it counts for others alone.
+    yielded: Resources,
     pub(super) ports: Vec<HostPort>,
     /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
     pub open: bool,
@@ -185,9 +188,12 @@ impl World {
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self))
     }
 
-    /// How many pods with these requests the node has room for.
-    pub fn room_for(&self, requests: &Resources, node: NodeIndex) -> i64 {
-        self.nodes[node].free().copies(requests)
+    /// How many pods like this one the node has room for.
+    pub fn room_for(&self, pod: &Pod, node: NodeIndex) -> i64 {
+        let sim = &self.nodes[node];
+        let mut free = sim.node.allocatable.clone();
+        free.subtract(&sim.used_for(pod));
+        free.copies(&pod.requests)
     }
 
     pub(super) fn key(&self, name: &str) -> Key {
@@ -245,6 +251,12 @@ impl World {
     pub fn place_copies(&mut self, pod: &Arc<Pod>, count: i64, node: NodeIndex) {
         self.nodes[node].hold_copies(pod, count);
         self.count(pod, node, count);
+    }
+
+    /// Says that a pod on the node is preempted by whoever needs its room: only pods that preempt nobody (`preemptionPolicy: Never`) do
+    /// without what it requests.
+    pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
+        self.nodes[node].yielded.add(&pod.requests);
     }
 
     /// Takes a pod off a node; nothing happens where it is not there.
@@ -346,7 +358,7 @@ impl World {
         taint_toleration::check(pod, &sim.node)?;
         node_affinity::check(pod, &sim.node)?;
         node_ports::check(pod, &sim.ports)?;
-        node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used)?;
+        node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used_for(pod))?;
         if prepared.volumes_matter {
             let others = sim.pods.iter().map(AsRef::as_ref);
             volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others.clone())?;
@@ -438,6 +450,7 @@ impl SimNode {
             pods: Vec::new(),
             copies: Vec::new(),
             used: Resources::default(),
+            yielded: Resources::default(),
             ports: Vec::new(),
             open: true,
             counts_for_spread: true,
@@ -449,6 +462,16 @@ impl SimNode {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);
         free
+    }
+
+    /// What is in use as far as this pod is concerned.
+    fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
+        if !pod.never_preempts || self.yielded.pods == 0 {
+            return Cow::Borrowed(&self.used);
+        }
+        let mut used = self.used.clone();
+        used.add(&self.yielded);
+        Cow::Owned(used)
     }
 
     /// Places so many pods like this one, as [`World::place_copies`] does.

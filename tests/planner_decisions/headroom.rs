@@ -128,3 +128,45 @@ fn placeholder_pods_make_room_ahead_and_hold_none_below_the_cut_off() {
     assert_eq!(pod_verdict(&plan, "d/urgent"), PodOutcome::ExistingNode);
     assert_eq!(pod_verdict(&plan, "d/low"), PodOutcome::NewNode);
 }
+
+#[test]
+fn a_pod_that_preempts_nobody_does_without_the_room_of_expendable_ones() {
+    let pod = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+             spec: {{{spec}, containers: [{{name: c, resources: {{requests: {{cpu: 3, memory: 1Gi}}}}}}]}}"
+        )
+    };
+    for (policy, plain, expected, machines) in [
+        ("PreemptLowerPriority", "", PodOutcome::ExistingNode, 0),
+        ("Never", "", PodOutcome::NewNode, 1),
+        // Not only where all equal pods are counted at once.
+        ("Never", ", hostNetwork: true", PodOutcome::NewNode, 1),
+    ] {
+        let cluster = Cluster::new().idle("n1", "w");
+        let cluster = cluster.with(&pod("placeholder", "nodeName: n1, priority: -11"));
+        let cluster = cluster.with(&pod("waits", &format!("preemptionPolicy: {policy}{plain}")));
+        let plan = cluster.plan(&pools(0, 9, ""));
+        assert_eq!(pod_verdict(&plan, "d/waits"), expected, "{policy}{plain}");
+        assert_eq!(plan.scale_up.len(), machines, "{policy}{plain}");
+    }
+}
+
+#[test]
+fn a_node_stays_whose_pod_would_have_to_preempt_and_does_not() {
+    for (policy, gone) in [("PreemptLowerPriority", vec!["n2"]), ("Never", vec![])] {
+        let pod = |name: &str, cpu: u32, spec: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
+                 ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+                 spec: {{{spec}, containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}"
+            )
+        };
+        let cluster = Cluster::new().idle("n1", "w").idle("n2", "w").pod("serves", "3", "n1");
+        let cluster = cluster.with(&pod("placeholder", 1, "nodeName: n1, priority: -11"));
+        let cluster = cluster.with(&pod("moves", 1, &format!("nodeName: n2, preemptionPolicy: {policy}")));
+        let plan = cluster.plan(&pools(0, 9, ""));
+        assert_eq!(removed(&plan), gone, "{policy}");
+    }
+}
