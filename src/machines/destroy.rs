@@ -406,6 +406,9 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
             Found::Gone | Found::NotOurs => return Ok(None),
+            Found::BeingCloned if jobs::is_worked_on(ctx, machine.record()).await? => {
+                return Err(passing(DESTROY, "its clone is still being made".to_owned()));
+            }
             Found::BeingCloned => return Err(stale_lock(machine, "clone")),
             Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "somebody else destroys the VM".to_owned()));

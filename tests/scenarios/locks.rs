@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use world::proxmox::{Effect, Fault};
+
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
@@ -39,4 +41,25 @@ async fn a_lock_that_goes_by_itself_is_nothing_to_report() {
     assert!(!why(&stage).contains("qm unlock"), "{}", why(&stage));
     stage.pve.set_config_by_hand(9100, "lock", None);
     stage.until("it runs again", SOON, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clone_that_takes_longer_than_it_may_is_no_stale_lock() {
+    let limit = "[limits]\nclone = \"10s\"\n[[pool]]";
+    let text = ONE_POOL.replace("[[pool]]", limit).replace("max = 5", "max = 1\nclone = \"full\"");
+    let stage = Stage::running(&text);
+    stage.pve.inject(Fault {
+        method: "POST".into(),
+        path: "/nodes/*/qemu/9000/clone".into(),
+        times: 1,
+        effect: Effect::WorkThenTimeOut,
+    });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let clones = |stage: &Stage| stage.pve.config_of(9100, "lock").is_some_and(|lock| lock == "clone");
+    stage.until("it is cloned", SOON, clones).await;
+    while clones(&stage) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!why(&stage).contains("is still locked"), "{}", why(&stage));
+    }
+    stage.until("it is cleaned up", SOON, |stage| stage.leftovers().is_empty()).await;
 }
