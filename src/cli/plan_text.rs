@@ -40,6 +40,7 @@ fn growth(plan: &Plan, out: &mut String) {
     let machines: usize = plan.scale_up.iter().map(|pool| pool.machines.len()).sum();
     if waiting == 0 && machines == 0 && plan.grow.is_empty() {
         let _ = writeln!(out, "no pod waits");
+        below_minimum(plan, out);
         return;
     }
     let waits = if waiting == 1 { "waits" } else { "wait" };
@@ -97,6 +98,13 @@ fn growth(plan: &Plan, out: &mut String) {
             pod.reasons.iter().map(|reason| format!("{}: {}", reason.pool, reason.message)).collect();
         let why = if reasons.is_empty() { "there is no pool".to_owned() } else { reasons.join("; ") };
         let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
+    }
+    below_minimum(plan, out);
+}
+
+fn below_minimum(plan: &Plan, out: &mut String) {
+    for one in &plan.below_minimum {
+        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays below its minimum: {}", one.pool, one.message);
     }
 }
 

@@ -89,6 +89,9 @@ impl Daemon {
                     let resting = snapshot.memory.hosts.get(host).and_then(|memory| memory.backoff.as_ref());
                     let resting = resting.is_some_and(|backoff| backoff.runs(now));
                     self.as_any_other(one, step, resting, now);
+                    if step == Some(PowerStep::Emptying) && one.verdict == HostOutcome::Needed {
+                        self.memory.emptied_in_vain(host, &one.message, config, now);
+                    }
                 }
                 HostOutcome::Emptied if step.is_none() => {
                     self.note(host, format!("is emptied to be switched off: {}", one.message), now);
@@ -101,10 +104,16 @@ impl Daemon {
                 HostOutcome::Off if step == Some(PowerStep::ShuttingDown) => {
                     self.note(host, "is off".to_owned(), now);
                     self.memory.host(host, now, |memory| {
+                        memory.emptying_backoff = None;
                         if let Some(power) = &mut memory.power {
                             (power.step, power.since) = (PowerStep::Off, now);
                         }
                     });
+                }
+                HostOutcome::GivenUp if step == Some(PowerStep::Emptying) => {
+                    // Nothing is wrong with it: new machines may be put there.
+                    self.as_any_other(one, step, false, now);
+                    self.memory.emptied_in_vain(host, &one.message, config, now);
                 }
                 HostOutcome::GivenUp => {
                     let online =

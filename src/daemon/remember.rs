@@ -22,6 +22,8 @@ const STORE_SOON: Duration = Duration::from_secs(1);
 const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 /// At the end it is stored within this time, or stays as it was stored before.
 const STORE_LAST: Duration = Duration::from_secs(2);
+/// A host that was emptied in vain is emptied again after this time at the latest.
+const EMPTIED_AGAIN: Duration = Duration::from_hours(24);
 /// A pool whose creation failed through nobody's fault is left alone for this long at first: the cause may pass.
 const NOBODY: Duration = Duration::from_secs(10);
 
@@ -161,6 +163,18 @@ impl Remembered {
         });
     }
 
+    /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines were made and went for it.
+    pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
+        let first = config.power.idle_for.saturating_mul(2);
+        let lengths = (first, first.max(EMPTIED_AGAIN));
+        self.host(host, now, |memory| {
+            let before = memory.emptying_backoff.take();
+            // What was long ago says nothing of today.
+            let before = before.filter(|before| !is_past(before.until, EMPTIED_AGAIN, now));
+            memory.emptying_backoff = Some(backed_off(before.as_ref(), reason, lengths, now));
+        });
+    }
+
     /// Stores everything at once; false where that did not succeed in time, so that it is not known whether it is stored.
     pub async fn store_now(&mut self, now: Timestamp) -> bool {
         self.store(now);
@@ -181,8 +195,10 @@ impl Remembered {
         let pool = told.record.pool.clone();
         match &told.ending {
             Ending::Ready => {
-                self.memory.pools.entry(pool).or_default().backoff = None;
                 let host = config.host_key(told.record.region.as_deref(), &told.record.host);
+                let pool = self.memory.pools.entry(pool).or_default();
+                pool.backoff = None;
+                pool.failed_on.remove(&host);
                 if let Some(host) = self.memory.hosts.get_mut(&host) {
                     host.backoff = None;
                 }
@@ -223,13 +239,17 @@ impl Remembered {
     }
 
     fn back_off(&mut self, told: &Told, blame: &Blame, reason: &str, config: &Config, now: Timestamp) {
+        let host = config.host_key(told.record.region.as_deref(), &told.record.host);
         let place = match blame {
-            Blame::Host => {
-                let host = config.host_key(told.record.region.as_deref(), &told.record.host);
-                &mut self.memory.hosts.entry(host).or_default().backoff
-            }
+            Blame::Host => &mut self.memory.hosts.entry(host).or_default().backoff,
             Blame::Pool | Blame::Nobody => {
-                &mut self.memory.pools.entry(told.record.pool.clone()).or_default().backoff
+                let pool = self.memory.pools.entry(told.record.pool.clone()).or_default();
+                if *blame == Blame::Pool {
+                    pool.failed_on.retain(|_, until| *until > now);
+                    let longest = config.scale_up.backoff_max.saturating_mul(2);
+                    pool.failed_on.insert(host, now.saturating_add(longest).unwrap_or(Timestamp::MAX));
+                }
+                &mut pool.backoff
             }
         };
         // What is nobody's fault may last all the same: a right that is missing in Kubernetes, a network that is shut.
@@ -264,6 +284,11 @@ fn backed_off(
     let seconds = last.saturating_mul(2).clamp(first, most);
     let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
     Backoff { until, reason: reason.to_owned(), seconds }
+}
+
+/// Whether a time is further back than this.
+fn is_past(time: Timestamp, by: Duration, now: Timestamp) -> bool {
+    now.duration_since(time).as_secs_f64() > by.as_secs_f64()
 }
 
 /// What is stored, as far as is known.

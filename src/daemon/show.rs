@@ -159,6 +159,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
                     nodes.iter().filter_map(|node| verdicts.get(node.name.as_str()).copied()),
                 ),
                 pool.scheduled(snapshot.time),
+                below_minimum(plan, &pool.name),
             ]
             .into_iter()
             .flatten()
@@ -192,6 +193,11 @@ fn next<'v>(now: Timestamp, verdicts: impl Iterator<Item = &'v NodeVerdict>) -> 
     let waiting = verdicts.filter(|verdict| verdict.verdict == NodeOutcome::Unneeded);
     let first = waiting.filter_map(|verdict| Some((verdict.removable_at?, &verdict.node))).min();
     first.map(|(at, node)| format!("{node} may go in {}", until(now, at)))
+}
+
+fn below_minimum(plan: &Plan, pool: &str) -> Option<String> {
+    let short = plan.below_minimum.iter().find(|one| one.pool == pool)?;
+    Some(format!("stays below its minimum: {}", short.message))
 }
 
 fn until(now: Timestamp, then: Timestamp) -> String {

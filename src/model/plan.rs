@@ -20,6 +20,9 @@ pub struct Plan {
     pub time: Timestamp,
     /// Machines to make, by pool.
     pub scale_up: Vec<PoolGrowth>,
+    /// Pools that stay below their minimum, and why they get no more machines now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub below_minimum: Vec<PoolReason>,
     /// Running machines that are given more where they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grow: Vec<GrownMachine>,

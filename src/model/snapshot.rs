@@ -66,6 +66,10 @@ pub struct PoolMemory {
     pub last_removal_failure: Option<Timestamp>,
     /// The pool is left alone until then.
     pub backoff: Option<Backoff>,
+    /// Hosts on which a machine of it could not be made through no fault of the host as a whole, and until when they are its last
+    /// choice: a storage or a bridge of that host may be broken.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_on: BTreeMap<String, Timestamp>,
     /// None of its running machines is made larger until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
@@ -125,6 +129,9 @@ pub struct Decision {
 pub struct HostMemory {
     /// Nothing new is put on the host until then.
     pub backoff: Option<Backoff>,
+    /// It is not emptied to be switched off until then: it was before, and in vain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emptying_backoff: Option<Backoff>,
     /// Since when it could be done without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,

@@ -134,6 +134,7 @@ fn decide(
     let mut plan = Plan {
         time: snapshot.time,
         scale_up: if growth.pools.is_empty() { shrinkage.replacements } else { growth.pools },
+        below_minimum: growth.short,
         grow: growth.grown,
         pods: growth.verdicts,
         scale_down: shrinkage.removals,

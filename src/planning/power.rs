@@ -34,10 +34,13 @@ use crate::model::place;
 use crate::model::plan::{Plan, PodOutcome};
 use crate::model::pod::Pod;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
+use crate::model::workload::Backoff;
 
 /// A host that was asked to come up is asked again after this time: a packet may be lost, and one that is still going off
 /// does not hear it.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// Why a host can be done without.
+const PLACE_ELSEWHERE: &str = "everything on it has a place elsewhere";
 /// Guests that are named in a reason at most.
 const NAMED: usize = 3;
 
@@ -212,11 +215,21 @@ impl Desk<'_> {
         let since = since.filter(|since| *since <= self.snapshot.time);
         let since =
             since.map_or(self.snapshot.time, |since| watched_since(self.snapshot, self.config, since));
-        HostVerdict {
-            since: Some(since),
-            due: Some(after(since, self.settings().idle_for)),
-            ..verdict(host, HostOutcome::Idle, "everything on it has a place elsewhere")
-        }
+        let due = after(since, self.settings().idle_for);
+        let (due, message) = match self.in_vain(&host.name) {
+            Some(backoff) => (
+                due.max(backoff.until),
+                format!("{PLACE_ELSEWHERE}; it was emptied in vain before: {}", backoff.reason),
+            ),
+            None => (due, PLACE_ELSEWHERE.to_owned()),
+        };
+        HostVerdict { since: Some(since), due: Some(due), ..verdict(host, HostOutcome::Idle, &message) }
+    }
+
+    /// Why and how long it is not emptied again, where that was given up before.
+    fn in_vain(&self, host: &str) -> Option<&Backoff> {
+        let backoff = self.snapshot.memory.hosts.get(host)?.emptying_backoff.as_ref()?;
+        backoff.runs(self.snapshot.time).then_some(backoff)
     }
 
     fn emptied(&self, host: &Host, memory: &PowerMemory) -> HostVerdict {
@@ -420,10 +433,7 @@ impl Desk<'_> {
                 (one.since, one.due) = (Some(now), None);
                 (one.verdict, one.message) = match left {
                     0 => (SwitchOff, "nothing runs on it".to_owned()),
-                    _ => (
-                        Emptied,
-                        format!("everything on it has a place elsewhere: {left} of our machines leave it"),
-                    ),
+                    _ => (Emptied, format!("{PLACE_ELSEWHERE}: {left} of our machines leave it")),
                 };
             } else {
                 one.message.push_str("; waits for its turn");

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use jiff::Timestamp;
+
 use super::host_room::{self, HostRoom};
 use super::limits::{self, Shape, Sum};
 use super::physical::Machines;
@@ -9,6 +11,7 @@ use super::warm::{self, Woken};
 use super::{View, being_deleted, pauses, pool_of};
 use crate::config::{Pool, ScaleUp};
 use crate::model::machine::{Phase, Slot, WarmState};
+use crate::model::plan::PoolReason;
 use crate::model::snapshot::PoolMemory;
 
 /// Hosts that are named in a reason at most.
@@ -56,6 +59,11 @@ impl Full {
             Self::Settling(until) => format!("left alone {until}"),
         }
     }
+
+    /// The same as what is said of a pool.
+    pub(super) fn of(&self, pool: String) -> PoolReason {
+        PoolReason { pool, reason: self.reason(), message: self.message() }
+    }
 }
 
 /// The first of several.
@@ -72,8 +80,8 @@ pub(super) struct Place {
     pub host: String,
     /// The storage of the clone, where the pool names any.
     pub storage: Option<String>,
-    /// How good the host is: less is better.
-    pub rank: (i64, i64),
+    /// How good the host is: less is better. One on which the pool failed lately comes after all others.
+    pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
     /// The machine that is there already and is asked to join.
     pub woken: Option<Woken>,
@@ -83,6 +91,7 @@ pub(super) struct Place {
 #[derive(Clone)]
 pub(super) struct Rooms<'a> {
     settings: &'a ScaleUp,
+    now: Timestamp,
     hosts: Option<BTreeMap<String, HostRoom>>,
     slots: Option<BTreeMap<String, VecDeque<Slot>>>,
     machines: Machines,
@@ -120,6 +129,7 @@ impl<'a> Rooms<'a> {
             waiting: warm::waiting(snapshot, view.config),
             total: Sum::default(),
             settings: &view.config.scale_up,
+            now,
             memory: &memory.pools,
             backoffs: memory
                 .pools
@@ -229,7 +239,13 @@ impl<'a> Rooms<'a> {
         };
         let woken = waiting.iter().filter(|one| one.suits(pool)).find(can_run)?;
         let host = woken.host.clone();
-        Some(Place { host, storage: None, rank: (i64::MIN, 0), slot: None, woken: Some(woken.clone()) })
+        Some(Place {
+            host,
+            storage: None,
+            rank: (false, i64::MIN, 0),
+            slot: None,
+            woken: Some(woken.clone()),
+        })
     }
 
     /// Whether a machine of the pool that does not run could not be started on this host, and another host has room for one.
@@ -250,7 +266,7 @@ impl<'a> Rooms<'a> {
         if pool.is_physical() {
             let slot = self.machines.next(pool)?;
             let host = slot.machine.clone().unwrap_or_default();
-            return Ok(Place { host, storage: None, rank: (0, 0), slot: Some(slot), woken: None });
+            return Ok(Place { host, storage: None, rank: (false, 0, 0), slot: Some(slot), woken: None });
         }
         let slot = match &self.slots {
             None => None,
@@ -338,7 +354,7 @@ impl<'a> Rooms<'a> {
         let Some(hosts) = &self.hosts else {
             let host = pool.hosts.first().cloned().unwrap_or_else(|| pool.host_key("pve"));
             let storage = pool.storages.first().cloned();
-            return Ok(Place { host, storage, rank: (0, 0), slot: None, woken: None });
+            return Ok(Place { host, storage, rank: (false, 0, 0), slot: None, woken: None });
         };
         let memory = self.memory.get(&pool.name);
         let reach = memory.and_then(|memory| memory.reach.as_ref());
@@ -367,7 +383,9 @@ impl<'a> Rooms<'a> {
             if let Some(why) = &host.backoff {
                 backing_off.get_or_insert_with(|| format!("{name}: {why}"));
             } else {
-                let rank = host.rank(pool);
+                let failed = memory.is_some_and(|memory| memory.failed_on.get(name) > Some(&self.now));
+                let (first, second) = host.rank(pool);
+                let rank = (failed, first, second);
                 if best.as_ref().is_none_or(|other| rank < other.rank) {
                     let host = name.clone();
                     best = Some(Place { host, storage, rank, slot: None, woken: None });

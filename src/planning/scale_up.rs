@@ -17,7 +17,7 @@ use super::{View, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth};
+use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth, PoolReason};
 use crate::model::pod::Pod;
 use crate::model::quantity;
 use crate::model::snapshot::STARTING_TAINT;
@@ -37,6 +37,8 @@ pub(super) struct Growth<'a> {
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Pods of nodes on their way out that find no place.
     pub homeless: Vec<&'a Arc<Pod>>,
+    /// Pools that stay below their minimum, and why.
+    pub short: Vec<PoolReason>,
     /// What is left for more machines.
     pub rooms: Rooms<'a>,
 }
@@ -72,6 +74,8 @@ pub(super) struct Packer<'v, 'a> {
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow where they are.
     pub growths: Growths,
+    /// Why pools stay below their minimum, by pool.
+    short: BTreeMap<String, Full>,
 }
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
@@ -90,6 +94,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         demands: Demands::default(),
         upcoming: BTreeMap::new(),
         growths: Growths::default(),
+        short: BTreeMap::new(),
         view,
     };
     packer.add_upcoming();
@@ -140,6 +145,7 @@ impl<'a> Packer<'_, 'a> {
             placed,
             upcoming: self.upcoming,
             homeless: homeless.map(|(waiting, _)| waiting.pod).collect(),
+            short: self.short.into_iter().map(|(pool, why)| why.of(pool)).collect(),
             rooms: self.rooms,
         }
     }
@@ -347,8 +353,17 @@ impl<'a> Packer<'_, 'a> {
             let pool = &self.pools()[index];
             let (name, min) = (pool.name.clone(), pool.min + lost.get(pool.name.as_str()).unwrap_or(&0));
             while self.rooms.staying(&name) < min {
-                let Ok(place) = self.rooms.next_of_minimum(&self.pools()[index]) else { break };
-                self.open(index, place, None);
+                match self.rooms.next_of_minimum(&self.pools()[index]) {
+                    Ok(place) => drop(self.open(index, place, None)),
+                    Err(why) => {
+                        self.short.insert(name.clone(), why);
+                        break;
+                    }
+                }
+            }
+            // With machines of another size there may have been room.
+            if self.rooms.staying(&name) >= min {
+                self.short.remove(&name);
             }
         }
     }

@@ -108,7 +108,7 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
                 if outcome == PodOutcome::NoPoolFits || own > outcome || outcome == PodOutcome::PoolAtMax {
                     outcome = own;
                 }
-                reasons.push(PoolReason { pool, reason: full.reason(), message: full.message() });
+                reasons.push(full.of(pool));
             }
         }
     }

@@ -226,11 +226,7 @@ fn to_keep(view: &View, kept: &[&Machine], rooms: &mut Rooms) -> (Vec<PoolGrowth
                 }
             });
             let Some((offer, place)) = places.min_by_key(|(_, place)| place.rank) else {
-                refused.extend(why.map(|full| PoolReason {
-                    pool: pool.name.clone(),
-                    reason: full.reason(),
-                    message: full.message(),
-                }));
+                refused.extend(why.map(|full| full.of(pool.name.clone())));
                 break;
             };
             rooms.keep(offer, &place, pool.warm.state);

@@ -103,6 +103,8 @@ struct PoolDocument {
     last_removal: Option<Timestamp>,
     last_removal_failure: Option<Timestamp>,
     backoff: Option<Backoff>,
+    #[serde(default)]
+    failed_on: BTreeMap<String, Timestamp>,
     grow_backoff: Option<Backoff>,
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
     #[serde(default)]
@@ -248,6 +250,7 @@ impl PoolDocument {
             last_removal: self.last_removal,
             last_removal_failure: self.last_removal_failure,
             backoff: self.backoff,
+            failed_on: self.failed_on,
             grow_backoff: self.grow_backoff,
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,

@@ -361,3 +361,19 @@ fn as_few_hosts_are_woken_as_are_enough() {
         [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]
     );
 }
+
+#[test]
+fn a_host_that_was_emptied_in_vain_is_left_alone_for_a_while() {
+    let config = config(&["c"], "");
+    let with = |until: &str| {
+        let memory = format!(
+            "c: {{idleSince: 2026-01-01T11:00:00Z, emptyingBackoff: {{until: {until}, reason: it was needed, seconds: 1200}}}}"
+        );
+        Hosts { on: THREE, facts: GOOD, machines: "", memory: memory.leak() }.plan(Cluster::new(), &config)
+    };
+    let plan = with("2026-01-01T12:00:10Z");
+    assert_eq!(said(&plan), [("c", HostOutcome::Idle)]);
+    assert_eq!(plan.hosts[0].due, Some("2026-01-01T12:00:10Z".parse().unwrap()));
+    assert!(why(&plan, "c").contains("it was emptied in vain before: it was needed"), "{}", why(&plan, "c"));
+    assert_eq!(said(&with("2026-01-01T12:00:00Z")), [("c", HostOutcome::SwitchOff)]);
+}

@@ -74,6 +74,9 @@ fn a_minimum_is_not_reached_beyond_a_limit_of_the_cluster() {
     let plan = Cluster::new().pod("a", "3", "").plan(&pools(3, 9, "[scale_up]\nmax_cores_total = 8"));
     assert_eq!(made(&plan, "w"), 2);
     assert_eq!(pod_verdict(&plan, "d/a"), PodOutcome::NewNode);
+    let short: Vec<_> = plan.below_minimum.iter().map(|one| (one.pool.as_str(), one.reason)).collect();
+    assert_eq!(short, [("w", "PoolAtMax")]);
+    assert!(Cluster::new().plan(&pools(2, 9, "[scale_up]\nmax_cores_total = 8")).below_minimum.is_empty());
 }
 
 #[test]

@@ -135,3 +135,15 @@ fn a_pod_that_selects_a_zone_gets_a_machine_there_or_is_told_why_not() {
     let plan = spread(Cluster::new(), "p", &wants("x")).with(&inventory(&hosts)).plan(&config);
     assert_eq!(plan.pods[0].verdict, PodOutcome::NoPoolFits);
 }
+
+#[test]
+fn a_host_on_which_the_pool_failed_lately_is_its_last_choice() {
+    let hosts = [host("a", 64, ""), host("b", 18, "")].join(", ");
+    let failed_on = |until: &str| {
+        let state = "apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\nlastRound: 2026-01-01T11:59:50Z";
+        let state = format!("{state}\npools: {{w: {{failedOn: {{a: \"{until}\"}}}}}}");
+        hosts_of(&loners(3).with(&inventory(&hosts)).with(&state).plan(&pool("", "")))
+    };
+    assert_eq!(failed_on("2026-01-01T12:00:01Z"), ["b", "b", "a"], "b first, though a has more room");
+    assert_eq!(failed_on("2026-01-01T12:00:00Z"), ["a", "a", "a"]);
+}

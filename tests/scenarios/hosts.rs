@@ -1,5 +1,6 @@
 //! Whole hosts: emptied by packing, shut down, and woken when their room is needed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
@@ -404,4 +405,25 @@ async fn a_host_that_goes_off_late_is_still_ours() {
     assert_eq!(one_is_off(&stage).await, "pve3");
     stage.deploy("web", 3, "1500m", "1Gi");
     stage.until("it is woken after a while", LATER, |stage| stage.running_pods() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_be_emptied_is_emptied_less_and_less_often_and_takes_machines() {
+    let text = settings("empty_time = \"30s\"")
+        .replace("[[host]]\nname = \"pve3\"\npower = \"wake-on-lan\"\n", "")
+        .replace("bridge =", "placement = \"spread\"\nbridge =");
+    let mut stage = stage(&text);
+    stage.start();
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("the pods run on three hosts", SOON, |stage| stage.running_pods() == 3).await;
+    let mut emptied = BTreeSet::new();
+    for _ in 0..4 * 60 {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let status = stage.status();
+        let begun = status.decisions.iter().filter(|one| one.what.contains("is emptied to be switched off"));
+        emptied.extend(begun.map(|one| one.time));
+        assert!(status.hosts.iter().all(|one| !one.why.contains("left alone")), "{:?}", status.hosts);
+    }
+    assert!((2..=5).contains(&emptied.len()), "{emptied:?}");
+    assert!(off(&stage).is_empty());
 }

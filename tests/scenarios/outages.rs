@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use world::proxmox::{Effect, Fault};
+use world::proxmox::{Effect, Fault, TaskFault};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -261,4 +261,17 @@ async fn a_pool_whose_machines_get_no_token_is_left_alone_longer_each_time() {
     assert!((5..=14).contains(&made), "{made} machines were made in vain");
     stage.kube.forget_faults();
     stage.until("the pod runs", Duration::from_mins(35), |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_on_which_a_clone_failed_is_not_chosen_again_at_once() {
+    let stage = Stage::running(ONE_POOL);
+    stage.pve.inject_task("qmclone", TaskFault::Fails("the storage is broken".into()));
+    let host = |stage: &Stage| stage.status().machines.first().map(|one| one.host.clone());
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("a machine is begun", SOON, |stage| host(stage).is_some()).await;
+    let first = host(&stage);
+    stage.until("it failed", SOON, |stage| host(stage).is_none()).await;
+    stage.until("the pod runs", Duration::from_mins(15), |stage| stage.running_pods() == 1).await;
+    assert_ne!(host(&stage), first);
 }

@@ -141,14 +141,20 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             Learnt { cores, memory, allocatable, kubelet }
         });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
-    let backoffs = (option::of(backoff()), option::of(backoff()));
+    let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
-        |((last_add, last_removal, last_removal_failure), (backoff, grow_backoff), learnt, reach)| {
+        |(
+            (last_add, last_removal, last_removal_failure),
+            (backoff, grow_backoff, failed_on),
+            learnt,
+            reach,
+        )| {
             PoolMemory {
                 last_add,
                 last_removal,
                 last_removal_failure,
                 backoff,
+                failed_on,
                 grow_backoff,
                 learnt_allocatable: learnt.0,
                 learnt_sizes: learnt.1,
@@ -161,8 +167,13 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             }
         },
     );
-    let host = (option::of(backoff()), option::of(time()), option::of(power_memory()))
-        .prop_map(|(backoff, idle_since, power)| HostMemory { backoff, idle_since, power });
+    let host = (option::of(backoff()), option::of(backoff()), option::of(time()), option::of(power_memory()));
+    let host = host.prop_map(|(backoff, emptying_backoff, idle_since, power)| HostMemory {
+        backoff,
+        emptying_backoff,
+        idle_since,
+        power,
+    });
     let further = btree_map(text(), any::<std::net::IpAddr>(), 0..3);
     let slot = (any::<u32>(), option::of(name()), option::of(any::<std::net::IpAddr>()), further)
         .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });

@@ -86,6 +86,7 @@ pub(super) fn state(memory: &Memory) -> Value {
     let hosts = collected(&memory.hosts, |host| {
         Fields::default()
             .some("backoff", host.backoff.as_ref().map(backoff))
+            .some("emptyingBackoff", host.emptying_backoff.as_ref().map(backoff))
             .time("idleSince", host.idle_since)
             .some("power", host.power.as_ref().and_then(|power| serde_json::to_value(power).ok()))
     });
@@ -100,11 +101,14 @@ pub(super) fn state(memory: &Memory) -> Value {
 }
 
 fn pool(pool: &PoolMemory) -> Fields {
+    let failed_on = pool.failed_on.iter();
+    let failed_on = failed_on.fold(Fields::default(), |all, (host, until)| all.time(host, Some(*until)));
     Fields::default()
         .time("lastAdd", pool.last_add)
         .time("lastRemoval", pool.last_removal)
         .time("lastRemovalFailure", pool.last_removal_failure)
         .some("backoff", pool.backoff.as_ref().map(backoff))
+        .part("failedOn", failed_on)
         .some("growBackoff", pool.grow_backoff.as_ref().map(backoff))
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
