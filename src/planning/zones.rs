@@ -23,10 +23,14 @@ pub(super) fn split(pool: Pool, snapshot: &Snapshot) -> Vec<Pool> {
     groups.into_iter().map(|(labels, hosts)| Pool { labels, hosts, ..pool.clone() }).collect()
 }
 
-/// The hosts that the pool's machines may be on: those that are seen, else those that are named.
+/// The hosts that the pool's machines may be on: those that are seen, else those that are named. No template is seen to reach one
+/// that is off; one that we have switched off is woken only for an offer that has it.
 fn hosts(pool: &Pool, snapshot: &Snapshot) -> BTreeSet<String> {
     let reach = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.reach.as_ref());
-    let allowed = |name: &String| pool.may_be_on(name) && reach.is_none_or(|reach| reach.contains(name));
+    let power = |name: &String| snapshot.memory.hosts.get(name)?.power.as_ref();
+    let awaited = |name: &String| power(name).is_some_and(|power| power.reached_by.contains(&pool.name));
+    let reached = |name: &String| reach.is_none_or(|reach| reach.contains(name)) || awaited(name);
+    let allowed = |name: &String| pool.may_be_on(name) && reached(name);
     match &snapshot.proxmox.hosts {
         Some(seen) => seen.iter().map(|host| host.name.clone()).filter(allowed).collect(),
         None if pool.hosts.is_empty() => BTreeSet::from([pool.host_key("pve")]),

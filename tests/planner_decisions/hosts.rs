@@ -264,6 +264,26 @@ fn a_host_of_ours_is_woken_for_what_finds_no_room_and_for_nothing_else() {
 }
 
 #[test]
+fn a_host_without_which_no_template_reaches_it_is_woken_for_a_pool_whose_labels_tell_hosts() {
+    let power = "[power]\nidle_for = \"10m\"\n[[host]]\nname = \"c\"\npower = \"wake-on-lan\"\n";
+    let config = of_pool("labels = { host = \"{{ host }}\" }", power);
+    let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory: OURS };
+    let there = Cluster::new().with(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: there, namespace: d}\n\
+         spec: {nodeSelector: {host: c}, containers: [{name: c, resources: {requests: {cpu: 3}}}]}",
+    );
+    for (cluster, expected) in
+        [(waiting(4), HostOutcome::Off), (waiting(5), HostOutcome::Wake), (there, HostOutcome::Wake)]
+    {
+        let mut snapshot = hosts.cluster(cluster).snapshot();
+        let reach = Some(vec!["a".to_owned(), "b".to_owned()]);
+        snapshot.memory.pools.entry("w".to_owned()).or_default().reach = reach;
+        let plan = pve_autoscaler::planning::plan(&snapshot, &config);
+        assert_eq!(said(&plan), [("c", expected)], "{:?}", plan.pods);
+    }
+}
+
+#[test]
 fn a_host_is_woken_for_a_pool_that_backs_off_only_if_a_template_of_the_pool_is_on_it() {
     let config = config(&["c"], "");
     let across: &str = OURS.replace("reachedBy: [w]", "reachedBy: [w], across: [w]").leak();
