@@ -43,6 +43,9 @@ const IN_GUEST: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(500);
 /// So long the Node may be behind the guest before the guest is asked again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
+/// So long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it watches, and turns away for good
+/// (`OutOfcpu`) one that comes before it has seen its own word. Nothing tells when it has.
+const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
@@ -178,6 +181,7 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
             machine.say(ctx, "its Node does not say yet that it has grown");
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
+                tokio::time::sleep(KUBELET_SEES).await;
                 return Ok(());
             }
         }

@@ -111,6 +111,8 @@ async fn it_grows_where_it_is(scene: &Scene, node: &Value) {
     scene.admin.apply(LARGE).await.unwrap();
     let runs = async || {
         let pods = scene.list("/api/v1/namespaces/default/pods").await;
+        let failed = pods.iter().find(|pod| pod["status"]["phase"] == "Failed");
+        assert_eq!(failed.map(|pod| &pod["status"]), None, "its kubelet turned a pod away");
         let all = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count() == 2;
         all.then_some(())
     };

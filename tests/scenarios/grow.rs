@@ -97,6 +97,16 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_stays_closed_until_its_kubelet_can_have_seen_what_it_wrote() {
+    let stage = with_one().await;
+    let before = capacity(&stage);
+    stage.deploy("large", 1, "3", "5Gi");
+    stage.until("its Node has grown", SOON, |stage| capacity(stage) != before).await;
+    stage.throughout("nothing can come", Duration::from_secs(4), is_closed).await;
+    stage.until("it is open again", Duration::from_secs(4), |stage| !is_closed(stage)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_machine_may_not_become_is_made_anew() {
     let stage = with_one().await;
     stage.deploy("many", 8, "1", "1Gi");
