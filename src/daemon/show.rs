@@ -175,7 +175,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
 pub(super) fn requested_by_node(snapshot: &Snapshot) -> HashMap<&str, (i64, i64)> {
     let ours = snapshot.nodes.iter().filter(|node| node.labels.contains_key(POOL_LABEL));
     let mut sums: HashMap<&str, (i64, i64)> = ours.map(|node| (node.name.as_str(), (0, 0))).collect();
-    for pod in &snapshot.pods {
+    for pod in snapshot.pods.iter().filter(|pod| !pod.is_finished()) {
         if let Some(sum) = pod.node.as_deref().and_then(|node| sums.get_mut(node)) {
             sum.0 += pod.requests.cpu_milli;
             sum.1 += pod.requests.memory;

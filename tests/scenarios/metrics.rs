@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::openmetrics::{Families, read};
 use crate::stage::{ONE_POOL, Stage};
 
@@ -104,4 +106,26 @@ async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
         let found = value(&gone, family, suffix, labels);
         assert!((found - expected).abs() < 1e-9, "{family}{suffix}{labels} is {found}, not {expected}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_its_kubelet_turned_away_uses_nothing_of_its_pool() {
+    let stage = Stage::running(ONE_POOL);
+    stage.deploy("web", 1, "500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let node = stage.status().machines[0].name.clone();
+    let requests = json!({ "requests": { "cpu": "1", "memory": "1Gi" } });
+    let turned_away = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "late", "namespace": "default" },
+        "spec": { "nodeName": node, "containers": [{ "name": "late", "image": "late", "resources": requests }] },
+        "status": { "phase": "Failed", "reason": "OutOfcpu" },
+    });
+    stage.kube.apply(&turned_away).unwrap();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let allocated = value(&scrape(&stage), "cpu_allocated_cores", "", "{pool=\"workers\"}");
+    assert!((allocated - 0.5).abs() < 1e-9, "{allocated}: {}", stage.scene());
+    let there = stage.kube.get("Pod", "default", "late").unwrap();
+    assert_eq!((&there["status"]["phase"], &there["spec"]["nodeName"]), (&json!("Failed"), &json!(node)));
 }
