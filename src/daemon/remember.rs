@@ -23,7 +23,7 @@ const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 /// At the end it is stored within this time, or stays as it was stored before.
 const STORE_LAST: Duration = Duration::from_secs(2);
 /// A host that was emptied in vain is emptied again after this time at the latest.
-const EMPTIED_AGAIN: Duration = Duration::from_hours(24);
+const EMPTIED_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 /// A pool whose creation failed through nobody's fault is left alone for this long at first: the cause may pass.
 const NOBODY: Duration = Duration::from_secs(10);
 
@@ -166,11 +166,11 @@ impl Remembered {
     /// A host was emptied to be switched off, and stays on: it is not for a while, longer each time. Machines were made and went for it.
     pub fn emptied_in_vain(&mut self, host: &str, reason: &str, config: &Config, now: Timestamp) {
         let first = config.power.idle_for.saturating_mul(2);
-        let lengths = (first, first.max(EMPTIED_AGAIN));
+        let lengths = (first, first.max(EMPTIED_AGAIN.unsigned_abs()));
         self.host(host, now, |memory| {
             let before = memory.emptying_backoff.take();
             // What was long ago says nothing of today.
-            let before = before.filter(|before| !is_past(before.until, EMPTIED_AGAIN, now));
+            let before = before.filter(|before| now.duration_since(before.until) <= EMPTIED_AGAIN);
             memory.emptying_backoff = Some(backed_off(before.as_ref(), reason, lengths, now));
         });
     }
@@ -284,11 +284,6 @@ fn backed_off(
     let seconds = last.saturating_mul(2).clamp(first, most);
     let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
     Backoff { until, reason: reason.to_owned(), seconds }
-}
-
-/// Whether a time is further back than this.
-fn is_past(time: Timestamp, by: Duration, now: Timestamp) -> bool {
-    now.duration_since(time).as_secs_f64() > by.as_secs_f64()
 }
 
 /// What is stored, as far as is known.

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::finding::{DESTROYED, Found, find, stale_lock, unlock};
+use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
 use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
 use super::out_of_service::{self, Off};
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
@@ -181,13 +181,15 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
                 None | Some(SUSPENDED) => return Ok(Present::There(config)),
                 Some(lock) => lock.to_owned(),
             },
-            Found::BeingCloned => "clone".to_owned(),
+            Found::BeingCloned => CLONING.to_owned(),
             Found::BeingDestroyed => DESTROYED.to_owned(),
             Found::Gone => return Ok(Present::Gone),
             Found::NotOurs => return Ok(Present::NotOurs),
         };
         if Instant::now() >= until {
-            if jobs::is_worked_on(ctx, machine.record()).await? {
+            if jobs::is_worked_on(ctx, machine.record()).await?
+                || lock == CLONING && jobs::is_cloning(ctx, machine.record()).await?
+            {
                 let what = format!("the lock ({lock}) of VM {}", machine.record().slot.vmid);
                 return Err(Trouble::Limit { what, limit: limits.clone, blame: Blame::Nobody });
             }
@@ -406,10 +408,10 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
             Found::Gone | Found::NotOurs => return Ok(None),
-            Found::BeingCloned if jobs::is_worked_on(ctx, machine.record()).await? => {
+            Found::BeingCloned if jobs::is_cloning(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "its clone is still being made".to_owned()));
             }
-            Found::BeingCloned => return Err(stale_lock(machine, "clone")),
+            Found::BeingCloned => return Err(stale_lock(machine, CLONING)),
             Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "somebody else destroys the VM".to_owned()));
             }

@@ -167,9 +167,9 @@ impl Drain<'_> {
     }
 
     fn some_came_back(&self, snapshot: &Snapshot) -> bool {
-        let here = || snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
         let (Some(first), Some(node)) = (self.first.as_ref(), self.closed(snapshot)) else { return false };
-        here().any(|pod| first.came_back(pod, node))
+        let mut here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
+        here.any(|pod| first.came_back(pod, node))
     }
 
     async fn look(&self) -> Look {

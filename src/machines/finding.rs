@@ -8,6 +8,8 @@ use super::trouble::{Blame, Trouble, insist};
 use crate::model::Record;
 use crate::proxmox::{Kind, TaskStatus, Upid, VmConfig};
 
+/// The lock of a VM whose clone is being made, or was interrupted.
+pub(super) const CLONING: &str = "clone";
 /// The lock of a VM whose disks its destruction has freed.
 pub(super) const DESTROYED: &str = "destroyed";
 

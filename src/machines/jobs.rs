@@ -100,11 +100,12 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, T
     Ok(false)
 }
 
-/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone names the template alone.
+/// Whether a task is at work on a machine's VM, as far as the token may see. That of a clone is not among them:
+/// it names the template alone.
 pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
     let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
-    Ok(tasks.iter().any(|row| row.status == TaskStatus::Running) || is_cloning(ctx, record).await?)
+    Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
 }
 
 /// How long to wait before nothing can come any more of what was asked for a machine that was given up before it was configured:
