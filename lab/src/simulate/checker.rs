@@ -13,6 +13,7 @@ use world::proxmox::VmView;
 use super::doubt::newid;
 use super::leadership::Turns;
 use super::log::Log;
+use super::missed::Told;
 use super::power::Asleep;
 use super::promises::Braked;
 use super::room::Sights;
@@ -61,6 +62,8 @@ pub(super) struct Inner {
     pub(super) sights: Sights,
     /// Disks of which nothing else is left.
     pub(super) disks_left: BTreeSet<String>,
+    /// Machines that were told to go.
+    pub(super) told: Told,
     /// Hosts that were asked to go off.
     pub(super) asleep: Asleep,
     /// Clones asked for, VMs destroyed, pods evicted.
@@ -72,8 +75,15 @@ pub(super) struct Inner {
 pub(super) struct LookedAt {
     nodes: u64,
     addresses: u64,
+    /// VMs and pools.
+    guests: Option<[u64; 2]>,
+    /// The Lease and the switch.
+    pub(super) turns: [u64; 2],
+    /// VMs, volumes and records.
+    pub(super) disks: Option<[u64; 3]>,
     pub(super) secrets: (u64, usize),
-    pub(super) tokens: (u64, u64, Vec<u32>),
+    /// Secrets, records and VMs.
+    pub(super) tokens: Option<[u64; 3]>,
 }
 
 /// What was done in a run.
@@ -313,8 +323,11 @@ impl Checker {
         if unready.is_some_and(|since| since.elapsed() + JUST_LOOKED >= given_up) {
             return;
         }
-        let running = self.serving(&node);
+        let record = self.record(vmid).unwrap_or_default();
+        let mut running = self.missed(&node);
+        running.retain(|pod| !self.may_go_down(pod, &record));
         if let Some(pod) = running.first() {
+            let pod = name(pod);
             self.violated(&format!(
                 "VM {vmid} is stopped while {} pods run on {node}, such as {pod}",
                 running.len()
@@ -324,7 +337,6 @@ impl Checker {
         if let (true, [volume, ..]) = (ready, self.attached_to(&node).as_slice()) {
             self.violated(&format!("VM {vmid} is stopped while {volume} is attached to {node}"));
         }
-        let record = self.record(vmid).unwrap_or_default();
         let disturbed =
             self.inner().disturbed.get(pool.name).is_some_and(|since| since.elapsed() < DISTURBED);
         if record["intent"]["kind"] == "retire" && !disturbed && unready.is_none() {
@@ -344,18 +356,6 @@ impl Checker {
                 ));
             }
         }
-    }
-
-    /// Pods on a node that somebody would miss.
-    pub fn serving(&self, node: &str) -> Vec<String> {
-        let pods = self.world.kube.list("Pod");
-        let missed = pods.iter().filter(|pod| {
-            pod["spec"]["nodeName"] == node
-                && matches!(pod["status"]["phase"].as_str(), Some("Running" | "Pending"))
-                && pod["metadata"]["deletionTimestamp"].is_null()
-                && pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet"
-        });
-        missed.map(|pod| name(pod).to_owned()).collect()
     }
 
     fn node_deletion(&self, node: &str) {
@@ -393,8 +393,7 @@ impl Checker {
         self.look_at_sleepers();
         self.quorum();
         self.readiness();
-        self.foreigners_are_as_they_were();
-        self.numbers();
+        self.guests();
         self.addresses_of_nodes();
         self.tokens();
         self.images_of_others_stay();
@@ -423,6 +422,15 @@ impl Checker {
         inner.unready_since.retain(|node, _| unready.contains(node.as_str()));
         for node in unready {
             inner.unready_since.entry(node.to_owned()).or_insert_with(Instant::now);
+        }
+    }
+
+    fn guests(&self) {
+        let [vms, pools, _] = self.world.pve.changes();
+        let now = Some([vms, pools]);
+        if std::mem::replace(&mut self.inner().looked_at.guests, now) != now {
+            self.foreigners_are_as_they_were();
+            self.numbers();
         }
     }
 

@@ -13,6 +13,11 @@ use super::room::{AsOf, GROWS};
 impl Checker {
     /// Tells of disks that neither a VM nor the record of one stands for any more.
     pub(super) fn look_at_disks(&self) {
+        let [vms, _, volumes] = self.world.pve.changes();
+        let now = Some([vms, volumes, self.world.kube.latest_change("ConfigMap")]);
+        if std::mem::replace(&mut self.inner().looked_at.disks, now) == now {
+            return;
+        }
         let alone = self.world.pve.volumes_without_vm();
         let ours = |vmid| self.world.pool_of(vmid).is_some() && self.record(vmid).is_none();
         let left: BTreeSet<String> =

@@ -71,6 +71,10 @@ impl Checker {
 
     /// Looks at the Lease and at the switch.
     pub(super) fn look_at_turns(&self) {
+        let now = ["Lease", "ConfigMap"].map(|kind| self.world.kube.latest_change(kind));
+        if std::mem::replace(&mut self.inner().looked_at.turns, now) == now {
+            return;
+        }
         let lease = self.world.kube.get("Lease", "pve-autoscaler", "pve-autoscaler");
         let paused = self.is_paused();
         let mut inner = self.inner();

@@ -18,6 +18,7 @@ mod faults;
 mod growth;
 mod leadership;
 mod log;
+mod missed;
 mod places;
 mod play;
 mod power;

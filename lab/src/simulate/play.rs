@@ -85,7 +85,7 @@ impl std::fmt::Display for Outcome {
 /// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the administrator and changes of
 /// the workload come so many times as `often` as they otherwise do.
 pub fn play(seed: u64, hours: u64, often: u64, verbose: bool) -> Outcome {
-    let built = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {
         violations: vec![what],
         log: String::new(),
@@ -247,7 +247,9 @@ impl Play {
                         status.nodes.iter().map(|one| format!("{} {}: {}", one.name, one.verdict, one.why));
                     let pods =
                         status.pods.iter().map(|one| format!("{} {}: {}", one.pod, one.verdict, one.why));
-                    let all: Vec<String> = machines.chain(nodes).chain(pods).collect();
+                    let hosts =
+                        status.hosts.iter().map(|one| format!("{} {}: {}", one.name, one.power, one.why));
+                    let all: Vec<String> = machines.chain(nodes).chain(pods).chain(hosts).collect();
                     format!("{all:?}; {:?}", status.problems)
                 });
                 self.checker.violated(&format!(

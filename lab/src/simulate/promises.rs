@@ -79,6 +79,7 @@ impl Checker {
         }
         let (name, pool) = (&written["name"], written["pool"].as_str().unwrap_or_default());
         let reason = written["intent"]["reason"].as_str().unwrap_or_default();
+        self.begins_to_go(name.as_str().unwrap_or_default());
         self.brakes_hold(name, pool);
         for rule in self.world.rules.about(pool, reason) {
             if self.all_about(|time| rule.is_shut(time)) {

@@ -43,6 +43,8 @@ pub struct Sights {
     pub(super) others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When that was last looked at.
     weighed: Option<Instant>,
+    /// The changes of VMs with which `guests` was made.
+    as_of: Option<u64>,
     /// When the token last had no rights over VMs: it does not see those of others then.
     blind: Option<Instant>,
     /// Which daemon made a record, and when; nobody where the answer to that was lost: then others may be made in its place, and it
@@ -107,7 +109,8 @@ impl Taken {
 impl Checker {
     /// Looks where everything is.
     pub(super) fn look_at_places(&self) {
-        let (now, guests) = (Instant::now(), self.world.pve.guests());
+        self.look_at_guests();
+        let now = Instant::now();
         let due = self.inner().sights.weighed.is_none_or(|at| at.elapsed() >= WEIGHED);
         let storages = if due { self.others_on_storages() } else { Vec::new() };
         let mut inner = self.inner();
@@ -117,24 +120,6 @@ impl Checker {
         }
         if due {
             sights.weighed = Some(now);
-        }
-        sights.guests.retain(|vmid, _| guests.iter().any(|guest| guest.vmid == *vmid));
-        for GuestView { vmid, node, running, cores, memory, .. } in guests {
-            let size = (cores, memory);
-            let starts = u32::from(running);
-            let new =
-                || Sight { node: node.clone(), running, since: now, moved: None, starts, size, sized: now };
-            let sight = sights.guests.entry(vmid).or_insert_with(new);
-            if sight.size != size {
-                (sight.size, sight.sized) = (size, now);
-            }
-            if sight.node != node || sight.running != running {
-                let starts = sight.starts + u32::from(running && !sight.running);
-                // A clone that is done goes where its record has it.
-                let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
-                let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
-                *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
-            }
         }
         for host in &self.world.hosts {
             let Some(it) = self.world.pve.host(host) else { continue };
@@ -155,6 +140,35 @@ impl Checker {
             // The one before the window still held at its beginning.
             while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE) {
                 looks.pop_front();
+            }
+        }
+    }
+
+    /// As long as no VM changes, each is as it was.
+    fn look_at_guests(&self) {
+        let [vms, ..] = self.world.pve.changes();
+        if self.inner().sights.as_of.replace(vms) == Some(vms) {
+            return;
+        }
+        let (now, guests) = (Instant::now(), self.world.pve.guests());
+        let mut inner = self.inner();
+        let sights = &mut inner.sights;
+        sights.guests.retain(|vmid, _| guests.iter().any(|guest| guest.vmid == *vmid));
+        for GuestView { vmid, node, running, cores, memory, .. } in guests {
+            let size = (cores, memory);
+            let starts = u32::from(running);
+            let new =
+                || Sight { node: node.clone(), running, since: now, moved: None, starts, size, sized: now };
+            let sight = sights.guests.entry(vmid).or_insert_with(new);
+            if sight.size != size {
+                (sight.size, sight.sized) = (size, now);
+            }
+            if sight.node != node || sight.running != running {
+                let starts = sight.starts + u32::from(running && !sight.running);
+                // A clone that is done goes where its record has it.
+                let planned = || self.record(vmid).is_some_and(|record| record["host"] == node.as_str());
+                let moved = if sight.node == node || planned() { sight.moved } else { Some(now) };
+                *sight = Sight { node, running, since: now, moved, starts, size, sized: sight.sized };
             }
         }
     }

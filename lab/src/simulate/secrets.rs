@@ -17,21 +17,19 @@ impl Checker {
 
     /// Tokens serve one join: none outlives it, whatever its time to live.
     pub(super) fn tokens(&self) {
-        let ours = self.ours();
-        let kube = &self.world.kube;
-        let now = (kube.latest_change("Secret"), kube.latest_change("ConfigMap"), ours);
-        if self.inner().looked_at.tokens == now {
+        let (kube, [vms, ..]) = (&self.world.kube, self.world.pve.changes());
+        let now = Some([kube.latest_change("Secret"), kube.latest_change("ConfigMap"), vms]);
+        if std::mem::replace(&mut self.inner().looked_at.tokens, now) == now {
             return;
         }
         self.nothing_joins_unasked();
-        for vmid in &now.2 {
-            let Some(record) = self.record(*vmid) else { continue };
+        for vmid in self.ours() {
+            let Some(record) = self.record(vmid) else { continue };
             let machine = record["name"].as_str().unwrap_or_default();
             if record["nodeUid"].is_string() && record["tokenId"].is_null() && self.token_of(machine) {
                 self.violated(&format!("{machine} is a node and its token is still there"));
             }
         }
-        self.inner().looked_at.tokens = now;
     }
 
     pub(super) fn note_secrets(&self) {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use world::kubernetes::Kube;
 
 use super::log::Log;
+use super::missed;
 use super::settings::PoolShape;
 
 /// The label of a pod that names the pools whose machines can take it, joined by dots.
@@ -119,6 +120,9 @@ fn template(name: &str, pools: &[PoolShape], random: &mut Rng) -> Value {
                 "labelSelector": { "matchLabels": { "app": name } },
             }],
         }});
+    }
+    if random.u8(..10) == 0 {
+        spec["tolerations"] = missed::tolerations();
     }
     json!({ "metadata": { "labels": { "app": name, FITS: fits } }, "spec": spec })
 }

@@ -44,7 +44,7 @@ impl Identity {
         if self.is_root() {
             return true;
         }
-        let held = |who: &str| privileges(state, who, path).contains_key(privilege);
+        let held = |who: &str| holds(state, who, path, privilege);
         held(&self.user) && (!self.privsep || held(&self.token))
     }
 
@@ -86,39 +86,58 @@ impl Identity {
     }
 }
 
+/// Whether `privileges` has this one. It is asked at each call, hence without the set.
+fn holds(state: &State, who: &str, path: &str, privilege: &str) -> bool {
+    let access = &state.access;
+    let at = |path: &str| roles(access, who, path).any(|(role, _)| gives(access, role, privilege));
+    at(path) || pool_path(state, path).is_some_and(|pool| at(&pool))
+}
+
+fn gives(access: &AccessSpec, role: &str, privilege: &str) -> bool {
+    access.roles.get(role).is_some_and(|all| all.iter().any(|one| one == privilege))
+}
+
 /// The roles of the most specific path replace inherited ones; a pool's roles come on top for its members.
 fn privileges(state: &State, who: &str, path: &str) -> BTreeMap<String, bool> {
     let mut found = path_privileges(&state.access, who, path);
-    if let Some(vmid) = path.strip_prefix("/vms/").and_then(|id| id.parse().ok())
-        && let Some(pool) = state.pool_of(vmid)
-    {
-        let of_pool = path_privileges(&state.access, who, &format!("/pool/{pool}"));
-        for (privilege, goes_on) in of_pool {
+    if let Some(pool) = pool_path(state, path) {
+        for (privilege, goes_on) in path_privileges(&state.access, who, &pool) {
             *found.entry(privilege).or_default() |= goes_on;
         }
     }
     found
 }
 
+/// The path of the pool that a VM with this path is in.
+fn pool_path(state: &State, path: &str) -> Option<String> {
+    let vmid = path.strip_prefix("/vms/")?.parse().ok()?;
+    Some(format!("/pool/{}", state.pool_of(vmid)?))
+}
+
 fn path_privileges(access: &AccessSpec, who: &str, path: &str) -> BTreeMap<String, bool> {
-    let mut roles: BTreeMap<&str, bool> = BTreeMap::new();
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-    for level in std::iter::once("/").chain(ends.map(|end| &path[..end])).filter(|level| !level.is_empty()) {
-        let here: BTreeMap<&str, bool> = access
-            .grants
-            .iter()
-            .filter(|grant| grant.path == level && grant.who == who && (grant.propagate || level == path))
-            .map(|grant| (grant.role.as_str(), grant.propagate))
-            .collect();
-        if !here.is_empty() {
-            roles = here;
-        }
-    }
     let mut found = BTreeMap::new();
-    for (role, goes_on) in roles {
+    for (role, goes_on) in roles(access, who, path) {
         for privilege in access.roles.get(role).into_iter().flatten() {
             *found.entry(privilege.clone()).or_default() |= goes_on;
         }
     }
     found
+}
+
+/// The roles of the most specific path that has any, and whether they go on to paths below.
+fn roles<'a>(
+    access: &'a AccessSpec,
+    who: &'a str,
+    path: &'a str,
+) -> impl Iterator<Item = (&'a str, bool)> + 'a {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    let levels = std::iter::once("/").chain(ends.map(|end| &path[..end])).filter(|level| !level.is_empty());
+    let here = move |level: &'a str| {
+        let grants = access.grants.iter().filter(move |grant| {
+            grant.path == level && grant.who == who && (grant.propagate || level == path)
+        });
+        grants.map(|grant| (grant.role.as_str(), grant.propagate))
+    };
+    let most_specific = levels.filter(|level| here(level).next().is_some()).last();
+    most_specific.into_iter().flat_map(here)
 }

@@ -91,11 +91,13 @@ impl Refusal {
 pub fn respond(result: Result<Answer, Refusal>) -> Response<Body> {
     match result {
         Ok(Answer { data, total }) => {
-            let mut body = json!({ "data": data });
-            if let (Some(total), Some(members)) = (total, body.as_object_mut()) {
-                members.insert("total".into(), total.into());
+            // `json!` would make a copy of the data.
+            let mut body = serde_json::Map::new();
+            body.insert("data".to_owned(), data);
+            if let Some(total) = total {
+                body.insert("total".to_owned(), total.into());
             }
-            json_response(200, "OK", &body)
+            json_response(200, "OK", &Value::Object(body))
         }
         Err(refusal) => refuse(&refusal),
     }

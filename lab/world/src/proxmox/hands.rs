@@ -268,7 +268,7 @@ impl Pve {
     /// An administrator puts a VM into another pool, or takes it out of all.
     pub fn move_to_pool_by_hand(&self, vmid: u32, pool: Option<&str>) {
         let mut state = self.state();
-        for (name, one) in &mut state.pools {
+        for (name, one) in &mut *state.pools {
             one.members.remove(&vmid);
             if pool == Some(name.as_str()) {
                 one.members.insert(vmid);
@@ -364,7 +364,7 @@ impl Pve {
 
     /// Hangs a volume on a base image, as a linked clone's does.
     pub fn link_by_hand(&self, volid: &str, base: &str) {
-        for ((id, _), volume) in &mut self.state().volumes {
+        for ((id, _), volume) in &mut *self.state().volumes {
             if id == volid {
                 volume.parent = Some(base.to_owned());
             }
@@ -469,6 +469,12 @@ impl Pve {
     /// The keys of a VM whose change waits for its next start.
     pub fn waits_for_start(&self, vmid: u32) -> Vec<String> {
         self.state().vms.get(&vmid).map(|vm| vm.pending.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// How often VMs, pools and volumes may have changed: as long as it stays the same, so do they.
+    pub fn changes(&self) -> [u64; 3] {
+        let state = self.state();
+        [state.vms.changes(), state.pools.changes(), state.volumes.changes()]
     }
 
     /// The ids of all VMs.

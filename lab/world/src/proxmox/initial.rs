@@ -10,6 +10,7 @@ use super::{
     pci::Pci,
     spec::{ClusterSpec, HostSpec},
     state::{Host, Pool, State},
+    tracked::Tracked,
 };
 use crate::clock::WorldClock;
 
@@ -31,19 +32,16 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
             },
         )
     };
+    let pool = |(name, comment)| (name, Pool { comment, ..Pool::default() });
     let mut state = State {
         name: spec.name,
         version: spec.version,
         hosts: spec.hosts.into_iter().map(host).collect(),
         storages: spec.storages.into_iter().map(|storage| (storage.id.clone(), storage)).collect(),
-        pools: spec
-            .pools
-            .into_iter()
-            .map(|(name, comment)| (name, Pool { comment, ..Pool::default() }))
-            .collect(),
+        pools: Tracked::from(spec.pools.into_iter().map(pool).collect::<BTreeMap<_, _>>()),
         access: spec.access,
-        vms: BTreeMap::new(),
-        volumes: BTreeMap::new(),
+        vms: Tracked::default(),
+        volumes: Tracked::default(),
         firewall: ClusterFirewall::default(),
         pci: Pci::of(spec.pci),
         files: BTreeMap::new(),

@@ -65,6 +65,7 @@ mod storage;
 mod suspend;
 mod task;
 mod tasks;
+mod tracked;
 mod upid;
 mod vm;
 

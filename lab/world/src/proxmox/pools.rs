@@ -62,7 +62,7 @@ impl Pve {
                 "update pools failed: VM {vmid} belongs already to pool '{pool}' and 'allow-move' is not set"
             )));
         }
-        for (id, pool) in &mut state.pools {
+        for (id, pool) in &mut *state.pools {
             let add = *id == poolid && !remove;
             for vmid in &vmids {
                 if add {

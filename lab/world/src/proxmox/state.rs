@@ -17,6 +17,7 @@ use super::{
     pci::Pci,
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
+    tracked::Tracked,
     vm::{Vm, parse_size, property},
 };
 use crate::clock::WorldClock;
@@ -33,13 +34,13 @@ pub struct State {
     /// Storages by id.
     pub storages: BTreeMap<String, StorageSpec>,
     /// Pools: comment and members.
-    pub pools: BTreeMap<String, Pool>,
+    pub pools: Tracked<BTreeMap<String, Pool>>,
     /// Users, roles, grants.
     pub access: AccessSpec,
     /// VMs by id.
-    pub vms: BTreeMap<u32, Vm>,
+    pub vms: Tracked<BTreeMap<u32, Vm>>,
     /// Volumes by `volid` and, on storages that are not shared, host.
-    pub volumes: BTreeMap<(String, String), Volume>,
+    pub volumes: Tracked<BTreeMap<(String, String), Volume>>,
     /// The firewall of the whole cluster.
     pub firewall: ClusterFirewall,
     /// PCI devices.

@@ -1,0 +1,80 @@
+//! Pods that somebody would miss if their node lost its power. Those that tolerate everything come back to a closed node as soon as they
+//! are evicted from it, as kube-scheduler has them do: one that came after its machine was told to go may go down with it; any other
+//! has to be gone before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use pve_autoscaler::clock::Clock as _;
+use serde_json::{Value, json};
+
+use super::checker::{Checker, name};
+
+/// When machines were told to go, by name.
+#[derive(Default)]
+pub struct Told(BTreeMap<String, Timestamp>);
+
+/// What such a pod has in its spec.
+pub fn tolerations() -> Value {
+    json!([{ "operator": "Exists" }])
+}
+
+impl Checker {
+    /// Pods on a node that somebody would miss, by name.
+    pub fn serving(&self, node: &str) -> Vec<String> {
+        self.missed(node).iter().map(|pod| name(pod).to_owned()).collect()
+    }
+
+    pub(super) fn missed(&self, node: &str) -> Vec<Arc<Value>> {
+        let mut pods = self.world.kube.list("Pod");
+        pods.retain(|pod| {
+            pod["spec"]["nodeName"] == node
+                && matches!(pod["status"]["phase"].as_str(), Some("Running" | "Pending"))
+                && pod["metadata"]["deletionTimestamp"].is_null()
+                && pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet"
+        });
+        pods
+    }
+
+    /// A machine is told to go; again, where that did not arrive or was taken back since.
+    pub(super) fn begins_to_go(&self, name: &str) {
+        let now = self.world.clock.now();
+        self.inner().told.0.insert(name.to_owned(), now);
+    }
+
+    /// Whether a pod on the machine of this record may lose its power with it.
+    pub(super) fn may_go_down(&self, pod: &Value, record: &Value) -> bool {
+        if pod["spec"]["tolerations"].as_array().is_none_or(|all| !all.iter().any(is_for_all)) {
+            return false;
+        }
+        let came = pod["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+        let told = record["name"].as_str().and_then(|name| self.inner().told.0.get(name).copied());
+        // One that is given up before it was a node has not been told by that.
+        let given_up = record["intent"]["kind"] == "discard";
+        // What has come is known to the second.
+        let later = |(told, came): (Timestamp, Timestamp)| told.as_second() <= came.as_second();
+        given_up || told.zip(came).is_some_and(later)
+    }
+}
+
+fn is_for_all(toleration: &Value) -> bool {
+    toleration["operator"] == "Exists" && toleration["key"].is_null() && toleration["effect"].is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_names_neither_key_nor_effect_is_for_all_taints() {
+        for (toleration, expected) in [
+            (json!({ "operator": "Exists" }), true),
+            (json!({ "operator": "Exists", "effect": "NoExecute" }), false),
+            (json!({ "operator": "Exists", "key": "a" }), false),
+            (json!({ "key": "a", "value": "b" }), false),
+        ] {
+            assert_eq!(is_for_all(&toleration), expected, "{toleration}");
+        }
+    }
+}
