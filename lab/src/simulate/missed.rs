@@ -48,7 +48,9 @@ impl Checker {
         if pod["spec"]["tolerations"].as_array().is_none_or(|all| !all.iter().any(is_for_all)) {
             return false;
         }
-        let came = pod["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let mut bound = conditions.filter(|one| one["type"] == "PodScheduled" && one["status"] == "True");
+        let came = bound.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse().ok());
         let told = record["name"].as_str().and_then(|name| self.inner().told.0.get(name).copied());
         // One that is given up before it was a node has not been told by that.
         let given_up = record["intent"]["kind"] == "discard";
