@@ -181,7 +181,6 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
             machine.say(ctx, "its Node does not say yet that it has grown");
             let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
             if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
-                tokio::time::sleep(KUBELET_SEES).await;
                 return Ok(());
             }
         }
@@ -192,7 +191,9 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
             limit.as_secs()
         ))
     };
-    tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()))?;
+    tokio::time::sleep(KUBELET_SEES).await;
+    Ok(())
 }
 
 fn growing() -> Taint {
