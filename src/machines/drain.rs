@@ -11,6 +11,7 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::Context;
+use super::endings::Endings;
 use super::tracked::Tracked;
 use super::trouble::Trouble;
 use crate::kubernetes::{Cluster, Error, Eviction};
@@ -46,14 +47,14 @@ struct Refused {
     why: String,
 }
 
-/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `first` is what an earlier drain of the same
+/// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what an earlier drain of the same
 /// removal met.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
     node: &str,
     limit: Duration,
-    first: &mut Option<First>,
+    met: &mut Met,
 ) -> Result<Drained, Trouble> {
     let mut drain = Drain {
         ctx,
@@ -61,7 +62,7 @@ pub(super) async fn run(
         end: Instant::now() + limit,
         refused: BTreeMap::new(),
         asked: BTreeMap::new(),
-        first,
+        met,
     };
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
@@ -118,11 +119,18 @@ struct Drain<'a> {
     /// By the pods' uids, as in `asked`.
     refused: BTreeMap<String, Refused>,
     asked: BTreeMap<String, Instant>,
-    first: &'a mut Option<First>,
+    met: &'a mut Met,
+}
+
+/// What the drains of one removal have met.
+#[derive(Default)]
+pub(super) struct Met {
+    first: Option<First>,
+    endings: Endings,
 }
 
 /// What was there at the first look, by uid.
-pub(super) struct First {
+struct First {
     pods: BTreeSet<String>,
     /// The pods' owners.
     owners: BTreeSet<String>,
@@ -151,9 +159,9 @@ impl Drain<'_> {
     /// A pod that came although the node is closed, and not in the place of one that was evicted or with volumes: whoever evicts it may meet
     /// the next one, without end.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
-        let Some(first) = self.first.as_ref() else {
+        let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
-            *self.first = Some(First::of(&there.collect::<Vec<_>>()));
+            self.met.first = Some(First::of(&there.collect::<Vec<_>>()));
             return None;
         };
         let node = self.closed(snapshot)?;
@@ -167,14 +175,17 @@ impl Drain<'_> {
     }
 
     fn some_came_back(&self, snapshot: &Snapshot) -> bool {
-        let (Some(first), Some(node)) = (self.first.as_ref(), self.closed(snapshot)) else { return false };
+        let (Some(first), Some(node)) = (self.met.first.as_ref(), self.closed(snapshot)) else {
+            return false;
+        };
         let mut here = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(self.node));
         here.any(|pod| first.came_back(pod, node))
     }
 
-    async fn look(&self) -> Look {
+    async fn look(&mut self) -> Look {
         let mut snapshot = self.ctx.watches.snapshot();
         snapshot.time = self.ctx.clock.now();
+        self.met.endings.restate(&mut snapshot, self.node);
         if let Some(why) = self.ctx.paused().or_else(|| pinned(&snapshot, self.node)) {
             return Look::Over(Drained::GivenUp(why));
         }
@@ -194,6 +205,7 @@ impl Drain<'_> {
         };
         snapshot.pods.retain(|pod| pod.node.as_deref() != Some(self.node));
         snapshot.pods.extend(pods);
+        self.met.endings.restate(&mut snapshot, self.node);
         match self.judge(&snapshot) {
             Err(why) => Look::Over(Drained::GivenUp(why)),
             Ok(left) => match left.evict.first() {
@@ -207,7 +219,7 @@ impl Drain<'_> {
 
     /// What the rules say; why the drain must end where they let a pod stay.
     fn judge(&self, snapshot: &Snapshot) -> Result<Evictions, String> {
-        let closed = self.first.as_ref().zip(self.closed(snapshot));
+        let closed = self.met.first.as_ref().zip(self.closed(snapshot));
         let stays = |pod: &Pod| closed.is_some_and(|(first, node)| first.came_back(pod, node));
         planning::evictions(snapshot, &self.ctx.config, self.node, stays)
             .map_err(|why| format!("{why} came to the node meanwhile and must stay"))

@@ -26,6 +26,7 @@ mod create;
 mod destroy;
 mod devices;
 mod drain;
+mod endings;
 mod facts;
 mod finding;
 mod grow;

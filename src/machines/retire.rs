@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Context;
 use super::destroy::{self, Ended, Manner};
-use super::drain::{self, Drained};
+use super::drain::{self, Drained, Met};
 use super::node::{self, is_ready, is_silent};
 use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
 use super::tracked::Tracked;
@@ -83,9 +83,9 @@ pub(super) async fn empty(
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
-    let (mut until, mut first) = (None, None);
+    let (mut until, mut met) = (None, Met::default());
     for turn in 1.. {
-        match drain::run(ctx, machine, &node.name, limit, &mut first).await? {
+        match drain::run(ctx, machine, &node.name, limit, &mut met).await? {
             Drained::Empty => {}
             Drained::GivenUp(why) => return Ok(Some(why)),
         }

@@ -67,6 +67,9 @@ pub type Reports = mpsc::UnboundedSender<Told>;
 
 /// How long it is tried to write the record of a machine to be made.
 const CLAIM_LIMIT: Duration = Duration::from_mins(1);
+/// How long it is tried to write that a node is to go. What a later round decides may be something else: its time of day may be over, it
+/// may be needed again, or others may go.
+const DECISION_LIMIT: Duration = Duration::from_secs(15);
 
 /// Makes a machine: claims its slot by writing the record, then goes through all steps.
 pub async fn create(ctx: Context, record: Record, reports: Reports) {
@@ -146,8 +149,8 @@ async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
-    let changed = machine.change(&ctx, |record| record.intent = Intent::Retire { reason, since }).await;
-    match changed {
+    machine.stored.record.intent = Intent::Retire { reason, since };
+    match machine.save_within(&ctx, DECISION_LIMIT).await {
         Ok(()) => retiring(&ctx, machine, &reports).await,
         Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
     }

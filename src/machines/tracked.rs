@@ -84,11 +84,22 @@ impl Tracked {
     }
 
     /// Stores the record as it is.
+    ///
+    /// # Errors
+    /// As of [`Tracked::change`].
     pub async fn save(&mut self, ctx: &Context) -> Result<(), Trouble> {
+        self.save_within(ctx, RECORD_LIMIT).await
+    }
+
+    /// The same, given up after `limit`: whether it was stored after all shows when the record is read again.
+    ///
+    /// # Errors
+    /// As of [`Tracked::change`].
+    pub async fn save_within(&mut self, ctx: &Context, limit: Duration) -> Result<(), Trouble> {
         let seed = self.seed();
         let stored = &mut self.stored;
         let kubernetes = &ctx.kubernetes;
-        insist!(RECORD_LIMIT, seed, Ok(kubernetes.update_record(stored).await?)).await?;
+        insist!(limit, seed, Ok(kubernetes.update_record(stored).await?)).await?;
         self.show(ctx);
         Ok(())
     }

@@ -240,6 +240,36 @@ async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is
         .await;
 }
 
+/// What was decided holds for a moment: by the time that it can be written the node may be needed, or no node be allowed to go.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
+    let stage = Stage::running(&quick(""));
+    nodes(&stage, 1).await;
+    stage.until("its tokens are gone", SOON, |stage| stage.leftovers().len() == 1).await;
+    stage.kube.inject(Fault {
+        method: "PUT".to_owned(),
+        path: "/api/v1/namespaces/pve-autoscaler/configmaps/machine-workers-9100".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 500, body: json!({ "kind": "Status", "code": 500 }) },
+    });
+    stage.kube.scale("default", "web", 0);
+    let node = stage.ready_nodes("workers").remove(0);
+    let goes = |stage: &Stage| {
+        let machines = stage.status().machines;
+        machines.iter().any(|machine| machine.name == node && machine.phase == "Draining")
+    };
+    stage.until("it is to go", Duration::from_mins(10), goes).await;
+    stage.kube.scale("default", "web", 1);
+    stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
+    stage.until("it goes no more", Duration::from_mins(1), |stage| !goes(stage)).await;
+    stage.kube.forget_faults();
+    // Another one was made for the pod before it came here, and is taken back.
+    let closed = |stage: &Stage| {
+        stage.kube.get("Node", "", &node).is_none_or(|node| node["spec"]["taints"].is_array())
+    };
+    stage.throughout("it serves", Duration::from_mins(5), |stage| !closed(stage) && !goes(stage)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_time_of_unneeded_nodes_stands_still_while_paused() {
     let stage = Stage::running(&quick(""));

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::kubernetes::{Effect, Fault, samples};
+use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -19,12 +22,16 @@ fn quick(more: &str) -> String {
 /// Two nodes, of which one has to go.
 async fn two_nodes_too_many_by_one(text: &str) -> Stage {
     let stage = Stage::running(text);
+    too_many_by_one(&stage).await;
+    stage
+}
+
+async fn too_many_by_one(stage: &Stage) {
     stage.deploy("web", 2, "1500m", "1Gi");
     stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
     stage.deploy("small", 2, "100m", "128Mi");
     stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
     stage.kube.scale("default", "web", 1);
-    stage
 }
 
 /// A disruption budget that never allows anything.
@@ -109,6 +116,23 @@ async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_a
         stage.status().decisions.iter().any(|one| one.what.contains("tolerates all its taints"))
     };
     stage.until("it is told why", SOON, is_told).await;
+}
+
+/// The API server says until when a pod may take, and the clock of the daemon's host may be that of another time zone.
+#[tokio::test(start_paused = true)]
+async fn a_pod_has_its_time_to_end_however_wrong_the_clock_is() {
+    for minutes in [-10, 0, 10, 120] {
+        let kube = KubeSpec::demo();
+        let timings = KubeTimings { pod_stop: Duration::from_secs(25), ..kube.timings };
+        let mut stage = Stage::of(&quick(""), ClusterSpec::demo(), KubeSpec { timings, ..kube });
+        stage.ahead = SignedDuration::from_mins(minutes);
+        stage.start();
+        too_many_by_one(&stage).await;
+        stage.until("a node is closed", LATER, closed).await;
+        let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+        let took = stage.until("its VM is shut down", SOON, stops).await;
+        assert!((24..40).contains(&took.as_secs()), "{minutes} min wrong: {took:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use pve_autoscaler::clock::{Clock, TokioClock};
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::observability::{Board, Order, Orders, Status};
@@ -43,6 +44,8 @@ pub struct Stage {
     pub kube: Kube,
     config: watch::Sender<Arc<Config>>,
     clock: TokioClock,
+    /// By how much the clocks of the hosts on which a daemon starts are wrong.
+    pub ahead: SignedDuration,
     world: WorldClock,
     instances: BTreeMap<String, Actor>,
     logs: BTreeMap<String, Log>,
@@ -80,6 +83,7 @@ impl Stage {
             kube,
             config: watch::Sender::new(Arc::new(config)),
             clock: TokioClock::starting_at(base),
+            ahead: SignedDuration::ZERO,
             world,
             instances: BTreeMap::new(),
             logs: BTreeMap::new(),
@@ -134,7 +138,7 @@ impl Stage {
             pve: self.pve.clone(),
             regions: self.regions.clone(),
             kube: self.kube.clone(),
-            clock: Arc::new(self.clock),
+            clock: Arc::new(TokioClock::starting_at(self.clock.now() + self.ahead)),
             config: self.config.subscribe(),
             probes: self.probes,
             helpers: self.helpers.clone(),

@@ -237,7 +237,7 @@ impl Checker {
         self.must_lead(who, &call);
         self.must_not_begin(who, &call);
         self.must_ask_first(&call);
-        self.must_not_disrupt(&call);
+        self.must_not_disrupt(who, &call);
         self.must_have_room(who, &call);
         self.must_be_put_where_planned(&call);
         self.must_mind_seeds(&call);
@@ -331,6 +331,12 @@ impl Checker {
             self.violated(&format!(
                 "VM {vmid} is stopped while {} pods run on {node}, such as {pod}",
                 running.len()
+            ));
+        }
+        if let Some(pod) = self.ending(&node).iter().find(|pod| !self.may_go_down(pod, &record)) {
+            self.violated(&format!(
+                "VM {vmid} is stopped while {} has time left to end on {node}",
+                name(pod)
             ));
         }
         let ready = self.world.kube.get("Node", "", &node).is_some_and(|node| is_ready(&node));

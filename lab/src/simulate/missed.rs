@@ -27,11 +27,27 @@ impl Checker {
     }
 
     pub(super) fn missed(&self, node: &str) -> Vec<Arc<Value>> {
+        let mut pods = self.at_work(node);
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        pods
+    }
+
+    /// Pods on a node that were told to end and have time left for it.
+    pub(super) fn ending(&self, node: &str) -> Vec<Arc<Value>> {
+        let now = self.world.clock.now();
+        let mut pods = self.at_work(node);
+        pods.retain(|pod| {
+            let end = pod["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse().ok());
+            end.is_some_and(|end: Timestamp| end > now)
+        });
+        pods
+    }
+
+    fn at_work(&self, node: &str) -> Vec<Arc<Value>> {
         let mut pods = self.world.kube.list("Pod");
         pods.retain(|pod| {
             pod["spec"]["nodeName"] == node
                 && matches!(pod["status"]["phase"].as_str(), Some("Running" | "Pending"))
-                && pod["metadata"]["deletionTimestamp"].is_null()
                 && pod["metadata"]["ownerReferences"][0]["kind"] != "DaemonSet"
         });
         pods

@@ -24,10 +24,16 @@ const STEP: SignedDuration = SignedDuration::from_mins(5);
 /// A node whose time is over may be there for so much longer: it has to wait for its turn.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
+/// So long after it was first sent the same write may come once more: what it decides was decided before. A daemon repeats it for 15 s,
+/// and a call may be held up.
+const REPEATED: Duration = Duration::from_secs(40);
+
 /// Nodes that were told to go.
 #[derive(Default)]
 pub struct Braked {
     gone: BTreeMap<String, Instant>,
+    /// What each daemon has written last of each machine, and since when.
+    written: BTreeMap<(String, String), (Value, Instant)>,
 }
 
 impl Braked {
@@ -37,6 +43,16 @@ impl Braked {
         self.gone.retain(|_, at| at.elapsed() < COUNTED);
         self.gone.insert(name.to_owned(), Instant::now());
         self.gone.len()
+    }
+
+    /// Whether a daemon has written the same a moment ago.
+    fn repeats(&mut self, who: &str, record: &Value) -> bool {
+        let key = (who.to_owned(), record["name"].to_string());
+        if self.written.get(&key).is_some_and(|(before, at)| before == record && at.elapsed() < REPEATED) {
+            return true;
+        }
+        self.written.insert(key, (record.clone(), Instant::now()));
+        false
     }
 }
 
@@ -68,7 +84,7 @@ impl Checker {
     }
 
     /// A record that is written: a node that is to go must be allowed to by each rule that speaks of it.
-    pub(super) fn must_not_disrupt(&self, call: &Call<'_>) {
+    pub(super) fn must_not_disrupt(&self, who: &str, call: &Call<'_>) {
         let Some((before, written)) = self.change_of_record(call) else { return };
         if before["intent"]["kind"] != "create"
             || written["intent"]["kind"] != "retire"
@@ -80,6 +96,9 @@ impl Checker {
         let (name, pool) = (&written["name"], written["pool"].as_str().unwrap_or_default());
         let reason = written["intent"]["reason"].as_str().unwrap_or_default();
         self.begins_to_go(name.as_str().unwrap_or_default());
+        if self.inner().brakes.repeats(who, &written) {
+            return;
+        }
         self.brakes_hold(name, pool);
         for rule in self.world.rules.about(pool, reason) {
             if self.all_about(|time| rule.is_shut(time)) {

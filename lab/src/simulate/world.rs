@@ -125,7 +125,9 @@ impl World {
             let small = cluster.storages.iter_mut().filter(|storage| storage.id == "local-lvm");
             small.for_each(|storage| storage.used = storage.size - random.u64(50..100) * GIB);
         }
-        let kube = Kube::new(cluster_of_kubernetes(decoy.as_deref(), &pools)?, clock.clone(), random.u64(..));
+        let mut kube = cluster_of_kubernetes(decoy.as_deref(), &pools)?;
+        kube.timings.pod_stop = time_to_end(&mut Rng::with_seed(seed ^ 0x57a9_0f77_0e1d));
+        let kube = Kube::new(kube, clock.clone(), random.u64(..));
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
         let pve = Pve::new(cluster, clock, random.u64(..), control_plane);
         seeds::put_foreign(&pve, &hosts);
@@ -196,6 +198,12 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
     config::parse("simulation.toml", text, Needs::Run)
         .map_err(|report| anyhow::anyhow!("{report}"))
         .context("the simulation's settings are refused")
+}
+
+/// How long pods take to end, where their grace period is not shorter: every other seed has slow ones.
+fn time_to_end(random: &mut Rng) -> Duration {
+    let slow = random.bool();
+    Duration::from_millis(if slow { random.u64(2_000..28_000) } else { 700 })
 }
 
 fn cluster_of_kubernetes(decoy: Option<&str>, pools: &[PoolShape]) -> anyhow::Result<KubeSpec> {
