@@ -171,6 +171,11 @@ impl Checker {
         self.made_by_hand(vmid);
     }
 
+    /// Whether what has this VMID is not the daemon's.
+    pub(super) fn is_foreign(&self, vmid: u32) -> bool {
+        self.inner().foreign.contains_key(&vmid)
+    }
+
     /// An administrator removes a VM of their own.
     pub fn removed_by_hand(&self, vmid: u32) {
         self.inner().foreign.remove(&vmid);
@@ -183,7 +188,7 @@ impl Checker {
 
     /// An administrator removes this VM.
     pub fn deleted_by_hand(&self, vmid: u32) {
-        if self.inner().foreign.contains_key(&vmid) {
+        if self.is_foreign(vmid) {
             self.violated(&format!("a report asks an administrator to destroy the foreign VM {vmid}"));
         }
         self.disturb(vmid);
@@ -290,7 +295,7 @@ impl Checker {
         let method = call.method;
         self.inner().asked.insert(vmid, Instant::now());
         let Some(vm) = self.world.pve.vm(vmid).filter(|vm| vm.node == host) else { return };
-        if self.inner().foreign.contains_key(&vmid) {
+        if self.is_foreign(vmid) {
             // What says which configuration it is to change is refused for any other.
             if rest == ["config"] && String::from_utf8_lossy(call.body).contains("digest=") {
                 return;
@@ -381,7 +386,7 @@ impl Checker {
 
     fn record_dropped(&self, map: &str) {
         let Some(vmid) = map.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()) else { return };
-        let ours = self.world.pve.vm(vmid).is_some() && !self.inner().foreign.contains_key(&vmid);
+        let ours = self.world.pve.vm(vmid).is_some() && !self.is_foreign(vmid);
         if map.starts_with("machine-") && ours {
             self.violated(&format!("the record of VM {vmid} is dropped while the VM is there"));
         }

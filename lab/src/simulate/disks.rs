@@ -28,14 +28,16 @@ impl Checker {
         }
     }
 
-    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come.
+    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come. In place of one whose
+    /// VMID somebody else's VM has none comes, although that cannot be written yet.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
         let stored = records.filter_map(|map| {
             let record = serde_json::from_str::<Value>(map["data"]["record"].as_str()?).ok()?;
             let storage = record["madeOf"]["stored_on"].as_str()?.to_owned();
-            Some((vmid(&record)?, storage, record))
+            let vmid = vmid(&record).filter(|vmid| !self.is_foreign(*vmid))?;
+            Some((vmid, storage, record))
         });
         stored.collect()
     }
