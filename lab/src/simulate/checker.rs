@@ -21,7 +21,7 @@ use super::settings::DISKS;
 use super::warm::is_kept;
 use super::world::World;
 
-/// From a look at the quorum to the call that relies on it, at most.
+/// From a look at the quorum, or at a VM, to the call that relies on it, at most.
 const JUST_LOOKED: Duration = Duration::from_secs(2);
 /// How long a call about a VM may still be on its way: the longest that faults hold one up, and a little.
 const ASKED: Duration = Duration::from_secs(21);
@@ -310,7 +310,9 @@ impl Checker {
                 if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
-                if vm.running && self.world.pve.is_online(host) {
+                // One that somebody starts at that moment Proxmox VE itself does not destroy.
+                let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > JUST_LOOKED);
+                if vm.running && runs && self.world.pve.is_online(host) {
                     self.violated(&format!("VM {vmid} is destroyed while it runs"));
                 }
             }
