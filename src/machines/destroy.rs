@@ -6,6 +6,7 @@ use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
 use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
 use super::out_of_service::{self, Off};
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
+use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
@@ -37,7 +38,7 @@ pub(super) enum Ended {
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
 ///
 /// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) -> Result<Ended, Trouble> {
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
     if machine.record().is_physical() {
         return physical::end(ctx, machine).await;
     }
@@ -45,10 +46,11 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, manner: Manner) ->
     let found = present(ctx, machine).await?;
     if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
-        if let Manner::Graceful { emptied } = manner {
-            if let Some((node, why)) = back::anew(ctx, machine, emptied).await? {
+        if let Manner::Graceful { emptied } = &mut manner {
+            if let Some((node, why)) = back::anew(ctx, machine, *emptied).await? {
                 return Ok(Ended::Serves(node, why));
             }
+            *emptied = Some(Instant::now());
             let again = machine.record().entered.contains_key(&Phase::Stopping);
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.
@@ -270,6 +272,10 @@ async fn stop(
     // Proxmox itself pulls the plug when the guest does not end in time.
     let limit = limits.shutdown + limits.start;
     let mut seen = Some((Found::There(Box::new(config)), asked));
+    let mut looked = match manner {
+        Manner::Graceful { emptied } => emptied,
+        Manner::Abrupt => None,
+    };
     insist!(limit, machine.seed(), {
         let asked = Instant::now();
         let (found, asked) = match seen.take() {
@@ -288,12 +294,16 @@ async fn stop(
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
             return Ok(Stopped::Off(Off::Seen));
         }
-        // Its host may have come back since it was given up, and it with it.
-        if manner == Manner::Abrupt
-            && let Some((node, why)) = back::keeps(ctx, machine).await?
-        {
+        // Its host may have come back since it was given up, or seen empty, and it with it.
+        let kept = match manner {
+            Manner::Abrupt => back::keeps(ctx, machine).await?,
+            Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
+            Manner::Graceful { .. } => back::anew(ctx, machine, None).await?,
+        };
+        if let Some((node, why)) = kept {
             return Ok(Stopped::Kept(node, why));
         }
+        looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
         let (job, upid) = if manner != Manner::Abrupt && config.agent_enabled() {
             (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)

@@ -54,3 +54,57 @@ impl Endings {
         Some(now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    const GRACE: i64 = 60;
+
+    /// A node's pod, which is to have ended so many seconds after now, by the API server's clock.
+    fn seen(now: Timestamp, end: Option<i64>) -> Snapshot {
+        let deletion = end.map(|seconds| Deletion {
+            at: now + SignedDuration::from_secs(seconds),
+            grace_seconds: Some(GRACE),
+        });
+        let pod = Pod { uid: "one".to_owned(), node: Some("n".to_owned()), deletion, ..Pod::default() };
+        Snapshot { time: now, pods: vec![Arc::new(pod)], ..Snapshot::default() }
+    }
+
+    fn left(snapshot: &Snapshot) -> i64 {
+        let deletion = snapshot.pods[0].deletion.unwrap();
+        deletion.at.duration_since(snapshot.time).as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_are_counted_from_when_they_were_seen_to_begin() {
+        for (stands_first, stated, expected) in [
+            (true, 60, 50),
+            (true, -7200, 50),
+            (true, 7200, 50),
+            (false, 60, 50),
+            (false, -600, 50),
+            // It is stuck for longer than a clock is likely to be wrong.
+            (false, -901, -901),
+        ] {
+            let mut endings = Endings::default();
+            let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
+            if stands_first {
+                endings.restate(&mut seen(now, None), "n");
+            }
+            endings.restate(&mut seen(now, Some(stated)), "n");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            // Meanwhile the clock was set, too.
+            let mut later = seen(now + SignedDuration::from_hours(1), Some(stated));
+            endings.restate(&mut later, "n");
+            assert_eq!(left(&later), expected, "{stands_first} {stated}");
+            let mut elsewhere = seen(now, Some(stated));
+            endings.restate(&mut elsewhere, "another");
+            assert_eq!(left(&elsewhere), stated);
+        }
+    }
+}

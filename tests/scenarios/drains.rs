@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use world::kubernetes::spec::{KubeSpec, KubeTimings};
 use world::kubernetes::{Effect, Fault, samples};
+use world::proxmox;
 use world::proxmox::spec::ClusterSpec;
 
 use crate::stage::{ONE_POOL, Stage};
@@ -205,9 +206,40 @@ async fn a_vm_runs_on_until_its_volumes_are_detached() {
     stage
         .throughout("its VM runs on", SOON, |stage| closed(stage) && stage.vms(9100..=9109).len() == 2)
         .await;
+    detach_volumes(&stage);
+    stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+}
+
+fn detach_volumes(stage: &Stage) {
     for attachment in stage.kube.list("VolumeAttachment") {
         stage.kube.remove("VolumeAttachment", "", attachment["metadata"]["name"].as_str().unwrap());
     }
+}
+
+/// Its host was away when the node was found empty, say, and is back with it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_is_asked_for_again_waits_for_volumes_that_came_meanwhile() {
+    let stage = two_nodes_too_many_by_one(&quick("")).await;
+    stage.pve.inject(proxmox::Fault {
+        method: "POST".to_owned(),
+        path: "/nodes/*/qemu/*/status/shutdown".to_owned(),
+        times: usize::MAX,
+        effect: proxmox::Effect::Answer {
+            status: 595,
+            reason: "No route to host".to_owned(),
+            body: String::new(),
+        },
+    });
+    let stops = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Stopping");
+    stage.until("it is being shut down", LATER, stops).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    attach_volumes(&stage);
+    stage.pve.forget_faults();
+    let minute = Duration::from_mins(1);
+    let run =
+        |stage: &Stage| stage.vms(9100..=9109).into_iter().all(|vmid| stage.pve.vm(vmid).unwrap().running);
+    stage.throughout("its VM runs on", minute, |stage| stage.vms(9100..=9109).len() == 2 && run(stage)).await;
+    detach_volumes(&stage);
     stage.until("its VM is gone", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
 }
 
@@ -224,9 +256,7 @@ async fn a_pod_that_comes_while_volumes_are_waited_for_keeps_its_node() {
     let spec = json!({ "nodeName": node["metadata"]["name"], "tolerations": [{ "operator": "Exists" }] });
     stage.deploy_with("debug", 1, "50m", "64Mi", &spec);
     stage.until("it runs there", SOON, |stage| stage.running_pods() == 4).await;
-    for attachment in stage.kube.list("VolumeAttachment") {
-        stage.kube.remove("VolumeAttachment", "", attachment["metadata"]["name"].as_str().unwrap());
-    }
+    detach_volumes(&stage);
     stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert_eq!((stage.vms(9100..=9109).len(), stage.running_pods()), (2, 4));
 }
