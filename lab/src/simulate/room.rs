@@ -395,7 +395,8 @@ impl Checker {
                 continue;
             }
             taken.of_pool += usize::from(own.name == pool.name);
-            let first = guest.running && starts <= 1;
+            // Its first start is the daemon's own, unless an administrator was it.
+            let first = starts <= 1 && !self.inner().started.contains(&guest.vmid);
             let runs = guest.running && (is_known || first);
             taken.devices += usize::from(own.device && (runs || record["intent"]["kind"] == "create"));
             let coming = starts == 0 && record["nodeUid"].is_null();
