@@ -50,7 +50,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
             if let Some((node, why)) = back::anew(ctx, machine, *emptied).await? {
                 return Ok(Ended::Serves(node, why));
             }
-            *emptied = Some(Instant::now());
+            if emptied.is_none_or(|at| at.elapsed() > FRESH) {
+                *emptied = Some(Instant::now());
+            }
             let again = machine.record().entered.contains_key(&Phase::Stopping);
             machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
             // The point of no return: whoever goes on after a crash must not open the node again.

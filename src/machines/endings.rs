@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use crate::model::Snapshot;
 use crate::model::pod::{Deletion, Pod};
 
-/// A pod whose time was over so long ago when it was first seen does not end any more, however wrong the clock may be.
+/// A pod that was being deleted already when it was first seen, and whose time was over so long ago, is taken for one that does not end any
+/// more: here the clock is believed.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.
