@@ -141,6 +141,7 @@ impl Daemon {
             cordoned: false,
             seen_off: None,
             clone_in_doubt: false,
+            destroy_asked: false,
             storages: template.storages(),
             entered: BTreeMap::from([(Phase::Requested, now)]),
             vm_gone: None,

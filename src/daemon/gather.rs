@@ -347,6 +347,7 @@ mod tests {
                 cordoned: false,
                 seen_off: None,
                 clone_in_doubt: false,
+                destroy_asked: false,
                 storages: std::collections::BTreeSet::new(),
                 entered: BTreeMap::new(),
                 vm_gone: None,

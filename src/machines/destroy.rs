@@ -173,7 +173,8 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
     let until = Instant::now() + limits.clone;
     if let Some(upid) = machine.record().task.as_deref().and_then(Upid::parse) {
         // What still runs has to end first.
-        let job = if upid.kind() == "qmdestroy" { DESTROY } else { jobs::making(machine.record()) };
+        let destroys = jobs::recorded_destruction(machine.record()).is_some();
+        let job = if destroys { DESTROY } else { jobs::making(machine.record()) };
         let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
         // One that did not end well may have left its VM behind where nobody sees it.
         let taken = exit.problem() == Some(Kind::Exists);
@@ -410,6 +411,17 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
     }
 }
 
+/// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells apart from somebody else's VM.
+async fn announce(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+    if machine.record().destroy_asked {
+        return Ok(());
+    }
+    machine.stored.record.destroy_asked = true;
+    let stored = machine.save(ctx).await;
+    machine.stored.record.destroy_asked = stored.is_ok();
+    stored
+}
+
 /// Proves once more whose the VM is and that the cluster is quorate, then destroys it; unless somebody has started it
 /// meanwhile, and the Node that it is again keeps it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
@@ -425,9 +437,12 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             }
             Found::BeingCloned => return Err(stale_lock(machine, CLONING)),
             Found::BeingDestroyed if jobs::is_worked_on(ctx, machine.record()).await? => {
-                return Err(passing(DESTROY, "somebody else destroys the VM".to_owned()));
+                return Err(passing(DESTROY, "the VM is being destroyed already".to_owned()));
             }
-            Found::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
+            Found::BeingDestroyed => match find(ctx, machine).await? {
+                Found::BeingDestroyed => return Err(stale_lock(machine, DESTROYED)),
+                _ => return Err(passing(DESTROY, "the VM was being destroyed".to_owned())),
+            },
         };
         // Somebody may have moved it meanwhile.
         let host = machine.record().host.clone();
@@ -438,6 +453,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 Stopped::Off(off) => forget_node(ctx, machine, off).await?,
             }
         }
+        announce(ctx, machine).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;

@@ -1,12 +1,11 @@
 //! Looking for a machine's VM: there, moved, gone, somebody else's, or what is left of it; and what only an administrator can tell.
 
 use super::Context;
-use super::jobs;
+use super::jobs::{self, Destruction};
 use super::ownership::{Sight, look};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use crate::model::Record;
-use crate::proxmox::{Kind, TaskStatus, Upid, VmConfig};
+use crate::proxmox::VmConfig;
 
 /// The lock of a VM whose clone is being made, or was interrupted.
 pub(super) const CLONING: &str = "clone";
@@ -110,8 +109,12 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
         return Err(in_doubt(ctx, machine));
     }
     // Halfway, a destruction takes the VM out of its pool: it cannot be seen any more.
-    if !insist!(limit, machine.seed(), destroyed_rightly(ctx, record).await).await? {
-        return Err(left_unseen(ctx, machine, "the destruction of", "`lock: destroyed`"));
+    match insist!(limit, machine.seed(), jobs::destruction(ctx, record).await).await? {
+        Destruction::AtWork => return Ok(Some(Found::BeingDestroyed)),
+        Destruction::Interrupted => {
+            return Err(left_unseen(ctx, machine, "the destruction of", "`lock: destroyed`"));
+        }
+        Destruction::None | Destruction::Done => {}
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
     Ok(Some(Found::NotOurs))
@@ -136,18 +139,6 @@ async fn may_look(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
 /// What an administrator has to decide: is the VM that cannot be seen our own half-made clone?
 pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
     left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
-}
-
-/// Whether no destruction of the machine's VM is known to have ended otherwise than well.
-async fn destroyed_rightly(ctx: &Context, record: &Record) -> Result<bool, Trouble> {
-    let task = record.task.as_deref().and_then(Upid::parse);
-    let Some(upid) = task.filter(|upid| upid.kind() == "qmdestroy") else { return Ok(true) };
-    match ctx.proxmox.task_status(&upid).await {
-        Ok(TaskStatus::Ended(exit)) => Ok(exit.is_success()),
-        Ok(TaskStatus::Running) => Ok(false),
-        Err(error) if error.kind == Kind::NotFound => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Something of ours was interrupted, and may be what has the VMID and cannot be seen: it is removed, or the record is dropped where

@@ -8,7 +8,7 @@ use super::Context;
 use super::trouble::{Blame, Trouble};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
-use crate::proxmox::{Exit, Kind, TaskFilter, TaskStatus, Upid};
+use crate::proxmox::{Exit, Kind, TaskFilter, TaskRow, TaskStatus, Upid};
 
 /// What a task does, and what it takes on a common host: the first guess of when to look.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,9 @@ pub(super) const SUSPEND: Job = Job { name: "the suspension", guess: Duration::f
 pub(super) const SHUTDOWN: Job = Job { name: "the shutdown", guess: Duration::from_secs(4) };
 pub(super) const STOP: Job = Job { name: "the stop", guess: Duration::from_millis(500) };
 pub(super) const DESTROY: Job = Job { name: "the destruction", guess: Duration::from_millis(300) };
+
+/// Proxmox's kind of the task that destroys a VM.
+const DESTRUCTION: &str = "qmdestroy";
 
 /// How long a call without an answer may still be on its way: Proxmox's proxy gives up after 30 s.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(45);
@@ -106,6 +109,59 @@ pub(super) async fn is_worked_on(ctx: &Context, record: &Record) -> Result<bool,
     let filter = TaskFilter { vmid: Some(record.slot.vmid), kind: None, since: None, limit: None };
     let tasks = ctx.proxmox.tasks(&record.host, &filter).await?;
     Ok(tasks.iter().any(|row| row.status == TaskStatus::Running))
+}
+
+/// What became of the destruction of a machine's VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destruction {
+    /// None was asked for.
+    None,
+    /// It has not ended.
+    AtWork,
+    /// It ended well.
+    Done,
+    /// It ended otherwise, or nobody knows of it any more.
+    Interrupted,
+}
+
+/// What became of the destruction of a machine's VM. It is looked for among its host's tasks too: the answer that named it may have
+/// been lost, or its reader killed.
+pub(super) async fn destruction(ctx: &Context, record: &Record) -> Result<Destruction, Trouble> {
+    let recorded = recorded_destruction(record);
+    if recorded.is_none() && !record.destroy_asked {
+        return Ok(Destruction::None);
+    }
+    let mut seen: Vec<_> = destructions(ctx, record).await?.into_iter().map(|row| row.status).collect();
+    if let Some(upid) = recorded {
+        match ctx.proxmox.task_status(&upid).await {
+            Ok(status) => seen.push(status),
+            Err(error) if error.kind == Kind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let ended_well = |status: &TaskStatus| matches!(status, TaskStatus::Ended(exit) if exit.is_success());
+    Ok(if seen.contains(&TaskStatus::Running) {
+        Destruction::AtWork
+    } else if seen.iter().any(ended_well) {
+        Destruction::Done
+    } else {
+        Destruction::Interrupted
+    })
+}
+
+/// The destruction that a machine's record names.
+pub(super) fn recorded_destruction(record: &Record) -> Option<Upid> {
+    record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION)
+}
+
+/// The destructions of a machine's VM that its host knows of, and none of a machine that had the VMID before: that has ended.
+pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<TaskRow>, Trouble> {
+    let kind = Some(DESTRUCTION.to_owned());
+    let filter = TaskFilter { vmid: Some(record.slot.vmid), kind, since: None, limit: None };
+    let mut rows = ctx.proxmox.tasks(&record.host, &filter).await?;
+    let since = record.created.as_second();
+    rows.retain(|row| row.status == TaskStatus::Running || row.started >= since);
+    Ok(rows)
 }
 
 /// How long to wait before nothing can come any more of what was asked for a machine that was given up before it was configured:

@@ -8,13 +8,11 @@
 use std::collections::BTreeSet;
 
 use super::Context;
+use super::jobs;
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist};
 use crate::model::Record;
-use crate::proxmox::{Kind, TaskFilter, Upid};
-
-/// The kind of task that destroys a VM.
-const DESTRUCTION: &str = "qmdestroy";
+use crate::proxmox::Kind;
 
 /// The storages where a machine may have left something: those that its record names, and the pool's own.
 fn storages(ctx: &Context, record: &Record) -> BTreeSet<String> {
@@ -91,19 +89,11 @@ struct Told {
 /// What the destruction itself reported as left.
 async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
     let record = machine.record();
-    let recorded = record.task.as_deref().and_then(Upid::parse).filter(|upid| upid.kind() == DESTRUCTION);
-    let destructions = if let Some(upid) = recorded {
+    let destructions = if let Some(upid) = jobs::recorded_destruction(record) {
         vec![upid]
     } else {
         // Whoever asked for it was killed before it was recorded, or it was somebody else.
-        let filter = TaskFilter {
-            vmid: Some(record.slot.vmid),
-            kind: Some(DESTRUCTION.to_owned()),
-            since: Some(record.created.as_second()),
-            limit: None,
-        };
-        let rows = ctx.proxmox.tasks(&record.host, &filter).await?;
-        rows.into_iter().map(|row| row.upid).collect()
+        jobs::destructions(ctx, record).await?.into_iter().map(|row| row.upid).collect()
     };
     let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
     for upid in destructions {

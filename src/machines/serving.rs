@@ -190,6 +190,7 @@ mod tests {
             cordoned: false,
             seen_off: None,
             clone_in_doubt: false,
+            destroy_asked: false,
             storages: std::collections::BTreeSet::new(),
             entered: std::collections::BTreeMap::new(),
             vm_gone: None,

@@ -339,6 +339,9 @@ pub struct Record {
     /// A clone was asked for and nobody knows what came of it: a VM with this VMID that cannot be seen may be ours.
     #[serde(default)]
     pub clone_in_doubt: bool,
+    /// The destruction of its VM was asked for, or is about to be: a VM with this VMID that cannot be seen may be what is left of it.
+    #[serde(default)]
+    pub destroy_asked: bool,
     /// Names of the storages that disks of its VM may be on, whatever can be seen of it by then.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub storages: BTreeSet<String>,

@@ -42,6 +42,7 @@ fn record(id: &str) -> Record {
         cordoned: false,
         seen_off: None,
         clone_in_doubt: false,
+        destroy_asked: false,
         storages: std::collections::BTreeSet::default(),
         warm: None,
         asked: None,

@@ -70,11 +70,16 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
         sees_all.access.grants.push(Grant { path, who, role, propagate: true });
     }
     // Halfway, the VM is in no pool any more: a token with rights on the pool alone does not see it.
-    for spec in [ClusterSpec::demo(), sees_all] {
+    for (spec, answered) in
+        [ClusterSpec::demo(), sees_all].into_iter().flat_map(|spec| [(spec.clone(), true), (spec, false)])
+    {
         let mut world = World::new(lab::pve(spec), |_| {}).await;
         world.ours().await;
         world.failed(VMID).await;
         let pve = world.pve.clone();
+        if !answered {
+            pve.inject(without_an_answer());
+        }
         let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
         // As it is found, and by whoever goes on after a restart.
         for ending in [first, world.go_on().await] {
@@ -87,6 +92,28 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
         assert_eq!(world.go_on().await, Ending::Discarded);
         assert!(world.store.names().is_empty());
     }
+}
+
+/// A destruction that is begun, and whose caller hears nothing of it.
+fn without_an_answer() -> Fault {
+    let path = format!("/nodes/*/qemu/{VMID}");
+    Fault { method: "DELETE".into(), path, times: 1, effect: Effect::WorkThenTimeOut }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_of_which_no_answer_told_is_awaited_while_its_vm_is_in_no_pool() {
+    let mut spec = ClusterSpec::demo();
+    // Its last part is at work when the answer is given up.
+    spec.timings.destroy = Duration::from_secs(31);
+    spec.timings.jitter = 0.0;
+    let mut world = World::new(lab::pve(spec), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    world.pve.inject(without_an_answer());
+    let ending = world.go_on().await;
+    assert_eq!(ending, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none(), "the record is dropped while the VM is there");
+    assert!(world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -217,6 +217,7 @@ impl World {
             cordoned: false,
             seen_off: None,
             clone_in_doubt: false,
+            destroy_asked: false,
             storages: BTreeSet::new(),
             warm: None,
             asked: None,

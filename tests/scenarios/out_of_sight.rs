@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
 use world::proxmox::{Effect, Fault};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -77,6 +79,35 @@ async fn a_destruction_that_loses_sight_of_its_vm_goes_on_when_it_sees_it_again(
         .await;
     rights(&stage, true);
     stage.until("nothing is left", Duration::from_mins(15), all_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_killed_before_it_heard_of_its_destruction_costs_no_record() {
+    let quick = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let mut cluster = ClusterSpec::demo();
+    // Its last twentieth the VM spends in no pool.
+    cluster.timings.destroy = Duration::from_secs(100);
+    cluster.timings.jitter = 0.0;
+    let mut stage = Stage::of(&ONE_POOL.replace("[[pool]]", quick), cluster, KubeSpec::demo());
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let effect = Effect::WorkThenDelay(Duration::from_mins(5));
+    stage.pve.inject(Fault { method: "DELETE".into(), path: "/nodes/*/qemu/9100".into(), times: 1, effect });
+    stage.kube.scale("default", "web", 0);
+    stage
+        .until("it is being destroyed", SOON * 2, |stage| {
+            stage.pve.is_worked_on(9100) && stage.kube.list("Node").len() == 1
+        })
+        .await;
+    stage.kill();
+    stage
+        .until("it is in no pool", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.pool.is_none()))
+        .await;
+    stage.start();
+    let kept = |stage: &Stage| stage.vms(9100..=9109).is_empty() || stage.leftovers().len() == 1;
+    stage.throughout("the record outlives the VM", Duration::from_secs(20), kept).await;
+    stage.until("nothing is left", SOON, all_gone).await;
 }
 
 #[tokio::test(start_paused = true)]

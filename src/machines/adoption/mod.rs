@@ -295,6 +295,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         cordoned: false,
         seen_off: None,
         clone_in_doubt: false,
+        destroy_asked: false,
         storages: vm.config.storages().into_iter().map(ToOwned::to_owned).collect(),
         warm: None,
         asked: None,
