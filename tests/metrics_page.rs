@@ -24,8 +24,9 @@ use tokio::process::{Child, Command};
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What is on the page once a round has seen both clusters.
-const SEEN: [&str; 2] = ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{"];
+/// What is on the page once a round has seen both clusters: what it measured, and what it put on the board after that.
+const SEEN: [&str; 3] =
+    ["pve_autoscaler_nodes{", "pve_autoscaler_host_memory_bytes{", "pve_autoscaler_pool_max_nodes{"];
 
 /// A daemon, and where its figures are.
 struct Served {
