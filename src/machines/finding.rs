@@ -3,6 +3,7 @@
 use super::Context;
 use super::jobs::{self, Destruction};
 use super::ownership::{Sight, look};
+use super::seed;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use crate::proxmox::VmConfig;
@@ -142,20 +143,18 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
 }
 
 /// Something of ours was interrupted, and may be what has the VMID and cannot be seen: it is removed, or the record is dropped where
-/// that is not ours.
+/// that is not ours, and the seed with it.
 fn left_unseen(ctx: &Context, machine: &Tracked, interrupted: &str, locks: &str) -> Trouble {
     let record = machine.record();
     let vmid = record.slot.vmid;
+    let mut foreign = seed::commands_to_free(record);
+    foreign.push(crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record));
     Trouble::Administrator {
         what: format!(
             "{interrupted} our VM {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows {locks}, it is what is left of it",
             record.host
         ),
-        command: format!(
-            "{}; or, where it is somebody else's VM: {}",
-            unlock(machine),
-            crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
-        ),
+        command: format!("{}; or, where it is somebody else's VM: {}", unlock(machine), foreign.join("; ")),
     }
 }
 

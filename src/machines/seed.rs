@@ -166,15 +166,24 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
     text
 }
 
+/// The storage of a machine's seed, where its pool had seeds when it was made.
+fn storage(record: &Record) -> Option<&str> {
+    record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
+}
+
+/// What an administrator runs for the seed of a machine before its record is dropped by hand: nobody knows of it after that.
+pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
+    let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
+    let hosts = [&record.host].into_iter().chain(&record.left_hosts);
+    hosts.map(|host| format!("on {host}: pvesm free {volume}")).collect()
+}
+
 /// Removes the seed of a machine whose VM is gone, also of one that was never finished.
 ///
 /// # Errors
 /// The token may not: an administrator has to. Or the storage does not answer.
 pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let made = machine.record().made_of.get(MADE_OF).and_then(|made| made.strip_prefix("seed "));
-    let Some(storage) = made.and_then(|made| made.split(' ').next()).map(ToOwned::to_owned) else {
-        return Ok(());
-    };
+    let Some(storage) = storage(machine.record()).map(ToOwned::to_owned) else { return Ok(()) };
     let left = jobs::still_on_its_way(ctx, machine.record());
     if !left.is_zero() {
         machine.say(ctx, "an upload of its seed may still be on its way");

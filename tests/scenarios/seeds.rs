@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use world::proxmox::iso;
-use world::proxmox::spec::{ClusterSpec, Grant};
+use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 use world::proxmox::{Effect, Fault, TaskFault};
 
 use crate::stage::{ONE_POOL, Stage};
@@ -260,4 +260,30 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
     // He may drop the record himself after that.
     assert_eq!(stage.pve.files(), []);
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_drops_the_record_of_a_vmid_that_is_somebody_elses_now_is_told_of_the_seed() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let (seed, host) = stage.pve.files().remove(0);
+    // Whether it arrived nobody knows.
+    let path = "/nodes/*/qemu/9100".to_owned();
+    stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
+    stage.kube.scale("default", "web", 0);
+    let asked = |stage: &Stage| stage.pve.calls().iter().any(|call| call.method == "DELETE");
+    stage.until("its destruction is asked for", LATE, asked).await;
+    stage.pve.delete_by_hand(9100);
+    assert!(stage.pve.create_by_hand(VmSpec::machine(9100, &host, "taken")));
+    let command = format!(
+        "or, where it is somebody else's VM: on {host}: pvesm free {seed}; kubectl -n pve-autoscaler delete configmap -l "
+    );
+    let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains(&command));
+    stage.until("the commands are told", LATE, told).await;
+    stage.pve.free_by_hand(&seed);
+    stage.kube.remove("ConfigMap", "pve-autoscaler", "machine-workers-9100");
+    stage.until("the machine is forgotten", LATE, |stage| stage.status().machines.is_empty()).await;
+    assert_eq!((stage.pve.files(), stage.vms(9100..=9109)), (vec![], vec![9100]));
 }

@@ -373,7 +373,10 @@ impl Pve {
 
     /// Removes a volume as `pvesm free` does.
     pub fn free_by_hand(&self, volid: &str) {
-        self.state().volumes.retain(|(id, _), _| id != volid);
+        let mut state = self.state();
+        state.volumes.retain(|(id, _), _| id != volid);
+        state.files.retain(|(id, _), _| id != volid);
+        drop(state);
         if let Some(hardware) = &self.0.hardware {
             hardware.free_disk(volid);
         }
