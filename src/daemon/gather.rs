@@ -32,8 +32,9 @@ type Looks = BTreeMap<String, Look>;
 /// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
 fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: bool) -> Machine {
     let mut machine = view.machine(config);
-    let offline = |look: &Look| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
     let look = looks.get(config.prefix(view.record.region.as_deref()));
+    machine.just_stored = look.is_some_and(|look| just_stored(view, look.at));
+    let offline = |look: &Look| look.seen.hosts.get(&view.record.host).is_some_and(|host| !host.online);
     let lost = look.map_or(several, offline);
     if machine.phase < Phase::Ready && lost && !view.record.is_physical() {
         machine.phase = Phase::Failed;
@@ -41,6 +42,16 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     let elsewhere = look.and_then(|look| elsewhere(&view.record, look));
     machine.seen_on = elsewhere.map(|host| config.host_key(view.record.region.as_deref(), host));
     machine
+}
+
+/// Whether storages as a look shows them may be older than what a machine has put on them last: they are told of every ten seconds
+/// (`pvestatd`). Its disks have their size once it is configured, and one that is suspended has written its memory.
+fn just_stored(view: &View, looked: Timestamp) -> bool {
+    let entered = &view.record.entered;
+    let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
+    let suspended = entered.get(&Phase::Warm).filter(|_| view.record.warm == Some(WarmState::Suspended));
+    let stored = configured.max(suspended);
+    !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
 /// The host on which the look shows a machine's VM, if it is not the one of its record: somebody moved it, and whoever works on it has
@@ -302,6 +313,68 @@ mod tests {
     use crate::model::machine::Slot;
     use crate::proxmox::Seen;
 
+    fn record(intent: Intent, warm: Option<WarmState>) -> Record {
+        Record {
+            id: "m1".to_owned(),
+            pool: "workers".to_owned(),
+            name: "workers-a1".to_owned(),
+            slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
+            region: None,
+            host: "pve1".to_owned(),
+            left_hosts: std::collections::BTreeSet::new(),
+            template: 9000,
+            template_host: "pve1".to_owned(),
+            cores: 2,
+            memory: 4 << 30,
+            intent,
+            created: Timestamp::UNIX_EPOCH,
+            task: None,
+            smbios_uuid: None,
+            token_id: None,
+            old_token_ids: Vec::new(),
+            node_uid: None,
+            cordoned: false,
+            seen_off: None,
+            clone_in_doubt: false,
+            destroy_asked: false,
+            storages: std::collections::BTreeSet::new(),
+            entered: BTreeMap::new(),
+            vm_gone: None,
+            pods: Vec::new(),
+            warm,
+            asked: None,
+            kept: None,
+            pinned: None,
+            growing: None,
+            made_of: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_stored_is_in_doubt_until_the_lists_are_newer() {
+        use Phase::{Booting, Clearing, Cloning, Failed, Ready, Starting, Warm};
+        let at = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        let (stopped, suspended) = (Some(WarmState::Stopped), Some(WarmState::Suspended));
+        for (warm, phase, entered, looked, expected) in [
+            (None, Cloning, &[(Cloning, 0)][..], 30, false),
+            (None, Starting, &[(Cloning, 0), (Starting, 30)], 25, true),
+            (None, Booting, &[(Cloning, 0), (Starting, 30), (Booting, 31)], 49, true),
+            (None, Ready, &[(Cloning, 0), (Starting, 30), (Ready, 60)], 61, false),
+            (None, Failed, &[(Cloning, 0), (Failed, 30)], 31, true),
+            (None, Clearing, &[(Cloning, 0), (Failed, 30)], 31, false),
+            (suspended, Booting, &[(Starting, 30), (Booting, 31)], 55, false),
+            (suspended, Warm, &[(Starting, 30), (Warm, 90)], 95, true),
+            (suspended, Warm, &[(Starting, 30), (Warm, 90)], 110, false),
+            // It has waited, and is started now.
+            (stopped, Starting, &[(Warm, 30), (Starting, 90)], 95, false),
+        ] {
+            let entered = entered.iter().map(|&(phase, seconds)| (phase, at(seconds))).collect();
+            let record = Record { entered, ..record(Intent::Create, warm) };
+            let view = View { phase, ..View::requested(record, at(0)) };
+            assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
+        }
+    }
+
     #[test]
     fn a_machine_that_is_given_up_takes_its_room_until_its_record_says_so() {
         let now = Timestamp::UNIX_EPOCH;
@@ -325,40 +398,7 @@ mod tests {
             // Nobody sees it, and it may have been started.
             (discard, None, made, true),
         ] {
-            let record = Record {
-                id: "m1".to_owned(),
-                pool: "workers".to_owned(),
-                name: "workers-a1".to_owned(),
-                slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
-                region: None,
-                host: "pve1".to_owned(),
-                left_hosts: std::collections::BTreeSet::new(),
-                template: 9000,
-                template_host: "pve1".to_owned(),
-                cores: 2,
-                memory: 4 << 30,
-                intent,
-                created: now,
-                task: None,
-                smbios_uuid,
-                token_id: None,
-                old_token_ids: Vec::new(),
-                node_uid: None,
-                cordoned: false,
-                seen_off: None,
-                clone_in_doubt: false,
-                destroy_asked: false,
-                storages: std::collections::BTreeSet::new(),
-                entered: BTreeMap::new(),
-                vm_gone: None,
-                pods: Vec::new(),
-                warm,
-                asked: None,
-                kept: None,
-                pinned: None,
-                growing: None,
-                made_of: BTreeMap::new(),
-            };
+            let record = Record { smbios_uuid, ..record(intent, warm) };
             let view = View { phase: Phase::Failed, ..View::requested(record, now) };
             assert_eq!(is_on(&view, &look), expected, "{:?} {warm:?}", view.record.intent);
         }

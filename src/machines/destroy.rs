@@ -412,10 +412,12 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
 }
 
 /// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells apart from somebody else's VM.
-async fn announce(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
+/// One that would not be asked for now is not written down.
+async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Result<(), Trouble> {
     if machine.record().destroy_asked {
         return Ok(());
     }
+    drop(still_quorate_and_ours(ctx, machine.record(), asked).await?);
     machine.stored.record.destroy_asked = true;
     let stored = machine.save(ctx).await;
     machine.stored.record.destroy_asked = stored.is_ok();
@@ -453,7 +455,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 Stopped::Off(off) => forget_node(ctx, machine, off).await?,
             }
         }
-        announce(ctx, machine).await?;
+        announce(ctx, machine, asked).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;
         // Its log is the only one to say which disks could not be freed.
         machine.change(ctx, |record| record.task = Some(upid.to_string())).await?;

@@ -83,6 +83,7 @@ impl View {
             cores: self.record.cores,
             memory: self.record.memory,
             phase: if never_served { Phase::Failed } else { self.phase },
+            just_stored: false,
             since: Some(self.since),
             node: self.node.clone(),
             pods: self.record.pods.clone(),

@@ -175,7 +175,11 @@ fn storage(record: &Record) -> Option<&str> {
 pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
     let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
     let hosts = [&record.host].into_iter().chain(&record.left_hosts);
-    hosts.map(|host| format!("on {host}: pvesm free {volume}")).collect()
+    hosts.map(|host| command_to_free(host, &volume)).collect()
+}
+
+fn command_to_free(host: &str, volume: &str) -> String {
+    format!("on {host}: pvesm free {volume}")
 }
 
 /// Removes the seed of a machine whose VM is gone, also of one that was never finished.
@@ -237,7 +241,7 @@ async fn remove_from(ctx: &Context, machine: &Tracked, host: &str, storage: &str
                     "the seed {volume} of VM {} is left: the token lacks Datastore.Allocate on /storage/{storage}",
                     record.slot.vmid
                 ),
-                command: format!("on {host}: pvesm free {volume}"),
+                command: command_to_free(host, &volume),
             }),
             Err(error) => Err(error.into()),
             Ok(()) => Ok(()),

@@ -160,6 +160,9 @@ pub struct Machine {
     pub memory: i64,
     /// Where it is in its life.
     pub phase: Phase,
+    /// What it has put on storages last, its disks or its memory, may not be in what they say of themselves yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub just_stored: bool,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
     /// The Node, once it has registered.

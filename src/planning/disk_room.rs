@@ -145,17 +145,20 @@ impl DiskRoom {
         }
     }
 
-    /// Counts the machines whose disks, or whose memory on disk, may not have been allocated yet.
+    /// Counts the machines whose disks, or whose memory on disk, may not be in what the storages say yet.
     pub(super) fn count_coming(&mut self, host: &str, machines: &[Machine], pools: &[Pool]) {
-        for machine in machines.iter().filter(|machine| machine.phase <= Phase::Booting) {
+        let coming = |machine: &&Machine| machine.phase <= Phase::Booting || machine.just_stored;
+        for machine in machines.iter().filter(coming) {
             let Some(pool) = pools.iter().find(|pool| pool.name == machine.pool) else { continue };
             let clone = machine.made_of.get(STORED_ON).or_else(|| pool.storages.first());
             let clone = clone.filter(|storage| pool.storages.contains(storage)).map(String::as_str);
             let here = machine.hosts().any(|one| *one == host);
-            if machine.phase <= Phase::Configuring {
+            if machine.phase <= Phase::Configuring || machine.just_stored {
                 self.count(disks(pool, clone), here);
             }
-            if let Some(state) = machine.warm.filter(|_| machine.phase != Phase::Warm) {
+            let remembers =
+                machine.phase <= Phase::Booting && (machine.phase != Phase::Warm || machine.just_stored);
+            if let Some(state) = machine.warm.filter(|_| remembers) {
                 self.count_state(pool, clone, state.state_bytes(machine.memory), here);
             }
         }

@@ -70,6 +70,8 @@ struct MachineDocument {
     memory: Amount,
     #[serde(default)]
     phase: Phase,
+    #[serde(default)]
+    just_stored: bool,
     since: Option<Timestamp>,
     node: Option<String>,
     #[serde(default)]
@@ -210,6 +212,7 @@ impl MachineDocument {
             cores: self.cores,
             memory: self.memory.units()?,
             phase: self.phase,
+            just_stored: self.just_stored,
             since: self.since,
             node: self.node,
             pods: self.pods,

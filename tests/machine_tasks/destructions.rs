@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::machines::Ending;
-use world::proxmox::spec::{ClusterSpec, Grant, StorageSpec};
+use world::proxmox::spec::{ClusterSpec, Grant, StorageSpec, VmSpec};
 use world::proxmox::{Effect, Fault, Pve, TaskFault};
 
 use crate::lab;
@@ -31,6 +31,22 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
     pve.set_quorum(true);
     assert_eq!(world.go_on().await, Ending::Discarded);
     assert!(pve.vm(VMID).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    world.pve.set_quorum(false);
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
+    world.pve.set_quorum(true);
+    // Somebody removes it himself, and makes a VM of his own in its place.
+    world.pve.delete_by_hand(VMID);
+    assert!(world.pve.create_by_hand(VmSpec::machine(VMID, "pve1", "taken")));
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_some() && world.store.names().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

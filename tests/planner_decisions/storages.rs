@@ -84,10 +84,13 @@ fn what_stays_free_and_what_is_on_its_way_is_left_alone() {
         ("extra_disks = [{ device = \"scsi1\", size = \"25GiB\", storage = \"xx\" }]", "", 2),
         ("extra_disks = [{ device = \"scsi1\", size = \"25GiB\", storage = \"zz\" }]", "", 0),
         ("", coming, 2),
+        ("", &coming.replace("Cloning", "Starting"), 3),
+        ("", &coming.replace("Cloning", "Starting, justStored: true"), 2),
+        ("", &coming.replace("Cloning", "Deleting, justStored: true"), 2),
     ] {
         let config = pool(&format!("storage = \"xx\"\nhosts = [\"a\"]\n{more}"));
         // The one that is coming takes the first of the pods.
-        let pods = 5 + usize::from(!machines.is_empty());
+        let pods = 5 + usize::from(!machines.is_empty() && !machines.contains("Deleting"));
         assert_eq!(places(&plan(&config, pods, own, machines)).len(), expected, "{more} {machines}");
     }
 }
@@ -119,6 +122,7 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
     let coming = "{name: w-1, pool: w, vmid: 9101, host: a, cores: 4, memory: 8Gi, phase: Booting, warm: suspended, \
                   madeOf: {stored_on: xx}}";
     let there = coming.replace("Booting", "Warm");
+    let just = coming.replace("Booting", "Warm, justStored: true");
     for (more, storages, machines, made, why) in [
         (&stopped, xx, "", 2, ""),
         (
@@ -134,6 +138,7 @@ fn machines_are_kept_suspended_where_there_is_room_for_their_memory() {
         // The disk of one that boots is there, its memory is not yet; one that waits has both.
         (&suspended.to_owned(), "xx: {total: 110Gi, used: 40Gi}", coming, 0, "left on storage `xx`"),
         (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &there, 1, ""),
+        (&suspended.to_owned(), "xx: {total: 114Gi, used: 57Gi}", &just, 0, "left on storage `xx`"),
     ] {
         let (seen, said) = kept(more, storages, machines);
         assert_eq!(seen, made, "{more} {storages} {machines}: {said}");

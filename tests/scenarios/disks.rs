@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::{ClusterSpec, GIB};
+
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(5);
@@ -38,6 +41,23 @@ async fn a_full_clone_is_where_there_is_room_and_has_its_disks_and_options() {
     stage.kube.scale("default", "web", 0);
     stage.until("the VMs are gone", Duration::from_hours(1), |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.until("nothing is left over", SOON, |stage| stage.leftovers().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_has_just_grown_is_counted_before_its_storage_says_so() {
+    let mut spec = ClusterSpec::demo();
+    let storage = spec.storages.iter_mut().find(|one| one.id == "local-lvm").unwrap();
+    // Beside the templates' disks there is room for one machine; its disk is the template's until it is configured.
+    storage.size = storage.used + 90 * GIB;
+    let pool = "clone = \"full\"\nstorage = \"local-lvm\"\ndisk = \"40GiB\"\nhosts = [\"pve1\"]\n";
+    let mut stage = Stage::of(&format!("{ONE_POOL}{pool}"), spec, KubeSpec::demo());
+    stage.start();
+    stage.deploy("first", 1, "1500m", "1Gi");
+    let is_started = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Starting");
+    stage.until("it is configured", SOON, is_started).await;
+    stage.deploy("second", 1, "1500m", "1Gi");
+    stage.throughout("there is no other", SOON, |stage| stage.status().machines.len() == 1).await;
+    assert_eq!(stage.running_pods(), 1);
 }
 
 /// Whether a machine in this phase is shown with what to do about its disk.

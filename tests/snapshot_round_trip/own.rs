@@ -117,6 +117,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             cores,
             memory,
             phase,
+            just_stored: vmid % 3 == 0,
             since,
             node,
             pods,

@@ -65,6 +65,7 @@ fn machine(machine: &Machine) -> Fields {
         .with("cores", machine.cores)
         .with("memory", quantity::binary(machine.memory))
         .with("phase", format!("{:?}", machine.phase))
+        .when(machine.just_stored, "justStored", true)
         .time("since", machine.since)
         .some("node", machine.node.as_deref())
         .list("pods", machine.pods.iter().map(String::as_str))
