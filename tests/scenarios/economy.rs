@@ -9,7 +9,7 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
 /// Calls to Proxmox for one node, from its clone to its end.
-const LIFE: usize = 25;
+const LIFE: usize = 26;
 /// Calls to Proxmox in a minute in which nothing happens.
 const IDLE: usize = 15;
 
