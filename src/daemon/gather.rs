@@ -48,7 +48,9 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
 /// (`pvestatd`). Its disks have their size once it is configured, and one that is suspended has written its memory.
 fn just_stored(view: &View, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
-    let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
+    // One that was kept warm has had its disks for long.
+    let configured =
+        entered.range(Phase::Warm..).map(|(_, at)| at).min().filter(|_| view.record.asked.is_none());
     let suspended = entered.get(&Phase::Warm).filter(|_| view.record.warm == Some(WarmState::Suspended));
     let stored = configured.max(suspended);
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
@@ -365,14 +367,17 @@ mod tests {
             (suspended, Booting, &[(Starting, 30), (Booting, 31)], 55, false),
             (suspended, Warm, &[(Starting, 30), (Warm, 90)], 95, true),
             (suspended, Warm, &[(Starting, 30), (Warm, 90)], 110, false),
-            // It has waited, and is started now.
-            (stopped, Starting, &[(Warm, 30), (Starting, 90)], 95, false),
+            (stopped, Warm, &[(Starting, 30), (Warm, 90)], 49, true),
         ] {
             let entered = entered.iter().map(|&(phase, seconds)| (phase, at(seconds))).collect();
             let record = Record { entered, ..record(Intent::Create, warm) };
             let view = View { phase, ..View::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
+        // It has waited, and is started now.
+        let entered = [(Phase::Requested, at(90)), (Starting, at(91))].into();
+        let record = Record { entered, asked: Some(at(90)), ..record(Intent::Create, None) };
+        assert!(!just_stored(&View { phase: Starting, ..View::requested(record, at(90)) }, at(95)));
     }
 
     #[test]

@@ -384,8 +384,8 @@ pub(super) async fn delete_node(
     .await
 }
 
-/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours, both a moment ago: an answer that took long tells of a
-/// time before. The VM is to be destroyed with the client that this gives, which has its place for that.
+/// Proves that the cluster is quorate, with the VM's host in it, and the VM ours and stopped, all a moment ago: an answer that took long
+/// tells of a time before. The VM is to be destroyed with the client that this gives, which has its place for that.
 async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
     let mut tries = 0;
     loop {
@@ -404,6 +404,9 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
+            if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
+                return Err(passing(DESTROY, "somebody has started the VM meanwhile".to_owned()));
+            }
         }
         if is_fresh(asked_for_quorum) || tries >= TRIES {
             return Ok(placed);
@@ -424,7 +427,7 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
     stored
 }
 
-/// Proves once more whose the VM is and that the cluster is quorate, then destroys it; unless somebody has started it
+/// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it; unless somebody has started it
 /// meanwhile, and the Node that it is again keeps it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let vmid = machine.record().slot.vmid;

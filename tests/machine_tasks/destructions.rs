@@ -34,6 +34,26 @@ async fn nothing_is_destroyed_once_the_quorum_is_lost_between_two_questions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_that_is_started_while_the_quorum_is_asked_for_is_not_destroyed_as_it_runs() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.failed(VMID).await;
+    let effect = Effect::Delay(Duration::from_secs(10));
+    world.pve.inject(Fault { method: "GET".into(), path: "/cluster/status".into(), times: 1, effect });
+    let pve = world.pve.clone();
+    let start = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        pve.start_by_hand(VMID);
+    };
+    let (ending, ()) = tokio::join!(world.go_on(), start);
+    assert_eq!(ending, Ending::Discarded);
+    let calls = pve.calls().into_iter();
+    let asked: Vec<_> = calls.filter(|call| ["DELETE", "POST"].contains(&call.method.as_str())).collect();
+    let told: Vec<_> = asked.iter().map(|call| (call.method.as_str(), call.status)).collect();
+    assert_eq!(told[1..], [("POST", 200), ("DELETE", 200)], "it is stopped first: {asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
