@@ -48,9 +48,7 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
 /// (`pvestatd`). Its disks have their size once it is configured, and one that is suspended has written its memory.
 fn just_stored(view: &View, looked: Timestamp) -> bool {
     let entered = &view.record.entered;
-    // One that was kept warm has had its disks for long.
-    let configured =
-        entered.range(Phase::Warm..).map(|(_, at)| at).min().filter(|_| view.record.asked.is_none());
+    let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
     let suspended = entered.get(&Phase::Warm).filter(|_| view.record.warm == Some(WarmState::Suspended));
     let stored = configured.max(suspended);
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
@@ -374,10 +372,10 @@ mod tests {
             let view = View { phase, ..View::requested(record, at(0)) };
             assert_eq!(just_stored(&view, at(looked)), expected, "{warm:?} {phase:?} {looked}");
         }
-        // It has waited, and is started now.
-        let entered = [(Phase::Requested, at(90)), (Starting, at(91))].into();
-        let record = Record { entered, asked: Some(at(90)), ..record(Intent::Create, None) };
-        assert!(!just_stored(&View { phase: Starting, ..View::requested(record, at(90)) }, at(95)));
+        // One that is asked to join has a new timeline: it may have waited for a moment only.
+        let entered = [(Phase::Requested, at(32)), (Starting, at(33))].into();
+        let record = Record { entered, asked: Some(at(32)), ..record(Intent::Create, None) };
+        assert!(just_stored(&View { phase: Starting, ..View::requested(record, at(32)) }, at(35)));
     }
 
     #[test]
