@@ -310,44 +310,10 @@ impl Daemon {
 mod tests {
     use super::*;
     use crate::machines::Devices;
-    use crate::model::machine::Slot;
     use crate::proxmox::Seen;
 
     fn record(intent: Intent, warm: Option<WarmState>) -> Record {
-        Record {
-            id: "m1".to_owned(),
-            pool: "workers".to_owned(),
-            name: "workers-a1".to_owned(),
-            slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
-            region: None,
-            host: "pve1".to_owned(),
-            left_hosts: std::collections::BTreeSet::new(),
-            template: 9000,
-            template_host: "pve1".to_owned(),
-            cores: 2,
-            memory: 4 << 30,
-            intent,
-            created: Timestamp::UNIX_EPOCH,
-            task: None,
-            smbios_uuid: None,
-            token_id: None,
-            old_token_ids: Vec::new(),
-            node_uid: None,
-            cordoned: false,
-            seen_off: None,
-            clone_in_doubt: false,
-            destroy_asked: false,
-            storages: std::collections::BTreeSet::new(),
-            entered: BTreeMap::new(),
-            vm_gone: None,
-            pods: Vec::new(),
-            warm,
-            asked: None,
-            kept: None,
-            pinned: None,
-            growing: None,
-            made_of: BTreeMap::new(),
-        }
+        Record { intent, warm, ..Record::example() }
     }
 
     #[test]

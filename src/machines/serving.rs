@@ -157,7 +157,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::model::machine::{Intent, Slot};
+    use crate::model::machine::Slot;
 
     const USER: &str = "system:node:workers-a1";
 
@@ -168,40 +168,7 @@ mod tests {
             address: Some("10.10.10.11".parse().unwrap()),
             further: [("net0/ip6".to_owned(), "fd00::11".parse().unwrap())].into(),
         };
-        Record {
-            id: "m1".to_owned(),
-            pool: "workers".to_owned(),
-            name: "workers-a1".to_owned(),
-            slot,
-            region: None,
-            host: "pve1".to_owned(),
-            left_hosts: std::collections::BTreeSet::new(),
-            template: 9000,
-            template_host: "pve1".to_owned(),
-            cores: 2,
-            memory: 4 << 30,
-            intent: Intent::Create,
-            created: jiff::Timestamp::UNIX_EPOCH,
-            task: None,
-            smbios_uuid: None,
-            token_id: None,
-            old_token_ids: Vec::new(),
-            node_uid: None,
-            cordoned: false,
-            seen_off: None,
-            clone_in_doubt: false,
-            destroy_asked: false,
-            storages: std::collections::BTreeSet::new(),
-            entered: std::collections::BTreeMap::new(),
-            vm_gone: None,
-            pods: Vec::new(),
-            warm: None,
-            asked: None,
-            kept: None,
-            pinned: None,
-            growing: None,
-            made_of: std::collections::BTreeMap::new(),
-        }
+        Record { slot, ..Record::example() }
     }
 
     fn name(text: &str) -> SanType {

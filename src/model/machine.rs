@@ -380,6 +380,45 @@ pub struct Record {
 }
 
 impl Record {
+    /// One that was just requested, for tests to change.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            id: "m1".to_owned(),
+            pool: "workers".to_owned(),
+            name: "workers-a1".to_owned(),
+            slot: Slot { machine: None, vmid: 9101, address: None, further: BTreeMap::new() },
+            region: None,
+            host: "pve1".to_owned(),
+            left_hosts: BTreeSet::new(),
+            template: 9000,
+            template_host: "pve1".to_owned(),
+            cores: 2,
+            memory: 4 << 30,
+            intent: Intent::Create,
+            created: Timestamp::UNIX_EPOCH,
+            task: None,
+            smbios_uuid: None,
+            token_id: None,
+            old_token_ids: Vec::new(),
+            node_uid: None,
+            cordoned: false,
+            seen_off: None,
+            clone_in_doubt: false,
+            destroy_asked: false,
+            storages: BTreeSet::new(),
+            entered: BTreeMap::new(),
+            vm_gone: None,
+            pods: Vec::new(),
+            warm: None,
+            asked: None,
+            kept: None,
+            pinned: None,
+            growing: None,
+            made_of: BTreeMap::new(),
+        }
+    }
+
     /// Whether it is a machine that is there already, and is switched on and off.
     pub fn is_physical(&self) -> bool {
         self.slot.is_physical()
