@@ -32,13 +32,12 @@ pub(super) async fn keeps(
     machine: &mut Tracked,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let Some(node) = node(ctx, machine).await? else { return Ok(None) };
-    let ready = nodes::is_ready(&node);
     let served = machine.record().node_uid.is_some();
-    if ready && served && matches!(machine.record().intent, Intent::Discard { .. }) {
-        return Ok(Some((Box::new(node), "its Node is ready again".to_owned())));
+    if served && matches!(machine.record().intent, Intent::Discard { .. }) {
+        return Ok(Some((Box::new(node), "it is a Node again".to_owned())));
     }
     retire::close(ctx, machine, &node).await?;
-    if !ready {
+    if !nodes::is_ready(&node) {
         return Ok(None);
     }
     let kept = retire::empty(ctx, machine, &node).await?;

@@ -213,16 +213,29 @@ fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_registers_anew_while_its_vm_is_taken_away_goes_with_it() {
+async fn a_node_that_registers_anew_and_never_is_ready_goes_with_its_machine_in_the_end() {
     let (stage, name, _) = given_up(ONE_POOL).await;
     // The guest comes back with its host; its new Node is not ready, and nobody sees it.
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
+    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.throughout("it has its time", Duration::from_mins(15), runs).await;
     stage.stall.set(false);
+    stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
     stage.until("its Node is gone", SOON, |stage| node(stage, &name).is_none()).await;
+}
+
+/// The machine is a node like any other, and a pod runs.
+fn serves(stage: &Stage, name: &str) -> bool {
+    let open = node(stage, name).is_some_and(|node| {
+        node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers"
+            && node["spec"]["unschedulable"] != true
+            && node["spec"]["taints"].is_null()
+    });
+    let ready = stage.status().machines.iter().any(|one| one.name == name && one.phase == "Ready");
+    open && ready && stage.running_pods() == 1 && stage.pve.vm(9100).is_some_and(|vm| vm.running)
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,20 +243,19 @@ async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept() {
     let (stage, name, _) = given_up(ONE_POOL).await;
     stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    let open = |stage: &Stage| {
-        let labels_and_spec =
-            node(stage, &name).map(|node| (node["metadata"]["labels"].clone(), node["spec"].clone()));
-        labels_and_spec.is_some_and(|(labels, spec)| {
-            labels["pve-autoscaler/pool"] == "workers"
-                && spec["unschedulable"] != true
-                && spec["taints"].is_null()
-        })
-    };
-    let ready =
-        |stage: &Stage| stage.status().machines.iter().any(|one| one.name == name && one.phase == "Ready");
-    let served = |stage: &Stage| open(stage) && ready(stage) && stage.running_pods() == 1;
-    stage.until("it is a node like any other", SOON, served).await;
-    assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
+    stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept_before_that_is_ready() {
+    let (stage, name, _) = given_up(ONE_POOL).await;
+    stage.kube.set_nodes_never_ready(true);
+    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.pve.set_away(false);
+    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.throughout("it runs on", SOON, runs).await;
+    stage.kube.set_nodes_never_ready(false);
+    stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
 }
 
 #[tokio::test(start_paused = true)]
