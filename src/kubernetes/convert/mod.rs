@@ -75,16 +75,17 @@ fn units(field: &str, quantity: &Quantity) -> Result<i64, ConvertError> {
     quantity::units(&quantity.0).map_err(|source| ConvertError::Quantity { field: field.to_owned(), source })
 }
 
-/// A list of quantities by resource name, in the model's units.
+/// A list of quantities by resource name, in the model's units. Less than nothing is nothing: the API server takes no such amount
+/// (`ValidateResourceQuantityValue`), but a file may have one, and no difference of what is offered and used may overflow by it.
 fn resources(field: &str, list: Option<&BTreeMap<String, Quantity>>) -> Result<Resources, ConvertError> {
     let mut sum = Resources::default();
     for (name, amount) in list.into_iter().flatten() {
         let wrong = |source| ConvertError::Quantity { field: format!("{field}.{name}"), source };
         if name == "cpu" {
-            sum.cpu_milli = quantity::milli(&amount.0).map_err(wrong)?;
+            sum.cpu_milli = quantity::milli(&amount.0).map_err(wrong)?.max(0);
             continue;
         }
-        let value = quantity::units(&amount.0).map_err(wrong)?;
+        let value = quantity::units(&amount.0).map_err(wrong)?.max(0);
         match name.as_str() {
             "memory" => sum.memory = value,
             "ephemeral-storage" => sum.ephemeral_storage = value,
