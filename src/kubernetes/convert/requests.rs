@@ -43,9 +43,7 @@ pub(super) fn pod_requests(
             peak.raise_to(&with_sidecars);
         }
     }
-    if spec.init_containers.as_ref().is_some_and(|list| !list.is_empty()) {
-        sum.raise_to(&peak);
-    }
+    sum.raise_to(&peak);
     if let Some(level) = &spec.resources {
         pod_level(&mut sum, level)?;
         if let Some(status) = status {
@@ -207,9 +205,9 @@ mod tests {
                 3000,
             ),
             (
-                "nothing is raised to init containers that are not there",
-                json!({"containers": [container("a", "-2")]}),
-                -2000,
+                "less than nothing is nothing",
+                json!({"containers": [container("a", "-2"), container("b", "1")]}),
+                1000,
             ),
             (
                 "overhead comes on top",
