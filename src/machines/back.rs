@@ -23,10 +23,11 @@ pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node
     Ok(found.filter(|node| node.system_uuid == *uuid))
 }
 
-/// The Node that keeps a running guest from losing its power, and why: it has served before and is ready again, so that what
-/// it was given up for is over; or it cannot be emptied. Any other is closed first, and what runs on it evicted.
+/// The Node that keeps a running guest from losing its power, and why: it has served before and is a Node again, so that what it was given
+/// up for is over, and it has the time of any other where it is not ready yet; or it cannot be emptied. Any other is closed first, and what
+/// runs on it evicted.
 ///
-/// One that is not ready is closed and no more: its kubelet would end no pod, and starts none that is new.
+/// One that never served and is not ready is closed and no more: its kubelet would end no pod, and starts none that is new.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut Tracked,

@@ -220,11 +220,14 @@ async fn a_node_that_registers_anew_and_never_is_ready_goes_with_its_machine_in_
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.throughout("it has its time", Duration::from_mins(15), runs).await;
     stage.stall.set(false);
     stage.until("its VM is gone", Duration::from_mins(30), |stage| stage.pve.vm(9100).is_none()).await;
     stage.until("its Node is gone", SOON, |stage| node(stage, &name).is_none()).await;
+}
+
+fn runs(stage: &Stage) -> bool {
+    stage.pve.vm(9100).is_some_and(|vm| vm.running)
 }
 
 /// The machine is a node like any other, and a pod runs.
@@ -235,7 +238,7 @@ fn serves(stage: &Stage, name: &str) -> bool {
             && node["spec"]["taints"].is_null()
     });
     let ready = stage.status().machines.iter().any(|one| one.name == name && one.phase == "Ready");
-    open && ready && stage.running_pods() == 1 && stage.pve.vm(9100).is_some_and(|vm| vm.running)
+    open && ready && stage.running_pods() == 1 && runs(stage)
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +255,6 @@ async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept_before_that_is_
     stage.kube.set_nodes_never_ready(true);
     stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
-    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.throughout("it runs on", SOON, runs).await;
     stage.kube.set_nodes_never_ready(false);
     stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
