@@ -27,14 +27,14 @@ pub fn pod(object: &core::Pod) -> Result<Pod, ConvertError> {
 /// A pod as the controller of `object` would put it on a node: without the node, with the tolerations that the
 /// controller adds.
 pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> {
-    let template = object.spec.as_ref().map(|spec| &spec.template);
+    let template = &object.spec.template;
     let meta = ObjectMeta {
         namespace: object.metadata.namespace.clone(),
         name: object.metadata.name.clone(),
-        ..template.and_then(|template| template.metadata.clone()).unwrap_or_default()
+        ..template.metadata.clone().unwrap_or_default()
     };
     let empty = core::PodSpec::default();
-    let spec = template.and_then(|template| template.spec.as_ref()).unwrap_or(&empty);
+    let spec = template.spec.as_ref().unwrap_or(&empty);
     let mut pod = from_parts(&meta, spec, None)?;
     pod.owner = Some(Owner {
         api_version: "apps/v1".to_owned(),

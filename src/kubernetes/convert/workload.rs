@@ -26,29 +26,28 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
     }
 }
 
-fn selecting(controller: Controller, selector: Option<&MetaSelector>) -> Result<Controller, ConvertError> {
+/// The controller with its selector. The API server takes no empty one: it is that of an object in a file that has none.
+fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controller, ConvertError> {
+    let selector = Some(selector).filter(|selector| **selector != MetaSelector::default());
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
 /// A ReplicaSet.
 pub fn replica_set(object: &apps::ReplicaSet) -> Result<Controller, ConvertError> {
-    let spec = object.spec.as_ref();
-    let base = controller("apps/v1", "ReplicaSet", &object.metadata, spec.and_then(|spec| spec.replicas));
-    selecting(base, spec.map(|spec| &spec.selector))
+    let spec = &object.spec;
+    selecting(controller("apps/v1", "ReplicaSet", &object.metadata, spec.replicas), &spec.selector)
 }
 
 /// A StatefulSet.
 pub fn stateful_set(object: &apps::StatefulSet) -> Result<Controller, ConvertError> {
-    let spec = object.spec.as_ref();
-    let base = controller("apps/v1", "StatefulSet", &object.metadata, spec.and_then(|spec| spec.replicas));
-    selecting(base, spec.map(|spec| &spec.selector))
+    let spec = &object.spec;
+    selecting(controller("apps/v1", "StatefulSet", &object.metadata, spec.replicas), &spec.selector)
 }
 
 /// A Deployment.
 pub fn deployment(object: &apps::Deployment) -> Result<Controller, ConvertError> {
-    let spec = object.spec.as_ref();
-    let base = controller("apps/v1", "Deployment", &object.metadata, spec.and_then(|spec| spec.replicas));
-    selecting(base, spec.map(|spec| &spec.selector))
+    let spec = &object.spec;
+    selecting(controller("apps/v1", "Deployment", &object.metadata, spec.replicas), &spec.selector)
 }
 
 /// A ReplicationController.
