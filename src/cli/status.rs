@@ -17,6 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::observability::{DEFAULT_SOCKET, Status, ask, counted};
 
 const PROBLEM: Style = AnsiColor::Red.on_default();
+const WARNING: Style = AnsiColor::Yellow.on_default();
 /// So many nodes, pods and decisions are listed.
 const LISTED: usize = 20;
 const DECISIONS: usize = 10;
@@ -105,6 +106,9 @@ fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     }
     for (about, what) in &status.problems {
         let _ = writeln!(out, "{PROBLEM}problem{PROBLEM:#}  {}: {}", plain(about), plain(what));
+    }
+    for (about, what) in &status.warnings {
+        let _ = writeln!(out, "{WARNING}warning{WARNING:#}  {}: {}", plain(about), plain(what));
     }
 }
 

@@ -32,6 +32,8 @@ impl Daemon {
         status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
+            let newer = snapshot.kubernetes.newer_than_known();
+            status.warnings = newer.map(|warning| ("kubernetes".to_owned(), warning)).into_iter().collect();
             status.pools = pools(config, snapshot, &plan, &views);
             status.hosts =
                 snapshot.proxmox.hosts.iter().flatten().map(|one| host(one, &plan.hosts)).collect();

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::cluster::Cluster;
 use super::convert;
 use super::error::{Error, ErrorKind};
-use crate::model::Pod;
+use crate::model::{KubernetesVersion, Pod};
 
 /// What came of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,9 @@ impl Cluster {
             action: action.clone(),
             source: Box::new(source),
         };
-        list.items.iter().map(|pod| convert::pod(pod).map(Arc::new).map_err(malformed)).collect()
+        let read = |pod| convert::pod(pod, KubernetesVersion::NEWEST);
+        // What they take of their node plays no part in an eviction.
+        list.items.iter().map(|pod| read(pod).map(Arc::new).map_err(malformed)).collect()
     }
 
     /// The PersistentVolumes that are attached to a node, as the API server has them now; one that is none, by the attachment's name.

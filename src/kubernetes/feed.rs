@@ -29,7 +29,10 @@ const PAGE: u32 = 500;
 /// The first wait after a failure, and the longest.
 const WAITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// How soon a kind is asked for again that the API server does not serve to us.
-const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
+pub(super) const GIVEN_UP_WAIT: Duration = Duration::from_mins(5);
+
+/// How an object becomes plain data.
+pub(super) type Convert<K, T> = Box<dyn Fn(&K) -> Result<T, ConvertError> + Send + Sync>;
 
 /// One kind of object, followed for ever.
 pub(super) struct Feed<K, T> {
@@ -37,7 +40,7 @@ pub(super) struct Feed<K, T> {
     pub api: Api<DeserializeGuard<K>>,
     /// A field selector, where not all objects of the kind are followed.
     pub fields: Option<&'static str>,
-    pub convert: fn(&K) -> Result<T, ConvertError>,
+    pub convert: Convert<K, T>,
     /// What a change is worth.
     pub worth: fn(Option<&T>, Option<&T>) -> Worth,
     pub store: Store<T>,
@@ -191,22 +194,22 @@ fn summary(error: &watcher::Error) -> (Option<ErrorKind>, String) {
 }
 
 /// Waits that double, with a jitter that depends on nothing but the kind, so that watches don't knock all at once.
-struct Waits {
+pub(super) struct Waits {
     next: Duration,
     jitter: fastrand::Rng,
 }
 
 impl Waits {
-    fn new(kind: &str) -> Self {
+    pub(super) fn new(kind: &str) -> Self {
         let seed = kind.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         Self { next: WAITS.0, jitter: fastrand::Rng::with_seed(seed) }
     }
 
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.next = WAITS.0;
     }
 
-    fn next(&mut self) -> Duration {
+    pub(super) fn next(&mut self) -> Duration {
         let wait = self.next.mul_f64(0.75 + self.jitter.f64() / 2.0);
         self.next = (self.next * 2).min(WAITS.1);
         wait

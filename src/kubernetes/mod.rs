@@ -33,6 +33,7 @@ mod signals;
 mod status_map;
 mod store;
 mod tokens;
+mod version;
 mod watches;
 
 pub use board::Problem;

@@ -70,7 +70,7 @@ impl ServingRequests {
             kind: KIND,
             api: Api::all(cluster.client.clone()),
             fields: Some(FIELDS),
-            convert: read,
+            convert: Box::new(read),
             worth: signals::any,
             store: store.clone(),
             board: board.clone(),

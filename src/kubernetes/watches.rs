@@ -13,6 +13,7 @@ use k8s_openapi::api::storage::v1 as storage;
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::board::{Board, Problem};
@@ -21,12 +22,13 @@ use super::convert::{self, ConvertError};
 use super::feed::Feed;
 use super::signals::{self, Worth};
 use super::store::Store;
+use super::version;
 use crate::changes::Changed;
 use crate::model::workload::{
     Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
     StorageClass, VolumeAttachment, VolumeClaim,
 };
-use crate::model::{Node, Pod, Snapshot};
+use crate::model::{KubernetesVersion, Node, Pod, Snapshot};
 
 /// The kinds that are watched, and whether nothing can be decided without them.
 const KINDS: &[(&str, bool)] = &[
@@ -46,6 +48,7 @@ const KINDS: &[(&str, bool)] = &[
     ("StorageClass", false),
     ("CSINode", false),
     ("VolumeAttachment", false),
+    (version::KIND, false),
 ];
 
 #[derive(Debug, Default)]
@@ -72,6 +75,7 @@ struct Stores {
 #[derive(Clone, Debug)]
 pub struct Watches {
     stores: Arc<Stores>,
+    version: watch::Receiver<Option<KubernetesVersion>>,
     board: Board,
     _stop: Arc<DropGuard>,
 }
@@ -83,9 +87,10 @@ impl Watches {
         let board = Board::new(KINDS);
         let cancel = cancel.child_token();
         let starter = Starter { cluster, board: &board, cancel: &cancel };
+        let version = starter.version();
         let s = &*stores;
         starter.spawn::<core::Node, _>("Node", convert::node, signals::node, &s.nodes);
-        starter.spawn::<core::Pod, _>("Pod", convert::pod, signals::pod, &s.pods);
+        starter.pods(&s.pods, version.clone());
         starter.spawn::<policy::PodDisruptionBudget, _>(
             "PodDisruptionBudget",
             convert::budget,
@@ -106,7 +111,7 @@ impl Watches {
             signals::none,
             &s.priority_classes,
         );
-        Self { stores, board, _stop: Arc::new(cancel.drop_guard()) }
+        Self { stores, version, board, _stop: Arc::new(cancel.drop_guard()) }
     }
 
     /// Everything as it is known now. Its time, its Proxmox side and its memory are the caller's to fill in.
@@ -115,6 +120,7 @@ impl Watches {
         let controllers =
             [&s.replica_sets, &s.replication_controllers, &s.stateful_sets, &s.deployments, &s.jobs];
         Snapshot {
+            kubernetes: self.version.borrow().unwrap_or_default(),
             nodes: s.nodes.all(),
             pods: s.pods.all(),
             namespaces: s.namespaces.all(),
@@ -198,6 +204,42 @@ struct Starter<'a> {
 }
 
 impl Starter<'_> {
+    fn version(&self) -> watch::Receiver<Option<KubernetesVersion>> {
+        let (known, version) = watch::channel(None);
+        self.run(version::follow(self.cluster.clone(), self.board.clone(), known));
+        version
+    }
+
+    /// Pods are counted as the control plane's version counts them: where it changes, all of them are listed anew.
+    fn pods(&self, store: &Store<Pod>, mut version: watch::Receiver<Option<KubernetesVersion>>) {
+        let api: Api<DeserializeGuard<core::Pod>> = Api::all(self.cluster.client.clone());
+        let (store, board) = (store.clone(), self.board.clone());
+        self.run(async move {
+            loop {
+                let Ok(known) = version.wait_for(Option::is_some).await.map(|known| *known) else { return };
+                let convert = Box::new(move |pod: &_| convert::pod(pod, known.unwrap_or_default()));
+                let feed = Feed {
+                    kind: "Pod",
+                    api: api.clone(),
+                    fields: None,
+                    convert,
+                    worth: signals::pod,
+                    store: store.clone(),
+                    board: board.clone(),
+                };
+                tokio::select! {
+                    biased;
+                    other = version.wait_for(|other| *other != known) => {
+                        if other.is_err() {
+                            return;
+                        }
+                    }
+                    () = feed.follow() => {}
+                }
+            }
+        });
+    }
+
     fn controllers(&self, s: &Stores) {
         self.spawn::<apps::ReplicaSet, _>("ReplicaSet", convert::replica_set, signals::none, &s.replica_sets);
         self.spawn::<apps::StatefulSet, _>(
@@ -262,14 +304,18 @@ impl Starter<'_> {
         T: PartialEq + Send + Sync + 'static,
     {
         let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
-        let (store, board) = (store.clone(), self.board.clone());
+        let (store, board, convert) = (store.clone(), self.board.clone(), Box::new(convert));
         let feed = Feed { kind, api, fields: None, convert, worth, store, board };
+        self.run(feed.follow());
+    }
+
+    fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         tokio::spawn(async move {
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => {}
-                () = feed.follow() => {}
+                () = task => {}
             }
         });
     }

@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod resources;
 pub mod selector;
 pub mod snapshot;
+pub mod version;
 pub mod workload;
 
 pub use machine::{Host, Machine, Phase, Record, Slot};
@@ -25,3 +26,4 @@ pub use plan::Plan;
 pub use pod::Pod;
 pub use resources::Resources;
 pub use snapshot::Snapshot;
+pub use version::KubernetesVersion;

@@ -11,6 +11,7 @@ use super::node::Node;
 use super::pod::Pod;
 use super::power::{PowerFacts, PowerMemory};
 use super::resources::Resources;
+use super::version::KubernetesVersion;
 use super::workload::{
     Backoff, Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
     StorageClass, VolumeAttachment, VolumeClaim,
@@ -199,6 +200,8 @@ pub struct Inventory {
 pub struct Snapshot {
     /// The time of the decision.
     pub time: Timestamp,
+    /// The version of the control plane.
+    pub kubernetes: KubernetesVersion,
     /// Nodes, by name.
     pub nodes: Vec<Arc<Node>>,
     /// Pods of all namespaces.

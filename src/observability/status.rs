@@ -32,6 +32,9 @@ pub struct Status {
     pub rounds: u64,
     /// What is wrong now, by what it concerns.
     pub problems: BTreeMap<String, String>,
+    /// What stops nothing and should be known, by what it concerns.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub warnings: BTreeMap<String, String>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
     /// Hosts by name, as they were last seen.

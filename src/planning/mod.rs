@@ -172,6 +172,7 @@ pub fn evictions(
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {
         time: snapshot.time,
+        kubernetes: snapshot.kubernetes,
         nodes: snapshot.nodes.clone(),
         pods: Vec::new(),
         namespaces: snapshot.namespaces.clone(),

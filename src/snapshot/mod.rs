@@ -1,7 +1,8 @@
 //! Snapshot files: what `plan` and `explain` read and `snapshot` writes.
 //!
 //! A YAML stream or JSON of Kubernetes objects as `kubectl get -o yaml` prints them, single or in Lists, in any order, and
-//! two optional documents of our own: `ProxmoxInventory` and `AutoscalerState`.
+//! three optional documents of our own: `ProxmoxInventory`, `AutoscalerState` and `KubernetesCluster`, which says the version of the
+//! control plane.
 
 mod own;
 mod read;

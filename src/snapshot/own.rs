@@ -1,10 +1,11 @@
-//! The two documents of our own in a snapshot file.
+//! The documents of our own in a snapshot file.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::model::KubernetesVersion;
 use crate::model::machine::{Growing, Host, Machine, Phase, Slot, Storage, WarmState};
 use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
@@ -80,6 +81,13 @@ struct MachineDocument {
     growing: Option<Growing>,
     #[serde(default)]
     made_of: BTreeMap<String, String>,
+}
+
+/// `kind: KubernetesCluster`.
+#[derive(Debug, Deserialize)]
+pub(super) struct ClusterDocument {
+    /// As `kubectl version` says it of the server.
+    pub version: KubernetesVersion,
 }
 
 /// `kind: AutoscalerState`.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::own::{InventoryDocument, StateDocument};
+use super::own::{ClusterDocument, InventoryDocument, StateDocument};
 use crate::kubernetes::convert::{self, ConvertError};
 use crate::model::Snapshot;
 use crate::model::quantity::QuantityError;
@@ -67,8 +67,12 @@ pub enum SnapshotError {
 
 /// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, where it has one.
 pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> {
+    let documents = documents(text)?;
     let mut reader = Reader::default();
-    for (index, document) in documents(text)?.into_iter().enumerate() {
+    for (index, document) in documents.iter().enumerate() {
+        reader.version(document, index + 1)?;
+    }
+    for (index, document) in documents.into_iter().enumerate() {
         reader.document(document, index + 1)?;
     }
     let Reader { mut snapshot, time } = reader;
@@ -139,6 +143,16 @@ impl Object {
 }
 
 impl Reader {
+    /// What pods take depends on the version, and the document that says it may come last.
+    fn version(&mut self, value: &Value, number: usize) -> Result<(), SnapshotError> {
+        let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        if field("kind") == "KubernetesCluster" && field("apiVersion").starts_with("pve-autoscaler/") {
+            let it = Object { kind: field("kind").to_owned(), name: String::new(), number };
+            self.snapshot.kubernetes = it.parse::<ClusterDocument>(value.clone())?.version;
+        }
+        Ok(())
+    }
+
     fn document(&mut self, mut value: Value, number: usize) -> Result<(), SnapshotError> {
         let Some(kind) = value.get("kind").and_then(Value::as_str).map(ToOwned::to_owned) else {
             return Err(SnapshotError::NoKind { number });
@@ -170,7 +184,7 @@ impl Reader {
         let all = &mut self.snapshot;
         match (group.as_str(), it.kind.as_str()) {
             ("", "Node") => all.nodes.push(it.checked(convert::node(&it.parse(value)?))?),
-            ("", "Pod") => all.pods.push(it.checked(convert::pod(&it.parse(value)?))?),
+            ("", "Pod") => all.pods.push(it.checked(convert::pod(&it.parse(value)?, all.kubernetes))?),
             ("", "Namespace") => all.namespaces.push(Arc::new(convert::namespace(&it.parse(value)?))),
             ("", "PersistentVolume") => all.volumes.push(it.checked(convert::volume(&it.parse(value)?))?),
             ("", "PersistentVolumeClaim") => all.claims.push(it.checked(convert::claim(&it.parse(value)?))?),
@@ -223,6 +237,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::KubernetesVersion;
 
     #[test]
     fn documents_lists_and_json_mix() {
@@ -242,6 +257,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_says_the_version_of_the_control_plane_or_the_newest_is_meant() {
+        let own = "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.36.2\n";
+        for (text, expected) in [(own, KubernetesVersion::V1_36), ("", KubernetesVersion::NEWEST)] {
+            assert_eq!(read(text).unwrap().0.kubernetes, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_object() {
         let cases = [
             ("a: [", "not valid YAML"),
@@ -254,6 +277,10 @@ mod tests {
             (
                 "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus: {capacity: {cpu: lots}}",
                 "Node `n` in document 1 of the snapshot has an impossible value",
+            ),
+            (
+                "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: newest",
+                "KubernetesCluster `` in document 1 of the snapshot is malformed",
             ),
             (
                 "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{name: h, cores: 1, memory: 1GB}]",

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pve_autoscaler::kubernetes::Watches;
+use pve_autoscaler::model::KubernetesVersion;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -21,6 +22,7 @@ struct State {
     objects: BTreeMap<String, Vec<Value>>,
     watches: BTreeMap<String, mpsc::UnboundedSender<Value>>,
     refused: BTreeMap<String, (u16, &'static str)>,
+    version: Option<String>,
     down: bool,
 }
 
@@ -38,6 +40,10 @@ impl Server {
         }
         if let Some((code, reason)) = state.refused.get(&asked.path) {
             return refusal(*code, reason, "no");
+        }
+        if asked.path == "/version" {
+            let version = state.version.as_deref().unwrap_or("v1.36.2");
+            return Reply::Json(200, about(version));
         }
         if asked.query.contains("watch=true") {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -96,6 +102,13 @@ fn pod(name: &str, version: u32, cpu: &Value) -> Value {
     })
 }
 
+fn about(version: &str) -> Value {
+    json!({
+        "major": "1", "minor": "0", "gitVersion": version, "gitCommit": "", "gitTreeState": "", "buildDate": "",
+        "goVersion": "", "compiler": "", "platform": "",
+    })
+}
+
 async fn synced(watches: &Watches) {
     timeout(Duration::from_mins(1), watches.synced()).await.expect("never synced");
     sleep(Duration::from_millis(10)).await;
@@ -117,6 +130,51 @@ async fn what_is_listed_and_what_comes_later_is_in_the_snapshot() {
     assert!(watches.node("a").is_some() && watches.pod("demo", "web").is_some());
     assert!(watches.is_current() && watches.problems().is_empty());
     assert!(log.all().iter().any(|asked| asked.query.contains("limit=500")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_the_control_plane_is_noticed_and_worth_a_round() {
+    let server = Server::default();
+    let mut runs = pod("web", 1, &json!("1"));
+    runs["spec"]["nodeName"] = json!("a");
+    runs["spec"]["overhead"] = json!({ "cpu": "500m" });
+    runs["status"] = json!({ "phase": "Running", "allocatedResources": { "cpu": "1500m" },
+                             "resources": { "requests": { "cpu": "1" } } });
+    server.hold(PODS, vec![runs]);
+    let (watches, _) = server.start();
+    synced(&watches).await;
+    assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_36);
+    assert_eq!(watches.snapshot().pods[0].requests.cpu_milli, 1500);
+    let mut changed = watches.changed();
+    changed.mark_unchanged();
+    sleep(Duration::from_mins(10)).await;
+    assert!(!changed.has_changed(), "it has the same version as before");
+    server.0.lock().unwrap().version = Some("v1.37.2".to_owned());
+    sleep(Duration::from_mins(2)).await;
+    assert!(changed.has_changed());
+    assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);
+    assert_eq!(watches.snapshot().pods[0].requests.cpu_milli, 2000, "it is counted by the rules of 1.37");
+    // During an upgrade of several API servers one may be out of reach: what was known stays.
+    server.refuse("/version", 503, "ServiceUnavailable");
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::V1_37);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_that_hides_its_version_is_taken_for_the_newest_and_the_problem_is_named() {
+    for (code, version) in [(403, None), (200, Some("latest".to_owned()))] {
+        let server = Server::default();
+        if code == 403 {
+            server.refuse("/version", code, "Forbidden");
+        }
+        server.0.lock().unwrap().version = version;
+        let (watches, _) = server.start();
+        synced(&watches).await;
+        assert_eq!(watches.snapshot().kubernetes, KubernetesVersion::NEWEST);
+        let problems = watches.problems();
+        assert_eq!(problems.iter().map(|one| one.kind).collect::<Vec<_>>(), ["/version"], "{problems:?}");
+        assert!(watches.is_current());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::model::node::Node;
 use pve_autoscaler::model::snapshot::Inventory;
 use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeAttachment};
+use pve_autoscaler::model::{KubernetesVersion, Snapshot};
 use pve_autoscaler::snapshot;
 
 use objects::{budget, claim, controller, node, persistent_volume, storage_class};
@@ -69,10 +69,17 @@ fn world() -> impl Strategy<Value = Snapshot> {
             .prop_map(|(hosts, machines, power)| Inventory { hosts, machines, templates: Vec::new(), power });
     let workloads = (some(pod()), some(controller()), some(daemon_set()), some(budget()), some(class));
     let storage = (some(persistent_volume()), some(claim()), some(storage_class()), some(attachment));
-    (time(), (some(node()), some(csi_node), some(namespace)), workloads, storage, (inventory, memory()))
+    let version = (30_u32..40).prop_map(|minor| KubernetesVersion { major: 1, minor });
+    (
+        (time(), version),
+        (some(node()), some(csi_node), some(namespace)),
+        workloads,
+        storage,
+        (inventory, memory()),
+    )
         .prop_map(
             |(
-                time,
+                (time, kubernetes),
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
                 (volumes, claims, storage_classes, attachments),
@@ -82,6 +89,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
                 Snapshot {
                     time,
+                    kubernetes,
                     nodes,
                     pods,
                     namespaces,

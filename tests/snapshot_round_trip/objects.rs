@@ -66,9 +66,9 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                     (Some(LabelSelector { requirements: labels.into_iter().map(equal).collect() }), replicas)
                 }
                 ("Job" | "ReplicationController", _) => (None, replicas),
-                // Without a selector there was no `spec`.
-                (_, None) => (None, 1),
-                (_, selector) => (selector, replicas),
+                (_, Some(selector)) if !selector.requirements.is_empty() => (Some(selector), replicas),
+                // The API server takes no empty one.
+                _ => (None, 1),
             };
             Controller {
                 api_version: api_version.to_owned(),

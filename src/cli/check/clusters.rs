@@ -15,6 +15,7 @@ use crate::cli::plan_text::count;
 use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
 use crate::kubernetes::{Cluster, Right};
 use crate::machines::DeviceSurvey;
+use crate::model::KubernetesVersion;
 use crate::model::node::Node;
 use crate::proxmox::{Client, Kind, agent_privilege};
 
@@ -223,6 +224,17 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
     }
 }
 
+fn kubernetes_version(what: String, version: &str) -> Line {
+    match version.parse::<KubernetesVersion>() {
+        Ok(parsed) => match parsed.newer_than_known() {
+            Some(warning) => Line::doubtful(what, format!("{version}: {warning}"))
+                .help("look for a newer pve-autoscaler, and watch for pods that wait although a node should take them"),
+            None => Line::good(what, version),
+        },
+        Err(error) => Line::doubtful(what, chain(&error)),
+    }
+}
+
 /// Looks at the Kubernetes cluster; its Nodes, where they could be listed.
 pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Vec<Arc<Node>>> {
     config.kubernetes.as_ref()?;
@@ -235,7 +247,7 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     };
     let what = format!("kubernetes {}", cluster.server());
     match cluster.version().await {
-        Ok(version) => answer.say(Line::good(what, version), SUCCESS),
+        Ok(version) => answer.say(kubernetes_version(what, &version), SUCCESS),
         Err(error) => {
             let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
             answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::node::effect;
-use super::requests::pod_requests;
 use super::selector::{label_selector, node_selector, node_term};
-use super::{ConvertError, known_annotations, labels, text, time};
+use super::{ConvertError, known_annotations, labels, requests, text, time};
+use crate::model::KubernetesVersion;
 use crate::model::digest::Memo;
 use crate::model::node::TaintEffect;
 use crate::model::pod::{
@@ -16,10 +16,12 @@ use crate::model::pod::{
 };
 
 /// A Pod, its digest made: it is here to stay, and decisions ask for that in every round.
-pub fn pod(object: &core::Pod) -> Result<Pod, ConvertError> {
+///
+/// What it takes of its node is counted as the scheduler of this version does.
+pub fn pod(object: &core::Pod, version: KubernetesVersion) -> Result<Pod, ConvertError> {
     let empty = core::PodSpec::default();
     let spec = object.spec.as_ref().unwrap_or(&empty);
-    let pod = from_parts(&object.metadata, spec, object.status.as_ref())?;
+    let pod = from_parts(&object.metadata, spec, object.status.as_ref(), version)?;
     pod.digest();
     Ok(pod)
 }
@@ -35,7 +37,7 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
     };
     let empty = core::PodSpec::default();
     let spec = template.spec.as_ref().unwrap_or(&empty);
-    let mut pod = from_parts(&meta, spec, None)?;
+    let mut pod = from_parts(&meta, spec, None, KubernetesVersion::NEWEST)?;
     pod.owner = Some(Owner {
         api_version: "apps/v1".to_owned(),
         kind: "DaemonSet".to_owned(),
@@ -72,6 +74,7 @@ fn from_parts(
     meta: &ObjectMeta,
     spec: &core::PodSpec,
     status: Option<&core::PodStatus>,
+    version: KubernetesVersion,
 ) -> Result<Pod, ConvertError> {
     let node = spec.node_name.clone().filter(|name| !name.is_empty());
     // By way of a box, lists take no more memory than they need: tens of thousands of pods stay.
@@ -95,7 +98,10 @@ fn from_parts(
         priority: spec.priority,
         priority_class: text(spec.priority_class_name.as_ref()),
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
-        requests: pod_requests(spec, status)?,
+        requests: match status.filter(|_| node.is_some()) {
+            Some(status) => requests::taken(spec, status, version)?,
+            None => requests::wanted(spec)?,
+        },
         node_selector: labels(spec.node_selector.as_ref()),
         affinity: spec.affinity.as_ref().map(affinity).transpose()?.unwrap_or_default(),
         tolerations: spec

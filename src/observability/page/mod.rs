@@ -67,7 +67,7 @@ fn head(status: &Status, now: Timestamp, out: &mut String) {
     if let Some(pause) = &status.paused {
         warn(format!("<b>Paused</b>: {}. Nothing new is begun.", escaped(pause.words())));
     }
-    for (about, what) in &status.problems {
+    for (about, what) in status.problems.iter().chain(&status.warnings) {
         warn(format!("<b>{}</b>: {}", escaped(about), escaped(what)));
     }
 }

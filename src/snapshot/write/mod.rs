@@ -1,6 +1,6 @@
 //! Writing a snapshot file.
 //!
-//! What is written are Kubernetes objects reduced to what decisions read, and the two documents of our own: reading the
+//! What is written are Kubernetes objects reduced to what decisions read, and the documents of our own: reading the
 //! file back gives the same snapshot, except for what no decision reads (a Node's uid, resource version, provider id,
 //! system UUID, addresses and attached volumes, and the templates found). Containers become one that requests what the pod
 //! requests in all; no image, command, environment or foreign annotation ever gets here, because the model has none.
@@ -40,8 +40,12 @@ pub fn write(snapshot: &Snapshot) -> Result<String, WriteError> {
 
 fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
     let now = snapshot.time;
-    [own::inventory(&snapshot.proxmox, now), own::state(&snapshot.memory)]
-        .into_iter()
+    let own = [
+        own::cluster(snapshot.kubernetes),
+        own::inventory(&snapshot.proxmox, now),
+        own::state(&snapshot.memory),
+    ];
+    own.into_iter()
         .chain(snapshot.nodes.iter().map(|one| node::node(one)))
         .chain(snapshot.namespaces.iter().map(|one| node::namespace(one)))
         .chain(snapshot.priority_classes.iter().map(|one| workload::priority_class(one)))

@@ -1,9 +1,10 @@
-//! The two documents of our own.
+//! The documents of our own.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::fields::{Fields, amounts};
+use crate::model::KubernetesVersion;
 use crate::model::machine::{Host, Machine, Slot, Storage};
 use crate::model::quantity;
 use crate::model::snapshot::{Inventory, Learnt, Memory, PoolMemory};
@@ -75,6 +76,11 @@ fn machine(machine: &Machine) -> Fields {
             "madeOf",
             machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),
         )
+}
+
+/// `kind: KubernetesCluster`.
+pub(super) fn cluster(version: KubernetesVersion) -> Value {
+    Fields::object(VERSION, "KubernetesCluster").with("version", version.to_string()).into()
 }
 
 /// `kind: AutoscalerState`.

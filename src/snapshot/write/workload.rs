@@ -20,7 +20,7 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
         "ReplicationController" => {
             Fields::default().with("replicas", controller.replicas).some("selector", selector.map(equalities))
         }
-        // Without a selector there was no `spec` at all: one is read with an empty selector, which selects everything.
+        // Without a selector there was no `spec` at all.
         _ => selector.map_or_else(Fields::default, |selector| {
             Fields::default().with("replicas", controller.replicas).with("selector", label_selector(selector))
         }),
