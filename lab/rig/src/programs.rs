@@ -27,7 +27,15 @@ impl Programs {
     /// # Errors
     /// They cannot be built.
     pub async fn get() -> anyhow::Result<Result<Self, Missing>> {
-        let output = run_build(&[]).await?;
+        Self::only(&[]).await
+    }
+
+    /// The same with no other programs than these, for who needs no control plane.
+    ///
+    /// # Errors
+    /// They cannot be built.
+    pub async fn only(names: &[&str]) -> anyhow::Result<Result<Self, Missing>> {
+        let output = run_build(names).await?;
         if output.status.code() == Some(NO_GO) {
             let missing = Missing("no Go to build a Kubernetes control plane with".to_owned());
             if std::env::var("CI").is_ok_and(|value| value == "true") {
