@@ -1,0 +1,48 @@
+//! Our filters beside the scheduler's.
+
+use pve_autoscaler::scheduling;
+
+use crate::judge::Judge;
+use crate::oddities;
+use crate::worlds::{self, Draw};
+
+/// How many pairs of a pod and a node there are in the world of this seed, and on which of them we are wrong.
+pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
+    let mut cluster = worlds::draw(seed);
+    let mut draw = Draw(fastrand::Rng::with_seed(seed.wrapping_add(3 << 32)));
+    oddities::add(&mut draw, &mut cluster);
+    // A part of the pods has nodes; what waits is judged beside them.
+    let late: Vec<_> = cluster.pods.split_off(cluster.pods.len() / 2);
+    cluster.schedule(judge, seed);
+    oddities::age(&mut draw, &mut cluster);
+    cluster.pods.extend(late);
+    let real = judge.verdicts(&cluster.objects());
+    let ours = scheduling::explain(&cluster.snapshot(), None);
+    let (mut pairs, mut wrong) = (0, Vec::new());
+    if ours.len() != real.pods.len() {
+        wrong.push(format!("seed {seed}: {} pods wait, we say {}", real.pods.len(), ours.len()));
+    }
+    for one in ours {
+        let Some(verdict) = real.pods.get(&one.pod) else {
+            wrong.push(format!("seed {seed}: {} waits for us alone", one.pod));
+            continue;
+        };
+        for answer in one.nodes {
+            pairs += 1;
+            let same = match answer.filter {
+                None => verdict.feasible.contains(&answer.node),
+                Some(filter) => {
+                    verdict.all.get(&answer.node).is_some_and(|all| all.iter().any(|one| one == filter))
+                }
+            };
+            if !same {
+                let theirs = verdict.all.get(&answer.node);
+                wrong.push(format!(
+                    "seed {seed}: {} on {}: {:?}, we say {:?}",
+                    one.pod, answer.node, theirs, answer.filter
+                ));
+            }
+        }
+    }
+    (pairs, wrong)
+}

@@ -1,0 +1,101 @@
+//! The real kube-scheduler as a process of its own (`tests/rig/judge`), asked line by line.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// The process.
+pub struct Judge {
+    child: Child,
+    asks: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+/// Where the scheduler puts the pods that wait.
+#[derive(Debug, Deserialize)]
+pub struct Bindings {
+    /// Pods that the DaemonSet controller has made, as objects.
+    pub made: Option<Vec<Value>>,
+    /// The node of each pod that it has put somewhere.
+    pub bound: BTreeMap<String, String>,
+    /// What it says of each of the others.
+    pub waiting: BTreeMap<String, String>,
+}
+
+/// What the filters say of the pods that wait.
+#[derive(Debug, Deserialize)]
+pub struct Verdicts {
+    /// By pod.
+    pub pods: BTreeMap<String, Verdict>,
+}
+
+/// What the filters say of a pod.
+#[derive(Debug, Deserialize)]
+pub struct Verdict {
+    /// The nodes that all filters let pass.
+    pub feasible: Vec<String>,
+    /// By node: the filters that refuse it, each asked alone.
+    pub all: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer<T> {
+    Error { error: String },
+    Said(T),
+}
+
+impl Judge {
+    /// The judge, built now where it is not there yet; none where there is no Go, which is an error with `CI=true`.
+    pub fn start() -> Option<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let programs = match runtime.block_on(rig::Programs::only(&["judge"])).unwrap() {
+            Ok(programs) => programs,
+            Err(missing) => {
+                eprintln!("skipped: {missing}");
+                return None;
+            }
+        };
+        let mut child = Command::new(programs.path("judge"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let asks = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Some(Self { child, asks, answers })
+    }
+
+    /// Lets the scheduler put the waiting pods of these objects somewhere; the seed decides what it leaves to chance.
+    pub fn bind(&mut self, objects: &[Value], seed: u64) -> Bindings {
+        self.ask(&json!({"do": "bind", "seed": seed >> 1, "objects": objects}))
+    }
+
+    /// Asks the filters about the waiting pods of these objects.
+    pub fn verdicts(&mut self, objects: &[Value]) -> Verdicts {
+        self.ask(&json!({"do": "verdicts", "objects": objects}))
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, question: &Value) -> T {
+        writeln!(self.asks, "{question}").unwrap();
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        match serde_json::from_str(&line) {
+            Ok(Answer::Said(said)) => said,
+            Ok(Answer::Error { error }) => panic!("the judge says: {error}"),
+            Err(error) => panic!("the judge's answer cannot be read ({error}): {line}"),
+        }
+    }
+}
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        // It reads nothing that matters any more.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,93 @@
+//! Plans are carried out on random clusters in which the real kube-scheduler decides where pods go, until nothing is left to do.
+//!
+//! `LOOP_WORLDS=5000` plays as many; `LOOP_SEED=17` plays one, says what happened, and leaves its objects in a file.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::panic,
+    reason = "a test may stop at what it did not expect, and says what it skips"
+)]
+
+mod cluster;
+mod differences;
+mod judge;
+mod oddities;
+mod rounds;
+mod worlds;
+
+use std::sync::Mutex;
+
+use crate::judge::Judge;
+use crate::rounds::Tally;
+
+/// Worlds that each run of the tests plays, always the same.
+const WORLDS: u64 = 300;
+/// Machines made in all may be so many of a hundred of those that the first plans made.
+const PERCENT: usize = 105;
+
+/// Further worlds, which no run has seen before.
+const FRESH: u64 = 50;
+
+/// The seeds to play: those asked for, or the known ones and fresh ones.
+fn seeds() -> Vec<u64> {
+    let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    match (asked("LOOP_SEED"), asked("LOOP_WORLDS")) {
+        (Some(seed), None) => vec![seed],
+        (first, Some(worlds)) => (first.unwrap_or(1)..).take(usize::try_from(worlds).unwrap()).collect(),
+        (None, None) => {
+            let fresh = fastrand::u64(WORLDS + 1..u64::from(u32::MAX));
+            (1..=WORLDS).chain(fresh..fresh + FRESH).collect()
+        }
+    }
+}
+
+/// Of so many removed nodes one may leave a pod without a place: the scheduler also weighs what pods prefer, which we do not read.
+const UNLUCKY: usize = 500;
+
+/// Plays the worlds, two at a time; none where there is no judge.
+fn play<T: Send>(one: impl Fn(&mut Judge, u64) -> T + Sync) -> Option<Vec<T>> {
+    let judges = [Judge::start()?, Judge::start()?];
+    let (seeds, all) = (Mutex::new(seeds().into_iter()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for mut judge in judges {
+            let (seeds, all, one) = (&seeds, &all, &one);
+            scope.spawn(move || {
+                loop {
+                    let next = seeds.lock().unwrap().next();
+                    let Some(seed) = next else { return };
+                    let result = one(&mut judge, seed);
+                    all.lock().unwrap().push(result);
+                }
+            });
+        }
+    });
+    Some(all.into_inner().unwrap())
+}
+
+#[test]
+fn what_is_planned_runs_wherever_the_scheduler_puts_it() {
+    let Some(tallies) = play(rounds::play) else { return };
+    let mut sum = Tally::default();
+    for tally in tallies {
+        sum.add(tally);
+    }
+    eprintln!("{sum}");
+    assert!(sum.faults.is_empty(), "{}", sum.faults.join("\n"));
+    let unlucky = sum.unlucky.len() * UNLUCKY;
+    assert!(unlucky <= sum.removed.max(2 * UNLUCKY), "{sum}");
+    // Of a few worlds the share means nothing.
+    if sum.worlds >= 300 {
+        assert!(sum.planned > 1000, "hardly a machine was made: {sum}");
+        assert!(sum.made * 100 <= sum.planned * PERCENT, "{sum}");
+    }
+}
+
+#[test]
+fn every_filter_says_what_the_schedulers_says() {
+    let Some(found) = play(differences::find) else { return };
+    let pairs: usize = found.iter().map(|one| one.0).sum();
+    let wrong: Vec<String> = found.into_iter().flat_map(|one| one.1).collect();
+    eprintln!("{pairs} pairs, {} differ", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
