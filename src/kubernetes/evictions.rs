@@ -111,6 +111,10 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         ErrorKind::TooManyRequests => {
             Ok(Eviction::Refused { message: words(status), retry_after: retry_after(status) })
         }
+        // A budget that counts less than nothing, or whose controller does not keep up.
+        ErrorKind::Forbidden if is_of_budget(status) => {
+            Ok(Eviction::Refused { message: words(status), retry_after: None })
+        }
         ErrorKind::Conflict if status.message.contains("UID in") => Ok(Eviction::Gone),
         ErrorKind::Conflict => Ok(Eviction::Refused { message: words(status), retry_after: None }),
         // The only 500 of this call that is about the pod; it carries no reason.
@@ -119,6 +123,14 @@ fn outcome(error: Error) -> Result<Eviction, Error> {
         }
         _ => Err(error),
     }
+}
+
+/// Whether a budget refuses, and no right is missing. API servers before 1.37 name no cause: they name the budget as what is forbidden.
+fn is_of_budget(status: &Status) -> bool {
+    status.details.as_ref().is_some_and(|details| {
+        details.kind == "poddisruptionbudget"
+            || details.causes.iter().any(|cause| cause.reason == "DisruptionBudget")
+    })
 }
 
 /// The cause names the budget, the message doesn't.

@@ -38,22 +38,25 @@ impl Budgets {
 
     /// Why the pod cannot be evicted now, if so.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<&'static str> {
-        let full = self.matching(pod).any(|(_, left)| *left < 1);
+        let full = self.spending(pod).any(|(_, left)| *left < 1);
         full.then_some("NotEnoughPdb").or_else(|| self.several(pod).then_some(SEVERAL))
     }
 
-    /// Whether several budgets speak of the pod: the API server evicts no such pod, unless it is about to start or has ended
-    /// (`canIgnorePDB`).
+    /// Whether several budgets speak of the pod: the API server evicts no such pod.
     pub(super) fn several(&self, pod: &Pod) -> bool {
-        let asked = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
-        asked && self.matching(pod).nth(1).is_some()
+        is_asked(pod) && self.matching(pod).nth(1).is_some()
+    }
+
+    /// The budgets that the pod's eviction takes from.
+    fn spending<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
+        self.matching(pod).filter(|(budget, _)| takes_from(budget, pod))
     }
 
     /// Whether the budgets allow the eviction of all these pods together; else names the first that is one too many.
     pub(super) fn allow<'p>(&self, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Result<(), String> {
         let mut used: BTreeMap<*const DisruptionBudget, i64> = BTreeMap::new();
         for pod in pods {
-            for (budget, left) in self.matching(pod) {
+            for (budget, left) in self.spending(pod) {
                 let used = used.entry(Arc::as_ptr(budget)).or_default();
                 *used += 1;
                 if *used > *left {
@@ -68,13 +71,85 @@ impl Budgets {
     pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
         for pod in pods {
             let of_namespace = self.by_namespace.get_mut(&pod.namespace).into_iter().flatten();
-            for (_, left) in of_namespace.filter(|(budget, _)| matches(budget, pod)) {
+            for (_, left) in
+                of_namespace.filter(|(budget, _)| matches(budget, pod) && takes_from(budget, pod))
+            {
                 *left -= 1;
             }
         }
     }
 }
 
+/// Whether the API server asks any budget before it evicts the pod: not where it has not started yet, has ended, or is on its way out
+/// (`canIgnorePDB`).
+fn is_asked(pod: &Pod) -> bool {
+    pod.deletion.is_none() && matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
+}
+
+/// Whether the pod's eviction takes from the budget. One that is not ready counts as disrupted already: it may go where the budget says
+/// so, or where enough others are healthy.
+fn takes_from(budget: &DisruptionBudget, pod: &Pod) -> bool {
+    let (healthy, desired) = budget.healthy;
+    is_asked(pod) && (pod.ready || !(budget.always_allows_unhealthy || (desired > 0 && healthy >= desired)))
+}
+
 fn matches(budget: &DisruptionBudget, pod: &Pod) -> bool {
     budget.selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod::Deletion;
+    use crate::model::selector::LabelSelector;
+
+    fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
+        let deletion = leaves.then(|| Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
+        Pod { namespace: "d".to_owned(), phase, ready, deletion, ..Pod::default() }
+    }
+
+    fn budgets(always: bool, healthy: (i64, i64), count: usize) -> Budgets {
+        let budget = DisruptionBudget {
+            namespace: "d".to_owned(),
+            name: "b".to_owned(),
+            selector: Some(LabelSelector::default()),
+            disruptions_allowed: 0,
+            always_allows_unhealthy: always,
+            healthy,
+        };
+        let budgets = (0..count).map(|_| Arc::new(budget.clone())).collect();
+        Budgets::new(&Snapshot { budgets, ..Snapshot::default() })
+    }
+
+    #[test]
+    fn a_budget_without_room_refuses_what_the_eviction_subresource_refuses() {
+        use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
+        const FULL: Option<&str> = Some("NotEnoughPdb");
+        for (phase, ready, leaves, always, healthy, expected) in [
+            (Running, true, false, false, (1, 1), FULL),
+            (Running, true, false, true, (0, 1), FULL),
+            (Running, true, true, false, (1, 1), None),
+            (Pending, false, false, false, (0, 1), None),
+            (Succeeded, false, false, false, (0, 1), None),
+            (Failed, false, false, false, (0, 1), None),
+            (Running, false, false, true, (0, 1), None),
+            (Running, false, false, false, (1, 1), None),
+            (Running, false, false, false, (0, 1), FULL),
+            (Running, false, false, false, (0, 0), FULL),
+            (Unknown, false, false, false, (0, 1), FULL),
+        ] {
+            let (pod, budgets) = (pod(phase, ready, leaves), budgets(always, healthy, 1));
+            let said = budgets.refusal(&pod);
+            assert_eq!(said, expected, "{phase:?} ready: {ready}, leaves: {leaves}, {always} {healthy:?}");
+            assert_eq!(budgets.allow([&Arc::new(pod)].into_iter()).is_ok(), expected.is_none());
+        }
+    }
+
+    #[test]
+    fn a_pod_of_several_budgets_is_refused_unless_none_is_asked() {
+        let two = budgets(true, (1, 1), 2);
+        assert_eq!(two.refusal(&pod(PodPhase::Running, false, false)), Some(SEVERAL));
+        assert_eq!(two.refusal(&pod(PodPhase::Pending, false, false)), None);
+        assert_eq!(two.refusal(&pod(PodPhase::Running, true, true)), None);
+    }
 }

@@ -71,6 +71,11 @@ async fn every_answer_to_an_eviction_is_told_apart() {
     let uid = "Operation cannot be fulfilled on Pod \"web-1\": the UID in the precondition (1) does not match the UID in record (2).";
     let two =
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let negative = "poddisruptionbudget.policy \"web\" is forbidden: pdb disruptions allowed is negative";
+    let forbidden = json!({ "name": "web", "group": "policy", "kind": "poddisruptionbudget" });
+    let mut caused = forbidden.clone();
+    let why = "The disruption budget web does not allow evicting pods currently";
+    caused["causes"] = json!([{ "reason": "DisruptionBudget", "message": why }]);
     let refused = |message: &str, retry_after| Eviction::Refused { message: message.to_owned(), retry_after };
     let cases = [
         (201, json!({ "status": "Success" }), Eviction::Evicted),
@@ -83,6 +88,16 @@ async fn every_answer_to_an_eviction_is_told_apart() {
             429,
             json!({ "reason": "TooManyRequests", "details": behind }),
             refused("still being processed", Some(Duration::from_secs(10))),
+        ),
+        (
+            403,
+            json!({ "reason": "Forbidden", "message": negative, "details": forbidden }),
+            refused(negative, None),
+        ),
+        (
+            403,
+            json!({ "reason": "Forbidden", "message": negative, "details": caused }),
+            refused("The disruption budget web does not allow evicting pods currently", None),
         ),
         (404, json!({ "reason": "NotFound", "message": "pods \"web-1\" not found" }), Eviction::Gone),
         (409, json!({ "reason": "Conflict", "message": uid }), Eviction::Gone),

@@ -51,11 +51,13 @@ impl Cluster {
 
     /// A pod of a ReplicaSet; it waits where `node` is empty.
     pub fn pod(self, name: &str, cpu: &str, node: &str) -> Self {
-        let node = if node.is_empty() { String::new() } else { format!("nodeName: {node}, ") };
+        let status = "\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
+        let (node, status) =
+            if node.is_empty() { (String::new(), "") } else { (format!("nodeName: {node}, "), status) };
         self.with(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
              ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
-             spec: {{{node}containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}"
+             spec: {{{node}containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}{status}"
         ))
     }
 

@@ -28,6 +28,7 @@ pub fn pod(number: usize, cpu: i64, memory: i64, node: Option<String>) -> Pod {
             uid: "rs".to_owned(),
         }),
         phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        ready: node.is_some(),
         scheduling: if node.is_some() { Scheduling::Scheduled } else { Scheduling::Unprocessed },
         node,
         requests: resources(cpu, memory, 1),

@@ -1,5 +1,7 @@
 //! Controllers of pods, disruption budgets and priority classes.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
@@ -86,7 +88,10 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
         namespace: text(object.metadata.namespace.as_ref()),
         name: text(object.metadata.name.as_ref()),
         selector: label_selector("spec.selector", spec.and_then(|spec| spec.selector.as_ref()))?,
-        disruptions_allowed: status.and_then(|status| status.disruptions_allowed).map_or(0, i64::from),
+        disruptions_allowed: status
+            .and_then(|status| status.disruptions_allowed)
+            .filter(|_| is_settled(object))
+            .map_or(0, i64::from),
         always_allows_unhealthy: spec.and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
             == Some("AlwaysAllow"),
         healthy: (
@@ -94,6 +99,15 @@ pub fn budget(object: &policy::PodDisruptionBudget) -> Result<DisruptionBudget, 
             status.and_then(|status| status.desired_healthy).map_or(0, i64::from),
         ),
     })
+}
+
+/// Whether the budget can be spent: its controller has seen what it says now, and keeps up with the evictions (`checkAndDecrement`).
+fn is_settled(object: &policy::PodDisruptionBudget) -> bool {
+    const MOST_DISRUPTED: usize = 2000;
+    let status = object.status.as_ref();
+    let seen = status.and_then(|status| status.observed_generation).unwrap_or(0);
+    let disrupted = status.and_then(|status| status.disrupted_pods.as_ref()).map_or(0, BTreeMap::len);
+    seen >= object.metadata.generation.unwrap_or(0) && disrupted <= MOST_DISRUPTED
 }
 
 /// A PriorityClass.

@@ -88,17 +88,17 @@ impl State {
                 Some(10),
             );
         }
-        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > DISRUPTED_LIMIT {
-            return refuse(format!("The disruption budget {name} has too many disrupted pods"), None);
+        let allowed = count("disruptionsAllowed");
+        if allowed < 0 {
+            let why = "pdb disruptions allowed is negative";
+            return Err(forbidden(name, why, why));
         }
-        if count("disruptionsAllowed") <= 0 {
-            let (needs, has) = (count("desiredHealthy"), count("currentHealthy"));
-            let text = if has <= needs {
-                format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently")
-            } else {
-                format!("The disruption budget {name} does not allow evicting pods currently")
-            };
-            return refuse(text, None);
+        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > DISRUPTED_LIMIT {
+            let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+            return Err(forbidden(name, why, "too many pending evictions not confirmed by PDB controller"));
+        }
+        if allowed == 0 {
+            return refuse(no_room(budget), None);
         }
         if dry_run {
             return Ok(());
@@ -137,6 +137,49 @@ impl State {
     pub(super) fn still_disrupted(&self, since: &Value) -> bool {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
         since.is_some_and(|since| self.now().duration_since(since) < SignedDuration::from_mins(2))
+    }
+}
+
+/// 403 of a budget; the cause came with 1.37.
+fn forbidden(name: &str, why: &str, cause: &str) -> Refusal {
+    let text = format!("The disruption budget {name} does not allow evicting pods currently: {cause}");
+    let details = json!({
+        "name": name,
+        "group": "policy",
+        "kind": "poddisruptionbudget",
+        "causes": [{ "reason": "DisruptionBudget", "message": text }],
+    });
+    Refusal::new(
+        403,
+        "Forbidden",
+        format!("poddisruptionbudget.policy \"{name}\" is forbidden: {why}"),
+        details,
+    )
+}
+
+/// Why a budget allows nothing.
+fn no_room(budget: &Value) -> String {
+    let (name, status) = (object::name(budget), &budget["status"]);
+    let count = |field: &str| status[field].as_i64().unwrap_or(0);
+    let (needs, has) = (count("desiredHealthy"), count("currentHealthy"));
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let told = conditions
+        .find(|one| one["type"] == "DisruptionAllowed")
+        .filter(|one| one["status"] == "False" && !text(one, "/message").is_empty())
+        .map(|one| (text(one, "/reason"), text(one, "/message")));
+    match told {
+        Some(("SyncFailed", message)) => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+        ),
+        _ if has <= needs => {
+            format!("The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+        }
+        Some((reason, message)) => {
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+            )
+        }
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use world::kubernetes::spec::KubeTimings;
 
-use super::client::{Client, pod, seconds, workload};
+use super::client::{Client, MERGE, pod, seconds, workload};
 
 fn budget(spec: Value) -> Value {
     let mut budget = json!({
@@ -142,4 +142,32 @@ async fn a_budget_that_nobody_has_looked_at_asks_for_patience() {
     assert!(told.ends_with("is still being processed by the server."), "{told}");
     seconds(11.0).await;
     assert_eq!(evict(&client, "web", Value::Null).await.0, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_cannot_be_counted_on_forbids_and_says_that_it_is_the_budget() {
+    let client = Client::new(&["w1"]);
+    client.apply(&workload("Deployment", "web", 2));
+    client.apply(&budget(json!({ "minAvailable": 1 })));
+    seconds(5.0).await;
+    let name = client.pods()[0].0.clone();
+    let many: serde_json::Map<String, Value> =
+        (0..2001).map(|number| (format!("p{number}"), json!("2026-01-01T00:00:00Z"))).collect();
+    for (field, value, said) in [
+        ("disruptionsAllowed", json!(-1), "pdb disruptions allowed is negative"),
+        (
+            "disruptedPods",
+            json!(many),
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ),
+    ] {
+        let path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web/status";
+        let (status, body) = client.send("PATCH", path, MERGE, &json!({ "status": { field: value } })).await;
+        assert_eq!(status, 200, "{body}");
+        let (status, body) = evict(&client, &name, Value::Null).await;
+        assert_eq!(status, 403, "{body}");
+        assert_eq!(body["message"], format!("poddisruptionbudget.policy \"web\" is forbidden: {said}"));
+        assert_eq!(body["details"]["kind"], "poddisruptionbudget");
+        assert_eq!(body["details"]["causes"][0]["reason"], "DisruptionBudget");
+    }
 }
