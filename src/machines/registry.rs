@@ -85,6 +85,7 @@ impl View {
             phase: if never_served { Phase::Failed } else { self.phase },
             just_stored: false,
             since: Some(self.since),
+            requested: Some(self.record.wanted_since()),
             node: self.node.clone(),
             pods: self.record.pods.clone(),
             warm: self.record.warm,

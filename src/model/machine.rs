@@ -165,6 +165,9 @@ pub struct Machine {
     pub just_stored: bool,
     /// Since when it has been in this phase.
     pub since: Option<Timestamp>,
+    /// Since when it is on its way to be a node ([`Record::wanted_since`]), where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<Timestamp>,
     /// The Node, once it has registered.
     pub node: Option<String>,
     /// Pods it was made for, `namespace/name`.
@@ -182,6 +185,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Since when it is on its way to be a node, or at least so far.
+    pub fn wanted_since(&self) -> Option<Timestamp> {
+        self.requested.or(self.since)
+    }
+
     /// The hosts that it is to be counted on.
     pub fn hosts(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.host).chain(&self.seen_on)

@@ -6,6 +6,7 @@ pub mod digest;
 pub mod dimms;
 pub mod machine;
 pub mod node;
+pub mod passing;
 pub mod pause;
 pub mod pci;
 pub mod place;

@@ -10,6 +10,7 @@ mod aftermath;
 mod budgets;
 mod choosing;
 mod classes;
+mod coming;
 mod consolidation;
 mod device_room;
 mod disk_room;

@@ -1,4 +1,5 @@
-//! Nodes that are lost: not ready for so long that they would go, if their pool were not at its minimum.
+//! Nodes that are lost: not ready for so long that they would go, if their pool were not at its minimum; and machines that should have
+//! become nodes by now, and cannot be given up.
 //!
 //! A pool does not go below its minimum, so the machine that takes a lost node's place comes first.
 
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::judging::judge;
-use super::{View, being_deleted, health, pool_of, ready};
+use super::{View, being_deleted, coming, health, pool_of, ready};
 use crate::scheduling::NodeIndex;
 
 /// How many lost nodes each pool has; where too many are not ready, nobody knows what is wrong, and none counts.
@@ -19,6 +20,11 @@ pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     };
     let silent: Vec<NodeIndex> = (0..view.existing).filter(with_minimum).collect();
     let mut lost = BTreeMap::new();
+    for machine in view.snapshot.proxmox.machines.iter().flatten() {
+        if coming::is_missing(machine, view.snapshot, view.config) {
+            *lost.entry(machine.pool.as_str()).or_default() += 1;
+        }
+    }
     if silent.is_empty() {
         return lost;
     }

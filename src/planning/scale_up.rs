@@ -9,18 +9,17 @@ use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
 use super::grow::Growths;
-use super::pending::{Priorities, Waiting, add_leaving};
+use super::pending::{Priorities, Waiting, add_leaving, is_daemon, is_mirror};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, fresh, limits, pool_of, ready, repair};
+use super::{View, coming, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth, PoolReason};
 use crate::model::pod::Pod;
 use crate::model::quantity;
-use crate::model::snapshot::STARTING_TAINT;
 use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 
 /// What scaling up decided.
@@ -41,13 +40,6 @@ pub(super) struct Growth<'a> {
     pub short: Vec<PoolReason>,
     /// What is left for more machines.
     pub rooms: Rooms<'a>,
-}
-
-/// Whether a node carries a taint that goes by itself once it is set up.
-fn starting(node: &Node, pool: &Pool) -> bool {
-    const OURS: [&str; 2] = [STARTING_TAINT, "node.kubernetes.io/not-ready"];
-    let passing = |key: &str| OURS.contains(&key) || pool.startup_taints.iter().any(|taint| taint.key == key);
-    node.taints.iter().any(|taint| passing(&taint.key))
 }
 
 /// A node that does not exist yet.
@@ -193,44 +185,52 @@ impl<'a> Packer<'_, 'a> {
     /// Machines without a node, and nodes that registered but are not ready for the first time yet, offer what a fresh
     /// node of their pool does.
     fn add_upcoming(&mut self) {
-        let snapshot = self.view.snapshot;
-        let startup = self.view.config.scale_up.max_node_provision_time;
+        let (snapshot, config) = (self.view.snapshot, self.view.config);
         let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
         for at in 0..self.view.existing {
             let node = self.view.world.node(at).node.clone();
-            let young = node.created.is_some_and(|created| {
-                let age = snapshot.time.duration_since(created);
-                age.unsigned_abs() < startup
-            });
             let Some(pool) =
                 pool_of(&node).and_then(|name| self.offer_of(name, by_node.get(&*node.name).copied()))
             else {
                 continue;
             };
-            let starting = starting(&node, &self.pools()[pool]);
+            let young = node.created.is_some_and(|created| coming::is_young(created, snapshot, config));
+            let starting = coming::is_starting(&node, &self.pools()[pool]);
             // One that was ready and is no more offers nothing, and nobody knows when it will again.
-            let coming =
+            let comes =
                 if self.was_ready(&node) { starting && ready(&node) } else { starting || !ready(&node) };
-            if coming && young && self.view.world.node(at).open {
+            if comes && young && self.view.world.node(at).open {
                 let mut replacement = self.prototypes[pool].clone();
-                replacement.node = Arc::new(relabelled(&self.prototypes[pool].node, &node.name));
+                let mut soon = relabelled(&self.prototypes[pool].node, &node.name);
+                soon.taints = coming::lasting_taints(&node, &self.pools()[pool]);
+                soon.unschedulable = node.unschedulable;
+                replacement.node = Arc::new(soon);
                 self.view.world.forget(at);
                 let index = self.adopt(&replacement, None);
+                self.keep_pods(at, index);
                 self.upcoming.insert(index, node.name.clone());
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            let name = machine.node.as_ref().unwrap_or(&machine.name);
-            let registered = snapshot.nodes.iter().any(|node| node.name == *name);
             let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
-            // One that is kept warm is nothing to wait for before it was asked to join.
-            if registered || machine.phase >= Phase::Draining || machine.warm.is_some() {
+            if !coming::is_coming(machine, snapshot, config) {
                 continue;
             }
             let mut node = self.prototypes[pool].clone();
             node.node = Arc::new(relabelled(&self.prototypes[pool].node, &machine.name));
             let index = self.adopt(&node, None);
             self.upcoming.insert(index, machine.name.clone());
+        }
+    }
+
+    /// The pods that a node has already stay on it. Those of DaemonSets are there as on any fresh node, and what static ones take it does
+    /// not offer.
+    fn keep_pods(&mut self, from: NodeIndex, to: NodeIndex) {
+        let world = &mut self.view.world;
+        let bound = self.view.bound[from].iter().filter(|pod| !pod.is_finished());
+        for pod in bound.filter(|pod| !is_daemon(pod) && !is_mirror(pod)) {
+            world.remove(pod, from);
+            world.place(pod, to);
         }
     }
 

@@ -74,6 +74,7 @@ struct MachineDocument {
     #[serde(default)]
     just_stored: bool,
     since: Option<Timestamp>,
+    requested: Option<Timestamp>,
     node: Option<String>,
     #[serde(default)]
     pods: Vec<String>,
@@ -222,6 +223,7 @@ impl MachineDocument {
             phase: self.phase,
             just_stored: self.just_stored,
             since: self.since,
+            requested: self.requested,
             node: self.node,
             pods: self.pods,
             warm: self.warm,

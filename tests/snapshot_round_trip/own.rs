@@ -119,6 +119,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             phase,
             just_stored: vmid % 3 == 0,
             since,
+            requested: since.filter(|_| vmid % 5 == 0),
             node,
             pods,
             warm: None,

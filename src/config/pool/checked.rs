@@ -13,6 +13,7 @@ use super::{
 use crate::config::bootstrap::Bootstrap;
 use crate::model::machine::Slot;
 use crate::model::node::Taint;
+use crate::model::passing::TaintDomain;
 use crate::model::place;
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
@@ -78,6 +79,8 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Taints that its nodes start with, and that something takes away once they are set up.
     pub startup_taints: Vec<Taint>,
+    /// Domains whose taints pass as well, whoever puts them on a node.
+    pub startup_taint_domains: Vec<TaintDomain>,
     /// Pods that a node takes; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
     /// Further arguments of the kubelet, without dashes.

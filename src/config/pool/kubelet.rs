@@ -60,7 +60,9 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
 pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
-    let taints = pool.startup_taints.first().map(|taint| ("startup_taints", taint.span()));
+    // A domain only says what passes, whoever sets it.
+    let mut single = pool.startup_taints.iter().filter(|taint| !taint.get_ref().contains('*'));
+    let taints = single.next().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {
         let title = format!("pool `{name}`: `{key}` does nothing with `method = \"none\"`");
         let help = "its machines join by themselves: set it in the template's kubelet";

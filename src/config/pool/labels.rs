@@ -9,7 +9,6 @@ use super::Written;
 use crate::config::names::{is_key, is_word};
 use crate::config::region::Place;
 use crate::config::values::Checker;
-use crate::model::node::{Taint, TaintEffect};
 use crate::model::selector::Labels;
 use crate::model::snapshot::POOL_LABEL;
 
@@ -17,7 +16,7 @@ use crate::model::snapshot::POOL_LABEL;
 const VARIABLES: [&str; 6] = ["host", "zone", "region", "pool", "name", "vmid"];
 
 /// Domain of the labels and taints that the daemon itself sets.
-const OURS: &str = "pve-autoscaler/";
+pub(super) const OURS: &str = "pve-autoscaler/";
 
 /// A value with its variables filled in; one that has no value here stays as it is, and checking has refused unknown ones.
 pub(super) fn fill(text: &str, of: &BTreeMap<&str, String>) -> String {
@@ -206,53 +205,4 @@ pub(super) fn provider_id(pool: &Written, checker: &mut Checker) -> Option<Strin
         }
     }
     Some(text.clone())
-}
-
-/// The pool's lasting taints and those that something takes away once the node is set up.
-pub(super) fn taints(pool: &Written, checker: &mut Checker) -> (Vec<Taint>, Vec<Taint>) {
-    let name = pool.name.get_ref();
-    let mut seen: Vec<(Taint, &Spanned<String>)> = Vec::new();
-    let read = |list: &[Spanned<String>], checker: &mut Checker| -> Vec<Taint> {
-        list.iter().filter_map(|text| taint(name, text, checker)).collect()
-    };
-    let lists = (read(&pool.taints, checker), read(&pool.startup_taints, checker));
-    for text in pool.taints.iter().chain(&pool.startup_taints) {
-        let Some(one) = parse(text.get_ref()) else { continue };
-        let twice = seen.iter().find(|(other, _)| other.key == one.key && other.effect == one.effect);
-        if let Some((_, first)) = twice {
-            let title = format!("pool `{name}`: two taints `{}` with the same effect", one.key);
-            let help = "a node has one taint for a key and an effect: remove one of the two";
-            checker.clash(title, text.span(), "second", first.span(), help);
-        }
-        seen.push((one, text));
-    }
-    lists
-}
-
-/// A taint as kubectl writes it: `key=value:Effect` or `key:Effect`.
-fn parse(text: &str) -> Option<Taint> {
-    let (left, effect) = text.rsplit_once(':')?;
-    let (key, value) = left.split_once('=').unwrap_or((left, ""));
-    let effect = match effect {
-        "NoSchedule" => TaintEffect::NoSchedule,
-        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-        "NoExecute" => TaintEffect::NoExecute,
-        _ => return None,
-    };
-    let fine = is_key(key) && (value.is_empty() || is_word(value));
-    fine.then(|| Taint { key: key.to_owned(), value: value.to_owned(), effect, time_added: None })
-}
-
-fn taint(name: &str, written: &Spanned<String>, checker: &mut Checker) -> Option<Taint> {
-    let parsed = parse(written.get_ref());
-    if parsed.is_none() {
-        let title = format!("pool `{name}`: `{}` is not a taint", written.get_ref());
-        let help = "the effect is NoSchedule, PreferNoSchedule or NoExecute";
-        checker.wrong(title, written.span(), "expected e.g. \"dedicated=batch:NoSchedule\"", help);
-    }
-    if parsed.as_ref().is_some_and(|taint| taint.key.starts_with(OURS)) {
-        let title = format!("pool `{name}`: the taint `{}` is the autoscaler's own", written.get_ref());
-        checker.wrong(title, written.span(), "reserved", "remove it");
-    }
-    parsed
 }

@@ -22,6 +22,7 @@ mod security;
 mod settings;
 mod sizes;
 mod slots;
+mod taints;
 #[cfg(test)]
 mod tests;
 mod warm;
@@ -305,7 +306,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
     let machines = physical::check(pool, checker);
     let sizes = sizes::check(pool, Size { cores: *pool.cores.get_ref(), memory }, checker);
     let pinning = pinning::check(pool, &sizes, checker);
-    let (taints, startup_taints) = labels::taints(pool, checker);
+    let taints::Taints { lasting: taints, startup: startup_taints, domains } = taints::check(pool, checker);
     let cpu_overcommit = checker.between(
         "cpu_overcommit",
         pool.cpu_overcommit.as_ref(),
@@ -354,6 +355,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         labels: labels::labels(pool, checker),
         taints,
         startup_taints,
+        startup_taint_domains: domains,
         max_pods: kubelet::max_pods(pool, checker),
         kubelet_args: kubelet::arguments(pool, checker),
         kubelet: settings::check(pool, memory, checker),

@@ -284,6 +284,10 @@ fn labels_and_taints_are_checked() {
         ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
         ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
         ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
+        ("startup_taints = [\"a*\"]", &["`a*` does not name the taints of a domain", "example.com/*"]),
+        ("startup_taints = [\"a.b/c-*\"]", &["`a.b/c-*` does not name the taints of a domain"]),
+        ("startup_taints = [\"a.b/*:Never\"]", &["`a.b/*:Never` does not name the taints of a domain"]),
+        ("taints = [\"a.b/*:NoSchedule\"]", &["`a.b/*:NoSchedule` is not a taint"]),
         ("taints = [\"a:NoExecute\", \"a=b:NoExecute\"]", &["two taints `a` with the same effect"]),
         (
             "taints = [\"a:NoExecute\"]\nstartup_taints = [\"a:NoExecute\"]",

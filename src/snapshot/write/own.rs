@@ -68,6 +68,7 @@ fn machine(machine: &Machine) -> Fields {
         .with("phase", format!("{:?}", machine.phase))
         .when(machine.just_stored, "justStored", true)
         .time("since", machine.since)
+        .time("requested", machine.requested)
         .some("node", machine.node.as_deref())
         .list("pods", machine.pods.iter().map(String::as_str))
         .some("warm", machine.warm.map(crate::model::machine::WarmState::name))

@@ -1,0 +1,85 @@
+//! Taints that pass: a node starts with them, and something takes them away once the node is set up.
+//!
+//! Some keys are known to pass wherever they are found, as Cluster Autoscaler and Karpenter know them; others are named by a pool
+//! (`startup_taints`), one by one or by the domain of their keys.
+
+use super::node::{Taint, TaintEffect};
+use super::snapshot::STARTING_TAINT;
+
+/// Keys of taints that pass by themselves.
+const KEYS: [&str; 5] = [
+    STARTING_TAINT,
+    // Set by the node lifecycle controller until the kubelet, and a network with routes, are up.
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/network-unavailable",
+    // Set by a kubelet with `--cloud-provider=external`; the cloud controller manager takes it away.
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    // Taken away by Cilium's agent or operator (`agent-not-ready-taint-key`, its default).
+    "node.cilium.io/agent-not-ready",
+];
+
+/// Beginnings of such keys.
+const PREFIXES: [&str; 3] = [
+    // Set and taken away by the node readiness controller.
+    "readiness.k8s.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+];
+
+/// Taints whose keys are of one domain, e.g. `example.com/*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaintDomain {
+    /// How their keys begin, with the `/`.
+    pub prefix: String,
+    /// Their effect; `None`: any.
+    pub effect: Option<TaintEffect>,
+}
+
+impl TaintDomain {
+    /// Whether the taint is one of these.
+    pub fn holds(&self, taint: &Taint) -> bool {
+        taint.key.starts_with(&self.prefix) && self.effect.is_none_or(|effect| effect == taint.effect)
+    }
+}
+
+/// Whether a taint of this key passes without anybody naming it.
+pub fn passes_by_itself(key: &str) -> bool {
+    KEYS.contains(&key) || PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_pass_are_known_exactly_and_domains_by_their_beginning() {
+        for (key, passes) in [
+            ("node.cloudprovider.kubernetes.io/uninitialized", true),
+            ("node.cloudprovider.kubernetes.io/shutdown", false),
+            ("node.kubernetes.io/network-unavailable", true),
+            ("node.kubernetes.io/unreachable", false),
+            ("node.kubernetes.io/disk-pressure", false),
+            ("readiness.k8s.io/cni", true),
+            ("readiness.k8s.io", false),
+            ("startup-taint.cluster-autoscaler.kubernetes.io/a", true),
+            ("ignore-taint.cluster-autoscaler.kubernetes.io/a", true),
+            ("status-taint.cluster-autoscaler.kubernetes.io/a", false),
+            ("node.cilium.io/agent-not-ready", true),
+            ("example.com/agent-not-ready", false),
+        ] {
+            assert_eq!(passes_by_itself(key), passes, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_domain_holds_its_own_keys_of_its_effect() {
+        let taint =
+            |key: &str, effect| Taint { key: key.to_owned(), value: String::new(), effect, time_added: None };
+        let any = TaintDomain { prefix: "example.com/".to_owned(), effect: None };
+        let one = TaintDomain { effect: Some(TaintEffect::NoExecute), ..any.clone() };
+        assert!(any.holds(&taint("example.com/a", TaintEffect::NoSchedule)));
+        assert!(!any.holds(&taint("sub.example.com/a", TaintEffect::NoSchedule)));
+        assert!(one.holds(&taint("example.com/a", TaintEffect::NoExecute)));
+        assert!(!one.holds(&taint("example.com/a", TaintEffect::NoSchedule)));
+    }
+}
