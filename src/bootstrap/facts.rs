@@ -12,7 +12,7 @@ use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::join::starting_taint;
+use super::join::{may_set_itself, starting_taint};
 use crate::config::{Addressing, Pool};
 use crate::model::Record;
 use crate::model::machine::Slot;
@@ -135,6 +135,8 @@ impl MachineFacts {
         (cores, memory): (u32, i64),
     ) -> Self {
         let mut labels = pool.labels_for(host, name, slot.vmid);
+        // A kubelet that is told another one does not start; that one is set through the API.
+        labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
         let taints =
             pool.taints.iter().chain(&pool.startup_taints).chain([&starting_taint()]).map(words).collect();
@@ -232,7 +234,7 @@ mod tests {
     fn facts() -> MachineFacts {
         let text = "cluster = \"home\"\n[[pool]]\nname = \"w\"\nmax = 1\ncores = 2\nmemory = \"4GiB\"\n\
                     vmids = \"9100\"\naddresses = \"10.0.0.5\"\nprefix = 24\ngateway = \"10.0.0.1\"\n\
-                    labels = { size = \"small\" }\ntaints = [\"a=b:NoExecute\"]\naddresses6 = \"fd00::5\"\nprefix6 = 64\nkubelet_args = { v = 2 }\n";
+                    labels = { size = \"small\", \"node-role.kubernetes.io/worker\" = \"\" }\ntaints = [\"a=b:NoExecute\"]\naddresses6 = \"fd00::5\"\nprefix6 = 64\nkubelet_args = { v = 2 }\n";
         let config = parse("c.toml", text, Needs::Plan).unwrap();
         MachineFacts::sample(&config.cluster, &config.pools[0])
     }
@@ -246,6 +248,8 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
+            // A kubelet that is told a role does not start.
+            ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {
             assert_eq!(facts().fill(text).unwrap(), expected);

@@ -51,7 +51,7 @@ fn what_cannot_be_taken_over_is_said_and_never_repeated() {
         ("kpNodeCores: hidden", "kpNodeCores (not a value that it can have)"),
         ("kpNodeCores: 0", "kpNodeCores; a pool may have several `sizes`: not taken over"),
         ("kpNodeLabels: \"hidden\"", "kpNodeLabels: one of them has no `=`"),
-        ("kpNodeLabels: node-role.kubernetes.io/worker=", "kpNodeLabels: not taken over"),
+        ("kpNodeLabels: node-role.kubernetes.io/master=", "kpNodeLabels: not taken over"),
         ("kpNodeSomething: hidden", "# Not known, so not taken over:\n# kpNodeSomething\n"),
         ("kpNodeSomething:\n  deep: [hidden]", "# kpNodeSomething.deep\n"),
         ("\"kp\\nmode = 'x'\": hidden", "# kp?mode = 'x'\n"),

@@ -12,7 +12,8 @@ const SOON: Duration = Duration::from_mins(3);
 
 /// A pool of one machine, which a labelled Node is made of.
 async fn one_node() -> (Stage, String) {
-    let text = ONE_POOL.replace("max = 5", "min = 1\nmax = 1\nlabels = { size = \"small\" }");
+    let labels = "labels = { size = \"small\", \"node-role.kubernetes.io/worker\" = \"\" }";
+    let text = ONE_POOL.replace("max = 5", &format!("min = 1\nmax = 1\n{labels}"));
     let mut stage = Stage::of(&text, ClusterSpec::demo(), KubeSpec::demo());
     stage.start();
     stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
@@ -28,6 +29,11 @@ fn take_labels_off(stage: &Stage, node: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_pools_label_gets_all_labels_back() {
     let (stage, node) = one_node().await;
+    let role = |stage: &Stage| {
+        stage.kube.get("Node", "", &node).unwrap()["metadata"]["labels"]["node-role.kubernetes.io/worker"]
+            == ""
+    };
+    assert!(role(&stage), "no kubelet may set it itself");
     take_labels_off(&stage, &node);
     assert!(stage.ready_nodes("workers").is_empty());
     let labelled = |stage: &Stage| {

@@ -69,8 +69,8 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
             let title = format!("pool `{name}`: each kubelet sets the label `{}` itself", key.get_ref());
             checker.wrong(title, key.span(), "the node's own name", "remove it");
         }
-        if let Some(hint) = refused_by_kubelet(key.get_ref()) {
-            let title = format!("pool `{name}`: no kubelet may give itself the label `{}`", key.get_ref());
+        if let Some(hint) = reserved(key.get_ref()) {
+            let title = format!("pool `{name}`: the label `{}` is not for workers", key.get_ref());
             checker.wrong(title, key.span(), "reserved by Kubernetes", hint);
         }
         value_fits(pool, value, checker);
@@ -78,9 +78,14 @@ pub(super) fn labels(pool: &Written, checker: &mut Checker) -> Labels {
     pool.labels.iter().map(|(key, value)| (key.get_ref().clone(), value.get_ref().clone())).collect()
 }
 
-/// A kubelet refuses to start with labels of Kubernetes' own domains but these (`k8s.io/kubelet/pkg/apis`, the
-/// NodeRestriction admission).
-fn refused_by_kubelet(key: &str) -> Option<&'static str> {
+/// Labels of Kubernetes' own domains that mean something else, or nothing. What kubelets may give themselves (`k8s.io/kubelet/pkg/apis`) is
+/// fine; so are roles and what NodeRestriction keeps from kubelets: those are set through the API.
+fn reserved(key: &str) -> Option<&'static str> {
+    const CONTROL_PLANE: [&str; 3] = [
+        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/master",
+        "node-role.kubernetes.io/etcd",
+    ];
     const KNOWN: [&str; 11] = [
         "kubernetes.io/hostname",
         "kubernetes.io/os",
@@ -99,10 +104,13 @@ fn refused_by_kubelet(key: &str) -> Option<&'static str> {
         domain == parent || domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
     };
     let theirs = inside("kubernetes.io") || inside("k8s.io");
-    let open = inside("kubelet.kubernetes.io") || inside("node.kubernetes.io");
-    (theirs && !open && !KNOWN.contains(&key)).then_some(
-        "use a domain of your own, or one in `node.kubernetes.io/`; roles are for control planes to give",
-    )
+    let open = ["kubelet", "node", "node-role", "node-restriction"];
+    let open = open.iter().any(|name| inside(&format!("{name}.kubernetes.io")));
+    if CONTROL_PLANE.contains(&key) {
+        return Some("the machines of a pool are workers: remove it");
+    }
+    (theirs && !open && !KNOWN.contains(&key))
+        .then_some("use a domain of your own, or one in `node.kubernetes.io/`")
 }
 
 /// Whether every `{{ … }}` in a value is one that can be filled in.

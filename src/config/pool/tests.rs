@@ -279,8 +279,8 @@ fn labels_and_taints_are_checked() {
         ("labels = { a = \"x-{{ host\" }", &["a `{{` without its `}}`"]),
         ("labels = { a = \"-{{ host }}\" }", &["is not a label's value"]),
         ("labels = { \"pve-autoscaler/pool\" = \"b\" }", &["is the autoscaler's own", "by itself"]),
-        ("labels = { \"node-role.kubernetes.io/worker\" = \"\" }", &["no kubelet may give itself"]),
-        ("labels = { \"x.k8s.io/y\" = \"\" }", &["no kubelet may give itself"]),
+        ("labels = { \"node-role.kubernetes.io/control-plane\" = \"\" }", &["is not for workers"]),
+        ("labels = { \"x.k8s.io/y\" = \"\" }", &["is not for workers", "a domain of your own"]),
         ("labels = { \"kubernetes.io/hostname\" = \"x\" }", &["each kubelet sets", "remove it"]),
         ("taints = [\"a=b\"]", &["`a=b` is not a taint", "NoSchedule, PreferNoSchedule or NoExecute"]),
         ("startup_taints = [\"a:Never\"]", &["`a:Never` is not a taint"]),
@@ -296,6 +296,9 @@ fn labels_and_taints_are_checked() {
         ("taints = [\"pve-autoscaler/x:NoExecute\"]", &["is the autoscaler's own"]),
     ]);
     pool("taints = [\"a:NoExecute\", \"a:NoSchedule\"]\nlabels = { \"node.kubernetes.io/x\" = \"\" }");
+    pool(
+        "labels = { \"node-role.kubernetes.io/worker\" = \"\", \"node-restriction.kubernetes.io/x\" = \"y\" }",
+    );
 }
 
 #[test]
