@@ -27,7 +27,20 @@ pub(super) fn render(plan: &Plan) -> String {
     kept(plan, &mut out);
     warm(plan, &mut out);
     hosts(plan, &mut out);
+    ignored(plan, &mut out);
     out
+}
+
+/// Annotations that cannot be read.
+fn ignored(plan: &Plan, out: &mut String) {
+    if plan.ignored_annotations.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nannotations that are ignored");
+    for one in &plan.ignored_annotations {
+        let (object, key, value) = (&one.object, &one.annotation, &one.value);
+        let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {object}  {key}={value:?}: {}", one.why);
+    }
 }
 
 /// `1 pod`, `2 pods`.

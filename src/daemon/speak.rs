@@ -16,7 +16,9 @@ const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not given again before this has passed.
 const AGAIN: Duration = Duration::from_mins(10);
 /// What was not done.
-const NOT_DONE: [&str; 2] = ["NotTriggerScaleUp", "NoScaleDown"];
+const NOT_DONE: [&str; 3] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED];
+/// An annotation cannot be read.
+const IGNORED: &str = "AnnotationIgnored";
 /// Warnings that are remembered at most.
 const REMEMBERED: usize = 1024;
 
@@ -64,7 +66,8 @@ impl Batch {
         };
         if list.len() < EVENTS_A_ROUND && !recorder.has_said(uid, reason, code) {
             let (code, note) = (code.clone(), note());
-            list.push((about, Saying { kind: EventKind::Normal, reason, action, code, note }));
+            let kind = if *reason == IGNORED { EventKind::Warning } else { EventKind::Normal };
+            list.push((about, Saying { kind, reason, action, code, note }));
         }
     }
 
@@ -119,8 +122,30 @@ impl Daemon {
                 batch.take(&self.recorder, About::Node(Arc::clone(node)), &words, || note);
             }
         }
+        self.name_ignored(&mut batch, snapshot, plan);
         if !(batch.done.is_empty() && batch.rest.is_empty()) {
             self.spawn(batch.say(self.recorder.clone()));
+        }
+    }
+
+    /// What has an annotation that cannot be read is told so.
+    fn name_ignored(&self, batch: &mut Batch, snapshot: &Snapshot, plan: &Plan) {
+        if plan.ignored_annotations.is_empty() {
+            return;
+        }
+        let annotated = snapshot.pods.iter().filter(|pod| !pod.annotations.is_empty());
+        let pods: BTreeMap<String, &Arc<Pod>> =
+            annotated.map(|pod| (format!("pod {}", pod.id()), pod)).collect();
+        let nodes: BTreeMap<String, &Arc<Node>> =
+            snapshot.nodes.iter().map(|node| (format!("node {}", node.name), node)).collect();
+        for one in &plan.ignored_annotations {
+            let pod = pods.get(&one.object).map(|pod| About::Pod(Arc::clone(pod)));
+            let node = nodes.get(&one.object).map(|node| About::Node(Arc::clone(node)));
+            let Some(about) = pod.or(node) else { continue };
+            let words = Words { reason: IGNORED, action: "Plan", code: one.annotation.clone() };
+            let note =
+                || format!("The annotation {}={:?} is ignored: {}", one.annotation, one.value, one.why);
+            batch.take(&self.recorder, about, &words, note);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod digest;
 pub mod dimms;
+pub mod go;
 pub mod machine;
 pub mod node;
 pub mod passing;

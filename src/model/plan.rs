@@ -41,9 +41,26 @@ pub struct Plan {
     /// Machines that are kept warm no longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unkept: Vec<Unkept>,
+    /// Annotations whose values cannot be read: they are treated as if they were not there. The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored_annotations: Vec<IgnoredAnnotation>,
     /// Every host once that may be switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostVerdict>,
+}
+
+/// An annotation whose value cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IgnoredAnnotation {
+    /// What has it: `pod NAMESPACE/NAME` or `node NAME`.
+    pub object: String,
+    /// Its key.
+    pub annotation: String,
+    /// Its value.
+    pub value: String,
+    /// What is wrong with that.
+    pub why: &'static str,
 }
 
 /// The machines that one pool gets.

@@ -219,6 +219,8 @@ pub struct Pod {
     pub owner: Option<Owner>,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
+    /// `status.startTime`: since when its kubelet has known it.
+    pub started: Option<Timestamp>,
     /// Set while it is being deleted.
     pub deletion: Option<Deletion>,
     /// `spec.nodeName`.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::annotations::is_kept;
 use super::budgets::{Budgets, SEVERAL};
 use super::pending::{is_daemon, is_mirror};
 use super::utilization::overdue;
@@ -41,6 +42,8 @@ pub struct Evictions {
     pub leaving: Vec<Arc<Pod>>,
     /// To be evicted once the others are gone: they are of a later group (`scale_down.drain_priorities`).
     pub later: Vec<Arc<Pod>>,
+    /// Pods of DaemonSets that ask to be evicted, last of all.
+    pub last: Vec<Arc<Pod>>,
 }
 
 impl Evictions {
@@ -51,6 +54,12 @@ impl Evictions {
         let (now, later) =
             std::mem::take(&mut self.evict).into_iter().partition(|pod| Some(group(pod)) == first);
         (self.evict, self.later) = (now, later);
+        let last = std::mem::take(&mut self.last);
+        if self.left() == 0 {
+            self.evict = last
+        } else {
+            self.later.extend(last)
+        }
         self
     }
 
@@ -119,6 +128,9 @@ impl<'a> Rules<'a> {
             match self.judge(pod, budgets) {
                 Outcome::Skip if pod.deletion.is_some() && !overdue(pod, self.now) && !is_daemon(pod) => {
                     evictions.leaving.push((*pod).clone());
+                }
+                Outcome::Skip if goes_last(pod) && budgets.refusal(pod).is_none() && !stays(pod) => {
+                    evictions.last.push((*pod).clone());
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push((*pod).clone()),
@@ -194,8 +206,7 @@ impl<'a> Rules<'a> {
         {
             return Some("UnmovableKubeSystemPod");
         }
-        let kept = ["pve-autoscaler/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
-        if safe == Some("false") || kept.iter().any(|key| annotation(pod, key) == Some("true")) {
+        if safe == Some("false") || is_kept(pod, self.now) {
             return Some("NotSafeToEvictAnnotation");
         }
         if self.settings.skip_nodes_with_local_storage && has_local_storage(pod) {
@@ -229,6 +240,15 @@ pub fn volumes_that_stay(snapshot: &Snapshot, node: &str) -> BTreeSet<String> {
         .collect();
     let of_them = snapshot.claims.iter().filter(|one| claims.contains(&(&*one.namespace, one.name.as_str())));
     of_them.filter_map(|claim| claim.volume.clone()).collect()
+}
+
+/// Whether a DaemonSet's pod is to be evicted, too, once the others are gone. One that is on its way out is not waited for, and in the place
+/// of one that tolerates all taints the next would come at once.
+fn goes_last(pod: &Pod) -> bool {
+    let asks = annotation(pod, "cluster-autoscaler.kubernetes.io/enable-ds-eviction") == Some("true");
+    let tolerates_all = || pod.tolerations.iter().any(|one| one.exists && one.key.is_empty());
+    let here = !is_mirror(pod) && !pod.is_finished() && pod.deletion.is_none();
+    asks && is_daemon(pod) && here && !tolerates_all()
 }
 
 fn annotation<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {

@@ -114,6 +114,9 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     if let Some(key) = disabled(node) {
         return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));
     }
+    if let Some(key) = unrepaired(node) {
+        return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));
+    }
     let off = "removals are switched off (`scale_down.enabled`)";
     (!view.config.scale_down.enabled).then(|| (NodeOutcome::Disabled, Some(off.to_owned())))
 }
@@ -145,6 +148,13 @@ pub(crate) fn disabled(node: &Node) -> Option<&'static str> {
         "karpenter.sh/do-not-disrupt",
     ];
     KEYS.into_iter().find(|key| node.annotations.get(*key).is_some_and(|value| value == "true"))
+}
+
+/// The annotation that keeps a node from going because it is not ready, if it is not and has one.
+pub(super) fn unrepaired(node: &Node) -> Option<&'static str> {
+    const KEY: &str = "karpenter.sh/do-not-repair";
+    let kept = || node.annotations.get(KEY).is_some_and(|value| value == "true");
+    (!ready(node) && kept()).then_some(KEY)
 }
 
 /// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan

@@ -7,6 +7,7 @@
 
 mod admission;
 mod aftermath;
+mod annotations;
 mod budgets;
 mod choosing;
 mod classes;
@@ -96,6 +97,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
             due.explain(verdict);
         }
     }
+    plan.ignored_annotations = annotations::ignored(&sorted, &snapshot.pods);
     plan
 }
 

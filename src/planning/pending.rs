@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::View;
 use super::classes::Groups;
+use super::{View, annotations};
 use crate::config::Config;
 use crate::model::Snapshot;
-use crate::model::digest::DELAY;
 use crate::model::plan::PodOutcome;
 use crate::model::pod::Pod;
 use crate::model::workload::PriorityClass;
@@ -92,8 +91,7 @@ pub(super) fn settled(pod: &Pod, expendable: bool, config: &Config, now: Timesta
         return Some(PodOutcome::Expendable);
     }
     let configured = SignedDuration::try_from(config.scale_up.new_pod_delay).unwrap_or(SignedDuration::MAX);
-    let own = digest.delayed.then(|| pod.annotations.get(DELAY)).flatten();
-    let own = own.and_then(|text| text.parse::<SignedDuration>().ok());
+    let own = digest.delayed.then(|| annotations::delay(pod)).flatten();
     let delay = own.map_or(configured, |own| own.max(configured));
     let young = delay.is_positive() && pod.created.is_some_and(|created| now.duration_since(created) < delay);
     young.then_some(PodOutcome::TooYoung)

@@ -28,6 +28,8 @@ pub(super) struct Candidate {
     pub size: f64,
     /// How full it is.
     pub utilization: f64,
+    /// What moving its pods costs, as their annotations say.
+    pub cost: i64,
 }
 
 /// Where pods go.
@@ -71,7 +73,7 @@ const ORDERS: [Order; 3] = [
 const MANY: usize = 200;
 
 /// The set of candidates that frees the most when it goes together. Due candidates come before others, those that
-/// are not ready before those that are, empty ones before those with pods. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
+/// are not ready before those that are, empty ones before those with pods, those whose pods cost less before others. A pool gives no more due nodes than it can spare (`spare`, by pool); those beyond that, and those whose
 /// time has not come, are looked at last: until then they take the pods of others.
 pub(super) fn choose(
     world: &World,
@@ -89,7 +91,7 @@ pub(super) fn choose(
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
             // A node that is lost serves nobody: it goes before any that does.
-            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first);
+            let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first, one.cost);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });

@@ -12,7 +12,7 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, consolidation, pool_of, ready, replacing};
+use super::{Depth, View, aftermath, annotations, consolidation, pool_of, ready, replacing};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::model::snapshot::UNNEEDED_SINCE;
@@ -304,6 +304,7 @@ fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Roun
             ready: node.ready,
             size: part(offered(at).cpu_milli, most_cpu) + part(offered(at).memory, most_memory),
             utilization: node.utilization,
+            cost: node.drain.asked().map(|pod| annotations::cost(pod)).sum(),
         }
     };
     drainable.iter().map(candidate).collect()

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
+mod annotations;
 mod cluster;
 mod coming;
 mod consolidation;

@@ -185,9 +185,10 @@ pub fn pod() -> impl Strategy<Value = Pod> {
     let phase = prop::sample::select(vec![Failed, Pending, Running, Succeeded, Unknown]);
     let deletion =
         (time(), option::of(0..100_i64)).prop_map(|(at, grace_seconds)| Deletion { at, grace_seconds });
-    let bound = (option::of(name()), option::of(name()), phase, scheduling(), any::<bool>());
+    let bound =
+        (option::of(name()), option::of(name()), phase, scheduling(), any::<bool>(), option::of(time()));
     (template(), option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
-        |(pod, uid, owner, deletion, (node, nominated_node, phase, scheduling, ready))| Pod {
+        |(pod, uid, owner, deletion, (node, nominated_node, phase, scheduling, ready, started))| Pod {
             uid: uid.unwrap_or_default(),
             owner,
             deletion,
@@ -196,6 +197,7 @@ pub fn pod() -> impl Strategy<Value = Pod> {
             phase,
             scheduling,
             ready,
+            started,
             ..pod
         },
     )

@@ -87,6 +87,7 @@ fn from_parts(
         annotations: known_annotations(meta),
         owner: owner(meta),
         created: time(meta.creation_timestamp.as_ref()),
+        started: time(status.and_then(|status| status.start_time.as_ref())),
         deletion: time(meta.deletion_timestamp.as_ref())
             .map(|at| Deletion { at, grace_seconds: meta.deletion_grace_period_seconds }),
         phase: phase(status, node.is_some())?,
@@ -129,10 +130,16 @@ fn from_parts(
         resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
-        ready: conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
+        ready: is_by_hand(status, node.is_some())
+            || conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
         node,
         memo: Memo::default(),
     })
+}
+
+/// Whether the pod has a node, and nothing is said of how it is there: an object that is written by hand. It counts as running and ready.
+fn is_by_hand(status: Option<&core::PodStatus>, bound: bool) -> bool {
+    bound && status.is_none_or(|status| status.phase.is_none() && status.conditions.is_none())
 }
 
 fn owner(meta: &ObjectMeta) -> Option<Owner> {

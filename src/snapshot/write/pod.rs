@@ -23,6 +23,7 @@ pub(super) fn pod(pod: &Pod) -> Value {
         .list("ownerReferences", pod.owner.iter().map(owner));
     let status = Fields::default()
         .with("phase", phase(pod.phase))
+        .time("startTime", pod.started)
         .some("nominatedNodeName", pod.nominated_node.as_deref())
         .list("conditions", conditions(pod));
     Fields::object("v1", "Pod")
