@@ -224,6 +224,26 @@ async fn what_is_wrong_with_a_configuration_has_its_place_in_json() {
 }
 
 #[tokio::test]
+async fn what_is_still_to_be_filled_in_is_counted() {
+    let bench = Bench::demo().await;
+    let pool = "[[pool]]\nname = \"w\"\nmax = 3\ncores = 4\nmemory = \"8GiB\"\n";
+    let text = format!(
+        "# FILL IN: a name\ncluster = \"home\"\n{pool}# FILL IN: VMIDs\n# vmids = \"9100-9149\"\n# filled in\n"
+    );
+    for (text, expected) in
+        [(text.as_str(), Some("2 places are still marked FILL IN: lines 1, 8")), (pool, None)]
+    {
+        bench.write("migrated.toml", text, 0o644);
+        let config = bench.path("migrated.toml").display().to_string();
+        let arguments = ["check", "--offline", "--for", "plan", "--output", "json", "--config", &config];
+        let (status, out, err) = run(&arguments).await;
+        assert_eq!(status, 0, "{out} {err}");
+        let lines: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(lines["lines"][1]["message"].as_str(), expected, "{out}");
+    }
+}
+
+#[tokio::test]
 async fn a_firewall_that_would_do_nothing_and_groups_that_are_not_there_are_named() {
     let bench = Bench::demo().await;
     bench.configure(&format!("{POOL}[pool.security]\n"));

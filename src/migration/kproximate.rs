@@ -3,9 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::draft::{Draft, Table};
+use super::join_command::{self, JoinCommand};
 use super::parts::{self, ProxmoxSide, Said};
 use super::source::{Tree, all_documents};
-use super::{SourceError, SourceFile};
+use super::{SourceError, SourceFile, helm};
 
 /// Settings that have no counterpart, and why none is needed.
 const UNNEEDED: &[(&str, &str)] = &[
@@ -38,13 +39,17 @@ const CHART: &[&str] = &[
 pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
     let mut merged = Map::new();
     for document in all_documents(files)? {
-        if let Value::Object(map) = document {
-            merge(&mut merged, map);
+        for values in helm::values(document)? {
+            if let Value::Object(map) = values {
+                merge(&mut merged, map);
+            }
         }
     }
     merged.remove("USER-SUPPLIED VALUES");
     if !merged.get("kproximate").is_some_and(Value::is_object) {
-        return Err(SourceError::Nothing { wanted: "a map `kproximate`, as in the values of its chart," });
+        return Err(SourceError::Nothing {
+            wanted: "a map `kproximate`, as in the values of its chart (`helm get values`) or in what installs it (HelmChart, HelmRelease, Application),",
+        });
     }
     let mut values = Tree::new("", Value::Object(merged));
     let mut draft = Draft::default();
@@ -70,7 +75,8 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
             draft.push(table);
         }
     }
-    draft.push(bootstrap(&mut tree, &mut secrets));
+    let (table, join) = bootstrap(&mut tree, &mut secrets);
+    draft.push(table);
     if let Some(workers) = values.whole(&["workerReplicaCount"]) {
         let mut limits = Table::new("[limits]");
         limits.set(
@@ -81,7 +87,7 @@ pub(super) fn draft(files: &[SourceFile<'_>]) -> Result<Draft, SourceError> {
         draft.push(limits);
     }
     times(&mut draft, &mut tree);
-    pool(&mut draft, &mut tree, &mut secrets);
+    pool(&mut draft, &mut tree, &mut secrets, &join);
     for (key, why) in UNNEEDED {
         if tree.was(&[key]) {
             draft.unneeded(*key, why);
@@ -110,8 +116,8 @@ fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
     }
 }
 
-/// How its machines join.
-fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> Table {
+/// How its machines join, and what the command for it says of nodes.
+fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> (Table, JoinCommand) {
     let mut table = Table::new("[bootstrap]");
     let by_agent = tree.truth(&["kpQemuExecJoin"]).unwrap_or(false);
     let command = secrets.text(&["kpJoinCommand"]).unwrap_or_default();
@@ -120,12 +126,16 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> Table {
         if !command.is_empty() {
             table.note("kpJoinCommand is not used by it, and not copied");
         }
-        return table;
+        return (table, JoinCommand::default());
     }
-    let word_after = |word: &str| command.split_whitespace().skip_while(|one| *one != word).nth(1);
+    let mut join = JoinCommand::default();
     if command.contains("K3S_") || command.contains("k3s") {
         table.set("method", "k3s", "kpQemuExecJoin with a command of K3s");
-        table.fill("api_server", "10.10.10.2:6443", "the K3s server as nodes reach it");
+        join = join_command::of_k3s(&command);
+        match join.server.take() {
+            Some(server) => table.set("api_server", server, "kpJoinCommand"),
+            None => table.fill("api_server", "10.10.10.2:6443", "the K3s server as nodes reach it"),
+        }
         table.set(
             "server_token_credential",
             "bootstrap",
@@ -137,8 +147,13 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> Table {
             "kubeadm",
             "kpQemuExecJoin; a token for each machine, instead of the lasting one of kpJoinCommand",
         );
-        if let Some(server) = word_after("join").filter(|word| is_address(word)) {
+        join = join_command::of_kubeadm(&command);
+        if let Some(server) = join.server.take() {
             table.set("api_server", server, "kpJoinCommand");
+        }
+        if !join.ignored_checks.is_empty() {
+            let checks = parts::list(std::mem::take(&mut join.ignored_checks));
+            table.set("ignore_preflight_errors", checks, "kpJoinCommand");
         }
     } else {
         table.set("method", "command", "kpQemuExecJoin with a command of its own");
@@ -148,14 +163,10 @@ fn bootstrap(tree: &mut Tree, secrets: &mut Tree) -> Table {
             "the script of kpJoinCommand, which is not copied as there are secrets in it; they go on standard input (`input_credential`)",
         );
     }
-    table
-}
-
-/// `host:port`, and nothing else that may stand in a join command.
-fn is_address(word: &str) -> bool {
-    let fine = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
-    let port = word.rsplit_once(':').map_or("", |(_, port)| port);
-    word.chars().all(fine) && port.parse::<u16>().is_ok() && !word.starts_with('-')
+    for what in &join.told {
+        table.note(format!("kpJoinCommand: {what}"));
+    }
+    (table, join)
 }
 
 fn times(draft: &mut Draft, tree: &mut Tree) {
@@ -184,7 +195,7 @@ fn times(draft: &mut Draft, tree: &mut Tree) {
     draft.push(down);
 }
 
-fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree) {
+fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree, join: &JoinCommand) {
     let name = parts::pool_name(&tree.text(&["kpNodeNamePrefix"]).unwrap_or_else(|| "kp-node".to_owned()));
     let mut table = Table::of_pool("[[pool]]", &name);
     table.set("name", name.as_str(), "kpNodeNamePrefix");
@@ -224,7 +235,15 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree) {
         table.note("minAvailableCpuCores: `cpu_reserve` of a `[[host]]`");
     }
     keys(&mut table, tree, secrets);
+    if !join.taints.is_empty() {
+        table.set("taints", parts::list(join.taints.clone()), "kpJoinCommand: --node-taint");
+    }
     draft.push(table);
+    let mut arguments = Table::of_pool("[pool.kubelet_args]", &name);
+    for (key, value) in &join.kubelet_args {
+        arguments.set(key, value.as_str(), "kpJoinCommand: --kubelet-arg");
+    }
+    draft.push(arguments);
     let mut labels = Table::of_pool("[pool.labels]", &name);
     for label in tree.text(&["kpNodeLabels"]).unwrap_or_default().split(',').map(str::trim) {
         match label.split_once('=') {
@@ -232,6 +251,9 @@ fn pool(draft: &mut Draft, tree: &mut Tree, secrets: &mut Tree) {
             None if label.is_empty() => {}
             None => labels.note("kpNodeLabels: one of them has no `=`"),
         }
+    }
+    for (key, value) in &join.labels {
+        labels.set(key, value.as_str(), "kpJoinCommand: --node-label");
     }
     draft.push(labels);
 }

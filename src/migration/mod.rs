@@ -8,6 +8,8 @@
 //! * no secret is copied, and no value that is not understood is repeated.
 
 mod draft;
+mod helm;
+mod join_command;
 mod karpenter;
 mod kproximate;
 mod kubenodesmith;

@@ -35,8 +35,113 @@ fn literal(text: &str) -> Option<Value> {
         "False" => return Some(Value::Bool(false)),
         _ => {}
     }
-    let whole = number.parse::<i64>().ok().map(Value::from);
-    whole.or_else(|| number.parse::<f64>().ok().map(Value::from))
+    let mut rest = number;
+    let value = sum(&mut rest, 0)?;
+    rest.trim().is_empty().then(|| value.json())
+}
+
+/// A number of Python's.
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i64),
+    Part(f64),
+}
+
+impl Number {
+    #[expect(clippy::cast_precision_loss, reason = "as Python does")]
+    fn part(self) -> f64 {
+        match self {
+            Self::Whole(whole) => whole as f64,
+            Self::Part(part) => part,
+        }
+    }
+
+    fn json(self) -> Value {
+        match self {
+            Self::Whole(whole) => whole.into(),
+            Self::Part(part) => part.into(),
+        }
+    }
+
+    fn with(
+        self,
+        other: Self,
+        whole: fn(i64, i64) -> Option<i64>,
+        part: fn(f64, f64) -> f64,
+    ) -> Option<Self> {
+        match (self, other) {
+            (Self::Whole(a), Self::Whole(b)) => whole(a, b).map(Self::Whole),
+            (a, b) => Some(Self::Part(part(a.part(), b.part()))).filter(|one| one.part().is_finite()),
+        }
+    }
+}
+
+/// Parentheses in each other, at most.
+const DEEPEST: u32 = 20;
+
+/// Products that are added and subtracted.
+fn sum(rest: &mut &str, depth: u32) -> Option<Number> {
+    let mut value = product(rest, depth)?;
+    loop {
+        *rest = rest.trim_start();
+        let (operator, after) = (rest.chars().next(), rest.get(1..));
+        match operator {
+            Some('+') => {
+                *rest = after?;
+                value = value.with(product(rest, depth)?, i64::checked_add, |a, b| a + b)?;
+            }
+            Some('-') => {
+                *rest = after?;
+                value = value.with(product(rest, depth)?, i64::checked_sub, |a, b| a - b)?;
+            }
+            _ => return Some(value),
+        }
+    }
+}
+
+/// Numbers that are multiplied and divided.
+fn product(rest: &mut &str, depth: u32) -> Option<Number> {
+    let mut value = factor(rest, depth)?;
+    loop {
+        *rest = rest.trim_start();
+        if rest.starts_with("**") {
+            return None;
+        }
+        if let Some(after) = rest.strip_prefix('*') {
+            *rest = after;
+            value = value.with(factor(rest, depth)?, i64::checked_mul, |a, b| a * b)?;
+        } else if let Some(after) = rest.strip_prefix("//") {
+            *rest = after;
+            value = value.with(factor(rest, depth)?, i64::checked_div_euclid, |a, b| (a / b).floor())?;
+        } else if let Some(after) = rest.strip_prefix('/') {
+            *rest = after;
+            let part = value.part() / factor(rest, depth)?.part();
+            value = Some(Number::Part(part)).filter(|_| part.is_finite())?;
+        } else {
+            return Some(value);
+        }
+    }
+}
+
+fn factor(rest: &mut &str, depth: u32) -> Option<Number> {
+    *rest = rest.trim_start();
+    if let Some(after) = rest.strip_prefix('-').filter(|_| depth < DEEPEST) {
+        *rest = after;
+        return Number::Whole(0).with(factor(rest, depth + 1)?, i64::checked_sub, |a, b| a - b);
+    }
+    if let Some(after) = rest.strip_prefix('(').filter(|_| depth < DEEPEST) {
+        *rest = after;
+        let value = sum(rest, depth + 1)?;
+        *rest = rest.trim_start().strip_prefix(')')?;
+        return Some(value);
+    }
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '_').unwrap_or(rest.len());
+    let (word, after) = rest.split_at(end);
+    let plain = word.replace('_', "");
+    let digit = word.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !word.ends_with('_');
+    *rest = after;
+    let whole = plain.parse::<i64>().ok().map(Number::Whole);
+    whole.or_else(|| plain.parse::<f64>().ok().map(Number::Part)).filter(|_| digit)
 }
 
 fn ends(rest: &str) -> bool {
@@ -47,6 +152,28 @@ fn ends(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_reckoned_is_a_number() {
+        for (text, expected) in [
+            ("15 * 60", Some(Value::from(900))),
+            ("15*60  # a quarter", Some(Value::from(900))),
+            ("2 * (3 + 4) - 1", Some(Value::from(13))),
+            ("90 / 4", Some(Value::from(22.5))),
+            ("90 // 4", Some(Value::from(22))),
+            ("1_000", Some(Value::from(1000))),
+            ("-5", Some(Value::from(-5))),
+            ("1e3", Some(Value::from(1000.0))),
+            ("60 * MINUTES", None),
+            ("int('5')", None),
+            ("1 / 0", None),
+            ("2 ** 3", None),
+            ("(1", None),
+            ("[1]", None),
+        ] {
+            assert_eq!(literal(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn plain_values_are_read_and_nothing_is_run() {

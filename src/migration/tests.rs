@@ -86,7 +86,7 @@ fn files_without_what_is_looked_for_are_refused_and_not_shown() {
         (
             Origin::Kproximate,
             "a: 1",
-            "there is a map `kproximate`, as in the values of its chart, in none of the files",
+            "there is a map `kproximate`, as in the values of its chart (`helm get values`) or in what installs it",
         ),
         (Origin::Kproximate, "a: [hidden", "`f` is not YAML, line"),
         (Origin::ProxmoxAutoscaler, "x = 1", "there is a setting of proxmox-autoscaler"),
@@ -130,4 +130,78 @@ fn settings_in_python_that_come_from_the_environment_are_left_open() {
     let migrated = of(Origin::ProxmoxAutoscaler, text);
     assert!(migrated.to_fill.contains(&"proxmox: endpoints".to_owned()), "{migrated:?}");
     assert!(migrated.text.contains("addresses = \"dhcp\""), "{}", migrated.text);
+}
+
+#[test]
+fn a_command_that_installs_k3s_is_taken_over_or_told_option_by_option() {
+    let values = "kproximate:\n  config: {kpQemuExecJoin: true, kpNodeNamePrefix: work, kpNodeTemplateName: t}\n  secrets:\n    kpJoinCommand: \"curl -sfL \
+                  https://get.k3s.io | INSTALL_K3S_VERSION=v1.30.4+k3s1 K3S_URL=https://10.0.0.100:6443 K3S_TOKEN=hidden \
+                  INSTALL_K3S_EXEC='agent --kubelet-arg=cloud-provider=external --with-node-id --node-taint a=b:NoSchedule' sh -\"\n";
+    let migrated = of(Origin::Kproximate, values);
+    for said in [
+        "api_server = \"10.0.0.100:6443\"",
+        "[pool.kubelet_args]",
+        "cloud-provider = \"external\"",
+        "taints = [\"a=b:NoSchedule\"]",
+        "# kpJoinCommand: --with-node-id: ",
+        "# kpJoinCommand: INSTALL_K3S_VERSION: ",
+    ] {
+        assert!(migrated.text.contains(said), "{said} is not in\n{}", migrated.text);
+    }
+    assert!(!migrated.to_fill.contains(&"bootstrap: api_server".to_owned()), "{:?}", migrated.to_fill);
+    assert!(!format!("{migrated:?}").contains("hidden"));
+}
+
+/// What becomes of a NodePool with this `disruption`.
+fn disruption(text: &str) -> String {
+    let pool = "kind: NodePool\nmetadata: {name: p}\nspec:\n  template: {spec: {nodeClassRef: {name: c}}}\n  disruption: ";
+    of(Origin::Karpenter, &format!("{pool}{text}\n")).text
+}
+
+#[test]
+fn a_budget_for_reasons_that_are_not_known_does_not_become_one_for_all() {
+    for (reasons, expected, told) in [
+        ("[Unhealthy]", Some("reasons = [\"unready\"]"), false),
+        ("[Surprising]", None, true),
+        ("[Empty, Surprising]", Some("reasons = [\"empty\"]"), true),
+    ] {
+        let text = disruption(&format!("{{budgets: [{{nodes: \"1\", reasons: {reasons}}}]}}"));
+        assert_eq!(text.contains("\n[[disruption]]"), expected.is_some(), "{reasons}: {text}");
+        assert!(expected.is_none_or(|expected| text.contains(expected)), "{reasons}: {text}");
+        assert_eq!(text.contains("Surprising"), told, "{reasons}: {text}");
+    }
+}
+
+#[test]
+fn policies_of_consolidation_are_taken_over_or_told() {
+    for (policy, line, word) in [
+        ("WhenEmpty", "\nconsolidation = false", ""),
+        ("WhenEmptyOrUnderutilized", "\nconsolidation = true", ""),
+        ("Balanced", "\nconsolidation = true", "Balanced there weighs"),
+    ] {
+        let text = disruption(&format!("{{consolidationPolicy: {policy}}}"));
+        assert!(text.contains(line) && text.contains(word), "{policy}: {text}");
+    }
+    let text = disruption("{consolidationPolicy: hidden}");
+    assert!(!text.contains("\nconsolidation =") && text.contains("not a policy that is known"), "{text}");
+    assert!(!text.contains("hidden"), "{text}");
+}
+
+#[test]
+fn each_network_device_has_its_own_addresses() {
+    let text = |network: &str| {
+        let objects = format!(
+            "kind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{nodeClassRef: {{name: c}}}}}}}}\n---\n\
+             kind: ProxmoxNodeClass\nmetadata: {{name: c}}\nspec: {{instanceTemplateRef: {{kind: ProxmoxTemplate, name: t}}}}\n---\n\
+             kind: ProxmoxTemplate\nmetadata: {{name: t}}\nspec: {{network: {network}}}\n---\n\
+             kind: CapacityBuffer\nmetadata: {{name: spare}}\nspec: {{replicas: 2}}\n"
+        );
+        of(Origin::Karpenter, &objects).text
+    };
+    let second = text("[{bridge: vmbr0}, {bridge: vmbr1, vlan: 7, address4: 10.1.0.0/24}]");
+    assert!(second.contains("\naddresses = \"dhcp\""), "{second}");
+    assert!(second.contains("[[pool.network]]\n") && second.contains("\nvlan = 7\n"), "{second}");
+    assert!(second.contains("# CapacityBuffer spare: NOT taken over"), "{second}");
+    let first = text("[{bridge: vmbr0, address4: 10.1.0.0/24}]");
+    assert!(!first.contains("\naddresses = \"dhcp\"") && !first.contains("[[pool.network]]"), "{first}");
 }

@@ -19,6 +19,7 @@ mod serving;
 mod slots;
 mod template;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
@@ -62,7 +63,7 @@ enum Purpose {
 }
 
 /// Checks the configuration in this file for `run`.
-pub(super) fn whole(file: &std::path::Path) -> Result<u8, Failure> {
+pub(super) fn whole(file: &Path) -> Result<u8, Failure> {
     let config = ConfigFile { config: file.to_owned() };
     run(&Arguments { config, offline: false, purpose: Purpose::Run, output: Output::Text })
 }
@@ -85,6 +86,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             config::load(&arguments.config.config, Needs::Plan).ok()
         }
     };
+    if let Some(line) = to_fill_in(&arguments.config.config) {
+        answer.say(line, SUCCESS);
+    }
     if let Some(config) = config.as_ref().filter(|_| !arguments.offline) {
         live::block_on(async {
             look(config, &mut answer).await;
@@ -109,6 +113,24 @@ fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
     anstream::eprintln!("{}", report.styled());
     let message = format!("{}, shown above", count(report.findings().len(), "finding"));
     answer.say(Line::wrong(format!("config {path}"), message), USAGE);
+}
+
+/// What `migrate` and `setup` have left to the operator, as long as it is marked so.
+fn to_fill_in(path: &Path) -> Option<Line> {
+    /// So many lines are named.
+    const NAMED: usize = 20;
+    let text = std::fs::read_to_string(path).ok()?;
+    let is_mark = |line: &str| {
+        line.trim_start().strip_prefix('#').is_some_and(|rest| rest.trim_start().starts_with("FILL IN"))
+    };
+    let marked: Vec<usize> =
+        text.lines().enumerate().filter(|(_, line)| is_mark(line)).map(|(at, _)| at + 1).collect();
+    let lines: Vec<String> = marked.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = if marked.len() > NAMED { ", …" } else { "" };
+    let (places, at) = if marked.len() == 1 { ("place is", "line") } else { ("places are", "lines") };
+    let marks = format!("{} {places} still marked FILL IN: {at} {}{more}", marked.len(), lines.join(", "));
+    let help = "fill in what they ask for, and remove the marks";
+    (!marked.is_empty()).then(|| Line::doubtful(format!("config {}", path.display()), marks).help(help))
 }
 
 async fn look(config: &Config, answer: &mut Answer) {

@@ -8,10 +8,12 @@ use super::super::parts;
 use super::super::source::{Tree, text_at};
 
 /// Its reasons, and ours.
-const REASONS: [(&str, &[&str]); 3] = [
+const REASONS: [(&str, &[&str]); 4] = [
     ("Empty", &["empty"]),
     ("Underutilized", &["underutilized", "consolidation"]),
     ("Drifted", &["drifted"]),
+    // Since 1.15: a node that is repaired.
+    ("Unhealthy", &["unready"]),
 ];
 
 /// What a crontab's short forms stand for.
@@ -30,13 +32,18 @@ pub(super) fn read(tree: &mut Tree, pool: &str, down: &mut Table, several: bool)
     let place = tree.place(&path);
     match tree.text(&path).as_deref() {
         Some("WhenEmpty") => down.set("consolidation", false, place),
-        _ => {
-            down.set(
-                "consolidation",
-                true,
-                format!("{place}: WhenEmptyOrUnderutilized, as by default there"),
-            );
-        }
+        Some("WhenEmptyOrUnderutilized" | "WhenUnderutilized") => down.set("consolidation", true, place),
+        None => down.set(
+            "consolidation",
+            true,
+            format!("{place}: WhenEmptyOrUnderutilized, as by default there"),
+        ),
+        Some("Balanced") => down.set(
+            "consolidation",
+            true,
+            format!("{place}: Balanced there weighs what is saved against what it disturbs; here nodes are replaced whenever fewer or smaller ones do, one step at a time"),
+        ),
+        Some(_) => down.note(format!("{place}: not a policy that is known; without `consolidation` only nodes below `utilization_threshold` go")),
     }
     let path = ["disruption", "consolidateAfter"];
     let place = tree.place(&path);
@@ -72,6 +79,18 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
         .filter(|(theirs, _)| listed.contains(theirs))
         .flat_map(|(_, ours)| ours.iter().copied());
     let ours: Vec<_> = ours.collect();
+    let unknown: Vec<_> =
+        listed.iter().filter(|reason| REASONS.iter().all(|(theirs, _)| theirs != *reason)).collect();
+    if !unknown.is_empty() {
+        let names: Vec<&str> = unknown.iter().map(|reason| name_of(reason)).collect();
+        down.note(format!(
+            "{place}: a budget for reasons that are not known here is not taken over for them: {}",
+            names.join(", ")
+        ));
+        if ours.is_empty() {
+            return None;
+        }
+    }
     if !ours.is_empty() {
         table.set("reasons", parts::list(ours), format!("{place}.reasons"));
     }
@@ -109,4 +128,13 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
         }
     }
     Some(table)
+}
+
+/// A reason as it is repeated: only what looks like one.
+fn name_of(reason: &str) -> &str {
+    if reason.len() < 64 && reason.chars().all(|c| c.is_ascii_alphanumeric()) {
+        reason
+    } else {
+        "(not a name)"
+    }
 }

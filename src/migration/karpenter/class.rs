@@ -37,6 +37,11 @@ pub(super) fn read(ours: &str, name: &str, table: &mut Table, objects: &mut Obje
     placement(table, &mut tree);
     let region = region(table, &mut tree, &objects.regions);
     let mut further = Vec::new();
+    let method = ["bootMethod"];
+    if tree.text(&method).as_deref() == Some("pxe") {
+        let place = tree.place(&method);
+        table.note(format!("{place}: pxe; `boot = \"network\"` makes such machines without a template, and they join by themselves (docs/network-boot.md)"));
+    }
     let reference = tree.take(&["instanceTemplateRef"]);
     let older = tree.text(&["template"]);
     boot_device(table, &mut tree);

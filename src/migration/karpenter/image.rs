@@ -119,9 +119,9 @@ pub(super) fn of_clones(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<T
     }
     let place = tree.place(&["pciDevices"]);
     let devices = tree.list(&["pciDevices"]);
-    network(table, tree);
+    let network = network(ours, table, tree);
     let devices = devices.iter().filter_map(|device| device_of_host(ours, device, &place));
-    std::iter::once(options).chain(devices).collect()
+    std::iter::once(options).chain(devices).chain(network).collect()
 }
 
 fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
@@ -147,43 +147,58 @@ fn device_of_host(ours: &str, device: &Json, place: &str) -> Option<Table> {
     Some(pci)
 }
 
-fn network(table: &mut Table, tree: &mut Tree) {
+/// The first device is the pool's own; further ones have tables.
+fn network(ours: &str, table: &mut Table, tree: &mut Tree) -> Vec<Table> {
     let place = tree.place(&["network"]);
-    let devices = tree.list(&["network"]);
+    let mut devices = tree.list(&["network"]);
+    let number_of = |device: &Json| text_at(device, &["name"])?.strip_prefix("net")?.parse::<u32>().ok();
+    devices.sort_by_key(|device| number_of(device).unwrap_or(u32::MAX));
+    let mut further = Vec::new();
     for (number, device) in devices.iter().enumerate() {
-        if number > 0 {
-            table.note(format!(
-                "{place}: a further device is a table `[[pool.network]]`, with its bridge, VLAN and addresses"
-            ));
+        if number == 0 {
+            one_device(table, device, &place);
+            if network_of(device).is_none() {
+                table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
+            }
             continue;
         }
-        for key in ["bridge", "model"] {
-            if let Some(value) = text_at(device, &[key]) {
-                table.set(key, value, format!("{place}.{key}"));
-            }
+        let mut own = Table::of_pool("[[pool.network]]", ours);
+        one_device(&mut own, device, &place);
+        if device.get("bridge").is_none() {
+            own.fill("bridge", "vmbr0", format!("{place}: the bridge of this device"));
         }
-        for key in ["mtu", "vlan"] {
-            if let Some(value) = device.get(key).and_then(Json::as_i64) {
-                table.set(key, value, format!("{place}.{key}"));
-            }
+        further.push(own);
+    }
+    if devices.is_empty() {
+        table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
+    }
+    further
+}
+
+fn one_device(table: &mut Table, device: &Json, place: &str) {
+    for key in ["bridge", "model"] {
+        if let Some(value) = text_at(device, &[key]) {
+            table.set(key, value, format!("{place}.{key}"));
         }
-        if let Some(on) = device.get("firewall").and_then(Json::as_bool) {
-            table.set("firewall", on, format!("{place}.firewall"));
+    }
+    for key in ["mtu", "vlan"] {
+        if let Some(value) = device.get(key).and_then(Json::as_i64) {
+            table.set(key, value, format!("{place}.{key}"));
         }
-        let text = |key| text_at(device, &[key]);
-        let Some((network, prefix)) = text("address4").and_then(|address| address.split_once('/')) else {
-            continue;
-        };
+    }
+    if let Some(on) = device.get("firewall").and_then(Json::as_bool) {
+        table.set("firewall", on, format!("{place}.firewall"));
+    }
+    if let Some((network, prefix)) = network_of(device) {
         let example = format!("\"{network}-…\"");
-        table.missing(
-            "addresses",
-            &example,
-            format!("{place}.address4 is the network; here a range in it that nothing else uses"),
-        );
+        let why = format!("{place}.address4 is the network; here a range in it that nothing else uses");
+        table.missing("addresses", &example, why);
         table
             .note(format!("{place}: with such a range, prefix = {prefix}, and `gateway` and `dns` as there"));
     }
-    if !devices.iter().any(|device| device.get("address4").is_some()) {
-        table.set("addresses", "dhcp", format!("{place}: as there, without address4"));
-    }
+}
+
+/// The network of a device with fixed addresses, and its prefix.
+fn network_of(device: &Json) -> Option<(&str, &str)> {
+    text_at(device, &["address4"])?.split_once('/')
 }

@@ -118,6 +118,14 @@ impl Objects {
             "NodeClaim" => {
                 draft.unneeded(format!("NodeClaim {name}"), "a record for each machine, made by itself");
             }
+            "CapacityBuffer" => draft.unneeded(
+                format!("CapacityBuffer {name}"),
+                "NOT taken over: `headroom` of a pool keeps room free, `warm` keeps machines ahead of demand (docs/warm.md)",
+            ),
+            "NodeOverlay" => draft.unneeded(
+                format!("NodeOverlay {name}"),
+                "machines have no prices; what a fresh node offers is `allocatable` of its pool",
+            ),
             _ => draft.unneeded(format!("{kind} {name}"), "it is a service on a host, not a pod"),
         }
     }

@@ -1,0 +1,96 @@
+//! Values of a Helm chart inside what installs it: K3s' `HelmChart`, Flux' `HelmRelease`, an `Application` of Argo CD, a ConfigMap.
+
+use serde_json::{Map, Value};
+
+use super::SourceFile;
+use super::source::{SourceError, documents, text_at};
+
+/// The values in a document, and whether it has any; a document that is no Kubernetes object is itself values.
+pub(super) fn values(document: Value) -> Result<Vec<Value>, SourceError> {
+    let inside = |text: Option<&str>| match text {
+        Some(text) => documents(SourceFile { name: "the values in it", text }),
+        None => Ok(Vec::new()),
+    };
+    let map = |path: &[&str]| {
+        let found = path.iter().try_fold(&document, |value, key| value.get(key));
+        found.filter(|value| value.is_object()).cloned()
+    };
+    let mut found = Vec::new();
+    match text_at(&document, &["kind"]) {
+        Some("HelmChart" | "HelmChartConfig") => {
+            found.extend(inside(text_at(&document, &["spec", "valuesContent"]))?);
+            if let Some(Value::Object(set)) = map(&["spec", "set"]) {
+                found.extend(set.into_iter().map(|(key, value)| nested(&key, value)));
+            }
+        }
+        Some("HelmRelease") => found.extend(map(&["spec", "values"])),
+        Some("Application") => {
+            let spec = document.get("spec");
+            let several = spec.and_then(|spec| spec.get("sources")).and_then(Value::as_array);
+            let one = spec.and_then(|spec| spec.get("source"));
+            for source in one.into_iter().chain(several.into_iter().flatten()) {
+                found.extend(inside(text_at(source, &["helm", "values"]))?);
+                let helm = source.get("helm");
+                found.extend(helm.and_then(|helm| helm.get("valuesObject")).cloned());
+                let set = helm.and_then(|helm| helm.get("parameters")).and_then(Value::as_array);
+                let pairs = set
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|one| Some((text_at(one, &["name"])?, one.get("value")?.clone())));
+                found.extend(pairs.map(|(name, value)| nested(name, value)));
+            }
+        }
+        Some("ConfigMap" | "Secret") => {
+            for key in ["data", "stringData"] {
+                let Some(Value::Object(data)) = map(&[key]) else { continue };
+                for text in data.values().filter_map(Value::as_str) {
+                    // What is no YAML there is none of the chart's values.
+                    found.extend(inside(Some(text)).unwrap_or_default());
+                }
+            }
+        }
+        Some(_) if document.get("apiVersion").is_some() => {}
+        _ => found.push(document),
+    }
+    Ok(found)
+}
+
+/// `a.b.c` with a value, as `--set` has it.
+fn nested(path: &str, value: Value) -> Value {
+    path.rsplit('.').fold(value, |inner, key| {
+        let mut map = Map::new();
+        map.insert(key.to_owned(), inner);
+        Value::Object(map)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores(text: &str) -> Vec<Value> {
+        let all = documents(SourceFile { name: "f", text })
+            .unwrap()
+            .into_iter()
+            .flat_map(|one| values(one).unwrap());
+        all.filter_map(|value| value.pointer("/kproximate/config/kpNodeCores").cloned()).collect()
+    }
+
+    #[test]
+    fn values_are_found_in_what_installs_the_chart() {
+        for text in [
+            "kproximate: {config: {kpNodeCores: 2}}",
+            "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nspec:\n  valuesContent: |-\n    kproximate:\n      config:\n        kpNodeCores: 2",
+            "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nspec: {set: {kproximate.config.kpNodeCores: 2}}",
+            "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nspec: {values: {kproximate: {config: {kpNodeCores: 2}}}}",
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {valuesObject: {kproximate: {config: {kpNodeCores: 2}}}}}}",
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {sources: [{helm: {values: 'kproximate: {config: {kpNodeCores: 2}}'}}]}",
+            "apiVersion: argoproj.io/v1alpha1\nkind: Application\nspec: {source: {helm: {parameters: [{name: kproximate.config.kpNodeCores, value: 2}]}}}",
+            "apiVersion: v1\nkind: ConfigMap\ndata: {values.yaml: 'kproximate: {config: {kpNodeCores: 2}}'}",
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, spec: {values: {kproximate: {config: {kpNodeCores: 2}}}}}]",
+        ] {
+            assert_eq!(cores(text), [2], "{text}");
+        }
+        assert_eq!(cores("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}"), Vec::<Value>::new());
+    }
+}
