@@ -20,6 +20,7 @@ use crate::model::dimms;
 use crate::model::machine::{Machine, Phase, guest_sees};
 use crate::model::node::Node;
 use crate::model::plan::{GrownMachine, GrownSize};
+use crate::model::pod::Pod;
 use crate::model::quantity;
 use crate::model::resources::Resources;
 use crate::scheduling::{NodeIndex, Prepared};
@@ -61,8 +62,10 @@ impl<'a> Packer<'_, 'a> {
         let mut candidates = self.candidates();
         let settings: Vec<&Pool> = self.view.config.pools.iter().collect();
         // Each offers all that it may have while pods are tried: what it gets of it is reckoned.
+        let mut daemons = Vec::new();
         for one in &candidates {
             self.extend(one.node, one.gain(settings[one.pool], one.most), 1);
+            daemons.extend(self.admit_daemons(one.node));
         }
         for class in classes.iter_mut().filter(|class| class.left() > 0) {
             self.grow_for(class, &mut candidates);
@@ -72,8 +75,28 @@ impl<'a> Packer<'_, 'a> {
             self.extend(one.node, one.gain(settings[one.pool], one.to), 1);
         }
         candidates.retain(|one| one.to != one.from);
+        // They are no reason to grow.
+        for (pod, at) in daemons {
+            if !candidates.iter().any(|one| one.node == at) {
+                self.view.world.remove(&pod, at);
+            }
+        }
         self.growths.nodes.extend(candidates.iter().map(|one| one.node));
         self.growths.planned = candidates;
+    }
+
+    /// Puts pods of DaemonSets on the node that had no room there until now: before all others they take what it gets.
+    fn admit_daemons(&mut self, node: NodeIndex) -> Vec<(Arc<Pod>, NodeIndex)> {
+        let world = &mut self.view.world;
+        let waiting = self.view.daemons.without_room.iter().filter(|(_, at)| *at == node);
+        let mut admitted = Vec::new();
+        for (pod, at) in waiting {
+            if world.takes(&world.prepare(pod), node) {
+                world.place(pod, node);
+                admitted.push((pod.clone(), *at));
+            }
+        }
+        admitted
     }
 
     fn extend(&mut self, node: NodeIndex, (cpu_milli, memory): (i64, i64), times: i64) {
@@ -104,6 +127,7 @@ impl<'a> Packer<'_, 'a> {
             let seen = if node.capacity.cpu_milli > 0 { &node.capacity } else { &node.allocatable };
             let missing = before.missing((machine.cores, machine.memory), seen);
             self.extend(at, missing, 1);
+            self.admit_daemons(at);
             for class in classes.iter_mut().filter(|class| class.left() > 0) {
                 let before = class.done;
                 self.fill(class, at..at + 1);

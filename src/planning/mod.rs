@@ -13,6 +13,7 @@ mod choosing;
 mod classes;
 mod coming;
 mod consolidation;
+mod daemons;
 mod device_room;
 mod disk_room;
 mod disruptions;
@@ -64,6 +65,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use classes::Groups;
+use daemons::Daemons;
 use named::Named;
 use pending::Waiting;
 use shape::Statics;
@@ -223,7 +225,8 @@ struct View<'a> {
     /// Those that hold no room (expendable ones), which may hold their node all the same.
     expendable: Vec<Vec<&'a Arc<Pod>>>,
     /// The newest pod of each DaemonSet, by the set's uid.
-    daemons: BTreeMap<&'a str, &'a Arc<Pod>>,
+    newest: BTreeMap<&'a str, &'a Arc<Pod>>,
+    daemons: Daemons<'a>,
     statics: Statics<'a>,
 }
 
@@ -253,7 +256,8 @@ impl<'a> View<'a> {
             grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
             expendable: vec![Vec::new(); snapshot.nodes.len()],
-            daemons: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            daemons: Daemons::default(),
             statics: Statics::new(),
         };
         for set in &snapshot.daemon_sets {
@@ -269,6 +273,8 @@ impl<'a> View<'a> {
                 view.world.close(at);
             }
         }
+        view.daemons = Daemons::new(&view);
+        daemons::expect(&mut view);
         view
     }
 
@@ -312,7 +318,7 @@ impl<'a> View<'a> {
         let set = pod.owner.as_ref().filter(|owner| pod.digest().daemon && owner.kind == "DaemonSet");
         let Some(set) = set else { return };
         let age = |pod: &'a Arc<Pod>| (pod.created, &pod.digest().id);
-        let newest = self.daemons.entry(&set.uid).or_insert(pod);
+        let newest = self.newest.entry(&set.uid).or_insert(pod);
         if age(pod) > age(newest) {
             *newest = pod;
         }

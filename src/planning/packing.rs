@@ -23,7 +23,7 @@ impl<'a> Packer<'_, 'a> {
             }
             let plain: Vec<usize> = (0..classes.len())
                 .filter(|&number| classes[number].left() > 0)
-                .filter(|&number| self.view.world.is_plain(classes[number].sample))
+                .filter(|&number| self.is_plain(classes[number].sample))
                 .collect();
             self.pack_plain(classes, &plain);
             if left(classes) == before {
@@ -36,7 +36,7 @@ impl<'a> Packer<'_, 'a> {
     fn social_first_loners(&self, classes: &[Class]) -> Vec<usize> {
         let world = &self.view.world;
         let mut social: Vec<usize> = (0..classes.len())
-            .filter(|&number| classes[number].left() > 0 && !world.is_plain(classes[number].sample))
+            .filter(|&number| classes[number].left() > 0 && !self.is_plain(classes[number].sample))
             .collect();
         social.sort_by_key(|&number| {
             let class = &classes[number];

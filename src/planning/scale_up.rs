@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
 use super::grow::Growths;
-use super::pending::{Priorities, Waiting, add_leaving, is_daemon, is_mirror};
+use super::pending::{Priorities, Waiting, add_leaving};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
@@ -200,14 +200,11 @@ impl<'a> Packer<'_, 'a> {
             let comes =
                 if self.was_ready(&node) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {
-                let mut replacement = self.prototypes[pool].clone();
                 let mut soon = relabelled(&self.prototypes[pool].node, &node.name);
                 soon.taints = coming::lasting_taints(&node, &self.pools()[pool]);
                 soon.unschedulable = node.unschedulable;
-                replacement.node = Arc::new(soon);
                 self.view.world.forget(at);
-                let index = self.adopt(&replacement, None);
-                self.keep_pods(at, index);
+                let index = self.expect_node(soon, Some(at));
                 self.upcoming.insert(index, node.name.clone());
             }
         }
@@ -216,21 +213,9 @@ impl<'a> Packer<'_, 'a> {
             if !coming::is_coming(machine, snapshot, config) {
                 continue;
             }
-            let mut node = self.prototypes[pool].clone();
-            node.node = Arc::new(relabelled(&self.prototypes[pool].node, &machine.name));
-            let index = self.adopt(&node, None);
+            let node = relabelled(&self.prototypes[pool].node, &machine.name);
+            let index = self.expect_node(node, None);
             self.upcoming.insert(index, machine.name.clone());
-        }
-    }
-
-    /// The pods that a node has already stay on it. Those of DaemonSets are there as on any fresh node, and what static ones take it does
-    /// not offer.
-    fn keep_pods(&mut self, from: NodeIndex, to: NodeIndex) {
-        let world = &mut self.view.world;
-        let bound = self.view.bound[from].iter().filter(|pod| !pod.is_finished());
-        for pod in bound.filter(|pod| !is_daemon(pod) && !is_mirror(pod)) {
-            world.remove(pod, from);
-            world.place(pod, to);
         }
     }
 
@@ -244,7 +229,7 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Takes a node with the pods that it holds into the world.
-    fn adopt(&mut self, node: &SimNode, mut prepared: Option<&mut Prepared>) -> NodeIndex {
+    pub(super) fn adopt(&mut self, node: &SimNode, mut prepared: Option<&mut Prepared>) -> NodeIndex {
         let world = &mut self.view.world;
         let index = match &mut prepared {
             Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
@@ -384,11 +369,10 @@ impl<'a> Packer<'_, 'a> {
 
     /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node. Of a pool
     /// with several sizes the largest that does not take it speaks, if none would.
-    pub(super) fn refusals(&self, pod: &Arc<Pod>) -> Vec<(usize, Result<Full, Refusal>)> {
-        let prepared = self.view.world.prepare(pod);
+    pub(super) fn refusals(&self, prepared: &Prepared) -> Vec<(usize, Result<Full, Refusal>)> {
         let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
         for (index, pool) in self.pools().iter().enumerate() {
-            let answer = match self.view.world.check_fresh(&prepared, &self.prototypes[index]) {
+            let answer = match self.view.world.check_fresh(prepared, &self.prototypes[index]) {
                 Err(refusal) => Err(refusal),
                 Ok(()) => match self.rooms.next(pool) {
                     Err(full) => Ok(full),

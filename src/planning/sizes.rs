@@ -1,12 +1,15 @@
 //! Pools whose machines may have several sizes: each size is an offer of its own, and each machine gets the smallest that
 //! holds its pods.
 
+use std::sync::Arc;
+
 use super::classes::largest_share;
 use super::scale_up::Packer;
 use super::verdict::Spot;
 use crate::config::{Config, Pool};
 use crate::model::machine::Machine;
 use crate::model::{Resources, Snapshot};
+use crate::scheduling::NodeIndex;
 
 /// The pools, one for each size of each and for each set of hosts with its own labels, smallest first.
 pub(super) fn offers(config: &Config, snapshot: &Snapshot) -> Vec<Pool> {
@@ -92,8 +95,22 @@ impl Packer<'_, '_> {
             if self.planned[machine].place.woken.is_some() {
                 continue;
             }
-            self.planned[machine].pool = self.smallest(self.planned[machine].pool, wanted);
+            let (from, to) = (self.planned[machine].pool, self.smallest(self.planned[machine].pool, wanted));
+            if self.same_daemons(from, to) || self.only_plain_on(self.planned[machine].node) {
+                self.planned[machine].pool = to;
+            }
         }
+    }
+
+    /// Whether the same pods of DaemonSets run on nodes of both offers: one may be too large for the smaller.
+    fn same_daemons(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.prototypes[a].pods, &self.prototypes[b].pods);
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    fn only_plain_on(&self, node: NodeIndex) -> bool {
+        let mut pods = self.pods.iter().zip(&self.spots).filter(|(_, spot)| **spot == Spot::Node(node));
+        pods.all(|(waiting, _)| self.is_plain(waiting.pod))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The verdict of each pending pod.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use super::pending::Waiting;
@@ -93,11 +94,16 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
 fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>) {
     let mut outcome = PodOutcome::NoPoolFits;
     let mut reasons = Vec::new();
-    for (index, answer) in packer.refusals(pod) {
+    let prepared = packer.view.world.prepare(pod);
+    for (index, answer) in packer.refusals(&prepared) {
         let pool = packer.view.offers[index].name.clone();
         match answer {
             Err(refusal) => {
-                reasons.push(PoolReason { pool, reason: refusal.reason(), message: refusal.to_string() });
+                let mut message = refusal.to_string();
+                if let Some(daemon) = packer.daemon_in_the_way(&prepared, index) {
+                    let _ = write!(message, ": each new node has a pod of DaemonSet {daemon}");
+                }
+                reasons.push(PoolReason { pool, reason: refusal.reason(), message });
             }
             Ok(full) => {
                 let own = match &full {

@@ -4,7 +4,7 @@ use super::crowd::Kind;
 use super::refusal::Refusal;
 use super::selector::labels_match;
 use super::topology::{Domain, Key};
-use super::world::{NodeIndex, World};
+use super::world::{NodeIndex, SimNode, World};
 use crate::model::pod::{Pod, PodAffinityTerm};
 
 /// How many pods stand in each domain, by label key and the domain's number.
@@ -82,13 +82,48 @@ impl State {
 
     /// Checks a node whose domains `domain` tells.
     pub(super) fn check(&self, domain: &impl Fn(&Key) -> Domain) -> Result<(), Refusal> {
-        if !self.affinity_holds(domain) {
-            return Err(Refusal::Affinity);
-        }
+        self.check_affinity(domain)?;
+        self.check_anti_affinity(domain)
+    }
+
+    fn check_affinity(&self, domain: &impl Fn(&Key) -> Domain) -> Result<(), Refusal> {
+        if self.affinity_holds(domain) { Ok(()) } else { Err(Refusal::Affinity) }
+    }
+
+    fn check_anti_affinity(&self, domain: &impl Fn(&Key) -> Domain) -> Result<(), Refusal> {
         if self.anti.0.iter().any(|one| occupied(one, domain)) {
             return Err(Refusal::AntiAffinity);
         }
         if self.others.0.iter().any(|one| occupied(one, domain)) {
+            return Err(Refusal::OthersAntiAffinity);
+        }
+        Ok(())
+    }
+
+    /// The same for a node that is not in the world yet and comes with pods of its own.
+    pub(super) fn check_fresh(
+        &self,
+        pod: &Pod,
+        node: &SimNode,
+        domain: &impl Fn(&Key) -> Domain,
+        world: &World,
+    ) -> Result<(), Refusal> {
+        let (wanted, on) = (&pod.affinity, &node.pods);
+        let follows =
+            !wanted.pods.is_empty() && on.iter().any(|one| matches_all(&wanted.pods, pod, one, world));
+        let labelled = |key: &str| node.node.labels.contains_key(key);
+        if !(follows && wanted.pods.iter().all(|term| labelled(&term.topology_key))) {
+            self.check_affinity(domain)?;
+        }
+        let repels = |owner: &Pod, other: &Pod| {
+            let mut terms = owner.affinity.anti.iter();
+            terms.any(|term| labelled(&term.topology_key) && matches(term, owner, other, world))
+        };
+        if on.iter().any(|one| repels(pod, one)) {
+            return Err(Refusal::AntiAffinity);
+        }
+        self.check_anti_affinity(domain)?;
+        if on.iter().any(|one| repels(one, pod)) {
             return Err(Refusal::OthersAntiAffinity);
         }
         Ok(())

@@ -23,6 +23,6 @@ mod volume_zone;
 mod world;
 
 pub use explain::{Explanation, NodeAnswer, explain};
-pub use refusal::Refusal;
+pub use refusal::{Refusal, VolumeProblem};
 pub use taint_toleration::tolerates_all;
 pub use world::{NodeIndex, Prepared, SimNode, World};

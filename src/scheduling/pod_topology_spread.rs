@@ -101,6 +101,15 @@ impl Counted {
         self.levels.keys().next().copied().filter(|_| enough).unwrap_or(0)
     }
 
+    /// The global minimum once a node is added to a domain that had so many pods, if it was known, and has so many then.
+    fn least_with(&self, before: Option<i64>, after: i64) -> i64 {
+        if self.known + usize::from(before.is_none()) < self.min_domains {
+            return 0;
+        }
+        let stays = |(count, domains): &(&i64, &usize)| Some(**count) != before || **domains > 1;
+        self.levels.iter().find(stays).map_or(after, |(count, _)| after.min(*count))
+    }
+
     /// Whether the node's domain counts for the pod. A node on its way out carries (or will carry) a taint.
     fn counts_on(&self, pod: &Pod, node: &SimNode) -> bool {
         (!self.honor_affinity || node_affinity::matches(pod, &node.node))
@@ -191,7 +200,7 @@ impl State {
         self.constraints.is_empty()
     }
 
-    /// Checks a node whose domains `domain` tells; a domain that is not known yet (a fresh node's) holds nothing.
+    /// Checks a node whose domains `domain` tells. A fresh one is not in the world yet: the pods that it comes with count besides.
     pub(super) fn check(
         &self,
         pod: &Pod,
@@ -205,9 +214,13 @@ impl State {
                 Domain::New => None,
                 Domain::Known(domain) => one.domains.get(domain).copied().flatten(),
             };
-            let opens = fresh && known.is_none() && one.counts_on(pod, node);
-            let least = if opens { 0 } else { one.least() };
-            if known.unwrap_or(0) + i64::from(one.matches_itself) - least > one.max_skew {
+            let (mut here, mut least) = (known.unwrap_or(0), one.least());
+            if fresh && one.counts_on(pod, node) {
+                let on = node.pods.iter().filter(|other| one.matches(pod, other)).count();
+                here += i64::try_from(on).unwrap_or(i64::MAX);
+                least = one.least_with(known, here);
+            }
+            if here + i64::from(one.matches_itself) - least > one.max_skew {
                 return Err(Refusal::Spread(one.key.name.clone()));
             }
         }

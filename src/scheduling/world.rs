@@ -323,15 +323,22 @@ impl World {
         self.has_room(prepared, node) && self.check(prepared, node).is_ok()
     }
 
-    /// The same for a node that is not in the world yet, as if it were.
+    /// The same for a node that is not in the world yet, as if it were, with the pods that it comes with.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
         self.check_alone(prepared, node)?;
-        if prepared.social {
+        let keeps_away = |pod: &Pod| !pod.affinity.anti.is_empty();
+        let meets = keeps_away(&prepared.pod) && !node.pods.is_empty();
+        if prepared.social || meets || node.pods.iter().any(|pod| keeps_away(pod)) {
             let domain = |key: &Key| self.topologies.of_labels(key, &node.node.labels, &self.nodes);
             prepared.spread.check(&prepared.pod, node, true, &domain)?;
-            prepared.affinity.check(&domain)?;
+            prepared.affinity.check_fresh(&prepared.pod, node, &domain, self)?;
         }
         Ok(())
+    }
+
+    /// Whether required anti-affinity of a pod that the node comes with speaks of this one.
+    pub fn repelled_on(&self, pod: &Pod, node: &SimNode) -> bool {
+        node.pods.iter().any(|one| inter_pod_affinity::repels(one, pod, None, self))
     }
 
     /// Whether the pod accepts the node's taints and labels, whatever room it has.

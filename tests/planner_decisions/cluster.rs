@@ -9,6 +9,7 @@ use pve_autoscaler::planning::plan;
 use pve_autoscaler::snapshot;
 
 /// A cluster as a YAML stream.
+#[derive(Clone)]
 pub struct Cluster(String);
 
 impl Cluster {

@@ -118,6 +118,23 @@ fn the_machine_that_has_to_grow_least_grows_and_of_equals_one_that_grows_anyway(
 }
 
 #[test]
+fn what_a_machine_gets_goes_to_the_pods_of_daemon_sets_first() {
+    let owner =
+        "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: s, uid: s, controller: true}]";
+    let place = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: \
+                 [{matchFields: [{key: metadata.name, operator: In, values: [a]}]}]}}}";
+    let waits = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: s-a\n  namespace: d\n  {owner}\n\
+         spec: {{{place}, containers: [{{name: c, resources: {{requests: {{cpu: 2}}}}}}]}}"
+    );
+    let cluster = |pods: &[&str]| one(pods).with(&waits).plan(&growing(""));
+    assert_eq!(told(&one(&["2"]).plan(&growing(""))), (vec![("a", 5, 80)], 0));
+    assert_eq!(told(&cluster(&["2"])), (vec![("a", 7, 80)], 0));
+    assert_eq!(told(&cluster(&[])), (vec![], 0));
+    assert_eq!(told(&cluster(&["1"])), (vec![], 0), "it fits as it is");
+}
+
+#[test]
 fn what_may_not_grow_is_left_alone() {
     let usual = ready("a", "");
     let state = "apiVersion: pve-autoscaler/v1\nkind: AutoscalerState\n\

@@ -6,6 +6,7 @@ mod annotations;
 mod cluster;
 mod coming;
 mod consolidation;
+mod daemons;
 mod disruptions;
 mod flapping;
 mod fresh_nodes;
