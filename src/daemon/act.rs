@@ -21,8 +21,8 @@ use crate::model::{Record, Slot, Snapshot};
 const ANNOTATIONS_AT_A_TIME: usize = 8;
 /// A round waits so long for them.
 const ANNOTATING: Duration = Duration::from_secs(3);
-/// Pods that a record names at most.
-const PODS_NAMED: usize = 5;
+/// Pods that a record names at most: more than a kubelet takes as a rule, since the planner keeps their places on the machine for them.
+const PODS_NAMED: usize = 250;
 
 /// A node that goes in this round.
 pub(super) struct Going {

@@ -279,6 +279,9 @@ enum Sent {
     Taken(String),
 }
 
+/// Pods that a VM's notes name at most.
+const PODS_SAID: usize = 5;
+
 async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sent, Trouble> {
     let record = machine.record();
     let marker = Marker {
@@ -290,6 +293,9 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
         [] => "Made to keep the pool at its minimum.".to_owned(),
+        pods if pods.len() > PODS_SAID => {
+            format!("Made for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
+        }
         pods => format!("Made for {}.", pods.join(", ")),
     };
     let description = marker.describe(&format!(

@@ -363,7 +363,7 @@ pub struct Record {
     /// earlier release could not read then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_gone: Option<Timestamp>,
-    /// Pods it was made for, `namespace/name`, at most a few.
+    /// Pods it was made for, `namespace/name`, in the order of the plan, which keeps their places for them.
     #[serde(default)]
     pub pods: Vec<String>,
     /// How it is kept until it is asked to join; `None`: it is to be a node.

@@ -28,6 +28,7 @@ mod health;
 mod homeless;
 mod host_room;
 mod judging;
+mod known;
 mod late;
 mod limits;
 mod named;

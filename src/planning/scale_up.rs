@@ -263,22 +263,6 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// Existing nodes and machines on their way first.
-    fn fill_known(&mut self, classes: &mut [Class<'a>]) {
-        let nodes = 0..self.view.world.nodes().len();
-        // Pods can wait for each other's affinity: passes are repeated as long as one places a pod.
-        let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
-        loop {
-            let before: usize = classes.iter().map(Class::left).sum();
-            for class in classes.iter_mut().filter(|class| class.left() > 0) {
-                self.fill(class, nodes.clone());
-            }
-            if !attracted || classes.iter().map(Class::left).sum::<usize>() == before {
-                return;
-            }
-        }
-    }
-
     /// Places as many pods of a class as fit on these nodes.
     pub(super) fn fill(&mut self, class: &mut Class<'a>, nodes: Range<NodeIndex>) {
         if nodes.is_empty() {

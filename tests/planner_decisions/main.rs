@@ -14,6 +14,7 @@ mod grow;
 mod headroom;
 mod hosts;
 mod limits;
+mod on_its_way;
 mod pauses;
 mod pci;
 mod physical;
