@@ -110,7 +110,7 @@ const NEEDED: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
         group: "storage.k8s.io",
-        resources: &["storageclasses", "csinodes", "volumeattachments"],
+        resources: &["storageclasses", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments"],
         place: Place::Everywhere,
         name: None,
         purpose: "know where volumes can be used",

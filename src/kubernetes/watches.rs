@@ -25,8 +25,8 @@ use super::store::Store;
 use super::version;
 use crate::changes::Changed;
 use crate::model::workload::{
-    Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
-    StorageClass, VolumeAttachment, VolumeClaim,
+    Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
+    StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
 };
 use crate::model::{KubernetesVersion, Node, Pod, Snapshot};
 
@@ -46,7 +46,9 @@ const KINDS: &[(&str, bool)] = &[
     ("PersistentVolume", false),
     ("PersistentVolumeClaim", false),
     ("StorageClass", false),
+    ("CSIDriver", false),
     ("CSINode", false),
+    ("CSIStorageCapacity", false),
     ("VolumeAttachment", false),
     (version::KIND, false),
 ];
@@ -67,7 +69,9 @@ struct Stores {
     volumes: Store<PersistentVolume>,
     claims: Store<VolumeClaim>,
     storage_classes: Store<StorageClass>,
+    csi_drivers: Store<CsiDriver>,
     csi_nodes: Store<CsiNode>,
+    storage_capacities: Store<StorageCapacity>,
     attachments: Store<VolumeAttachment>,
 }
 
@@ -130,7 +134,9 @@ impl Watches {
             volumes: s.volumes.all(),
             claims: s.claims.all(),
             storage_classes: s.storage_classes.all(),
+            csi_drivers: s.csi_drivers.all(),
             csi_nodes: s.csi_nodes.all(),
+            storage_capacities: s.storage_capacities.all(),
             attachments: s.attachments.all(),
             priority_classes: s.priority_classes.all(),
             ..Snapshot::default()
@@ -277,6 +283,18 @@ impl Starter<'_> {
             |one| Ok(convert::storage_class(one)),
             signals::none,
             &s.storage_classes,
+        );
+        self.spawn::<storage::CSIDriver, _>(
+            "CSIDriver",
+            |one| Ok(convert::csi_driver(one)),
+            signals::none,
+            &s.csi_drivers,
+        );
+        self.spawn::<storage::CSIStorageCapacity, _>(
+            "CSIStorageCapacity",
+            convert::storage_capacity,
+            signals::none,
+            &s.storage_capacities,
         );
         self.spawn::<storage::CSINode, _>(
             "CSINode",

@@ -18,6 +18,7 @@ pub mod quantity;
 pub mod resources;
 pub mod selector;
 pub mod snapshot;
+pub mod storage;
 pub mod version;
 pub mod workload;
 

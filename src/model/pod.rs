@@ -7,6 +7,7 @@ use super::digest::Memo;
 use super::node::TaintEffect;
 use super::resources::Resources;
 use super::selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm};
+use super::storage::InTreeDisk;
 
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -153,7 +154,10 @@ pub struct Volume {
 impl Volume {
     /// Whether any filter looks at this volume. Tokens, configuration and scratch space go wherever the pod goes.
     pub fn decides_place(&self) -> bool {
-        matches!(self.source, VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. })
+        matches!(
+            self.source,
+            VolumeSource::Claim { .. } | VolumeSource::Exclusive { .. } | VolumeSource::InTree(_)
+        )
     }
 }
 
@@ -191,6 +195,8 @@ pub enum VolumeSource {
         /// `readOnly`.
         read_only: bool,
     },
+    /// Another in-tree disk, which counts as a volume of the CSI driver that serves it.
+    InTree(InTreeDisk),
 }
 
 /// A deletion under way.

@@ -13,8 +13,8 @@ use super::power::{PowerFacts, PowerMemory};
 use super::resources::Resources;
 use super::version::KubernetesVersion;
 use super::workload::{
-    Backoff, Controller, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
-    StorageClass, VolumeAttachment, VolumeClaim,
+    Backoff, Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume,
+    PriorityClass, StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
 };
 
 /// Annotations that decisions read; all others are dropped on arrival.
@@ -58,6 +58,9 @@ pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 /// Its value where we have set it.
 pub const OUT_OF_SERVICE_BY: &str = "pve-autoscaler";
 
+/// CSI driver → how many volumes of it a node takes, `None` for no limit.
+pub type DriverLimits = BTreeMap<String, Option<i64>>;
+
 /// What is remembered of a pool between rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -82,6 +85,9 @@ pub struct PoolMemory {
     /// What ready nodes of each size offer, by size.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnt_sizes: Vec<Learnt>,
+    /// The CSI drivers of its nodes, with their limits.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub csi_limits: DriverLimits,
     /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
@@ -223,8 +229,12 @@ pub struct Snapshot {
     pub claims: Vec<Arc<VolumeClaim>>,
     /// StorageClasses.
     pub storage_classes: Vec<Arc<StorageClass>>,
+    /// CSIDrivers.
+    pub csi_drivers: Vec<Arc<CsiDriver>>,
     /// CSINodes.
     pub csi_nodes: Vec<Arc<CsiNode>>,
+    /// CSIStorageCapacities.
+    pub storage_capacities: Vec<Arc<StorageCapacity>>,
     /// VolumeAttachments.
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// PriorityClasses.

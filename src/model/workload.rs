@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod::Pod;
 use super::selector::{LabelSelector, Labels, NodeSelector};
+pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
 /// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,19 +61,23 @@ pub struct DisruptionBudget {
 }
 
 /// A PersistentVolumeClaim.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeClaim {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
     /// The bound volume's name.
     pub volume: Option<String>,
     /// Its storage class; `None` where absent, empty means no class.
     pub class: Option<String>,
+    /// Its volume attributes class, empty for none.
+    pub attributes_class: String,
     /// It is completely bound (annotation `pv.kubernetes.io/bind-completed`).
     pub bound: bool,
-    /// Requested bytes.
+    /// Requested bytes, 0 where it does not say.
     pub request: i64,
     /// Access modes, e.g. `ReadWriteOncePod`.
     pub access_modes: Vec<String>,
@@ -91,7 +96,7 @@ pub struct VolumeClaim {
 }
 
 /// A PersistentVolume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersistentVolume {
     /// Its name.
     pub name: String,
@@ -99,6 +104,8 @@ pub struct PersistentVolume {
     pub labels: Labels,
     /// Its storage class, empty for none.
     pub class: String,
+    /// Its volume attributes class, empty for none.
+    pub attributes_class: String,
     /// Capacity in bytes.
     pub capacity: i64,
     /// Access modes.
@@ -107,10 +114,14 @@ pub struct PersistentVolume {
     pub node_affinity: Option<NodeSelector>,
     /// `namespace/name` of the claim that it is bound or reserved to.
     pub claim: Option<String>,
-    /// `status.phase: Available` (or no phase).
+    /// uid of that claim, empty where the reference has none: a claim of the same name with another uid is not meant.
+    pub claim_uid: String,
+    /// `status.phase: Available`.
     pub available: bool,
     /// CSI driver and volume handle.
     pub csi: Option<(String, String)>,
+    /// A disk that a CSI driver serves in place of Kubernetes' own code.
+    pub in_tree: Option<InTreeDisk>,
     /// `spec.volumeMode: Block`.
     pub block: bool,
     /// It is being deleted.
@@ -118,7 +129,7 @@ pub struct PersistentVolume {
 }
 
 /// A StorageClass.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageClass {
     /// Its name.
     pub name: String,
@@ -139,10 +150,12 @@ pub struct CsiNode {
     pub name: String,
     /// Driver → limit of volumes, `None` for no limit.
     pub limits: BTreeMap<String, Option<i64>>,
+    /// In-tree plugins whose disks CSI drivers serve on the node (annotation `storage.alpha.kubernetes.io/migrated-plugins`).
+    pub migrated: Vec<String>,
 }
 
 /// A VolumeAttachment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeAttachment {
     /// Its name.
     pub name: String,

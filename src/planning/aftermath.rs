@@ -119,7 +119,7 @@ fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
     if let Some(machines) = &mut snapshot.proxmox.machines {
         machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
     }
-    let mut after = View::without(&snapshot, view.pods, view.config, view.offers, &names);
+    let mut after = view.beside(&snapshot, &names);
     Demand::of(&scale_up::decide(&mut after))
 }
 

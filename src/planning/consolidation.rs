@@ -103,7 +103,7 @@ fn replace(
 ) -> Option<(i128, Vec<PoolGrowth>)> {
     let names = aftermath::names(view, &set.iter().copied().collect());
     let snapshot = aftermath::world_without(view, &names);
-    let mut without = View::without(&snapshot, view.pods, view.config, view.offers, &names);
+    let mut without = view.beside(&snapshot, &names);
     let growth = scale_up::decide(&mut without);
     let mut made = Sum::default();
     for machine in growth.pools.iter().flat_map(|pool| &pool.machines) {

@@ -104,7 +104,7 @@ impl<'a> Daemon<'a> {
             Ok(()) => Some(&self.pod),
             // Others were first. Which of them are, is not known: what there is of room goes to them.
             Err(refusal) if is_room(&refusal) => {
-                let alone = world.check_fresh(prepared, &SimNode::empty(node.node.clone()));
+                let alone = world.check_fresh(prepared, &node.emptied());
                 (!alone.is_err_and(|refusal| is_room(&refusal))).then_some(&self.pod)
             }
             Err(Refusal::VolumeBinding(problem)) if problem != VolumeProblem::NodeAffinity => Some(&self.pod),
@@ -139,8 +139,9 @@ fn is_there(view: &View, pod: &Pod, volume: &Volume) -> bool {
 impl Packer<'_, '_> {
     /// Takes a node that is on its way into the world: the pods that it has there already stay on it, those of DaemonSets come. What
     /// static ones take it does not offer.
-    pub(super) fn expect_node(&mut self, node: Node, there: Option<NodeIndex>) -> NodeIndex {
+    pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
+        soon.csi.clone_from(&self.prototypes[pool].csi);
         if let Some(at) = there {
             let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {
@@ -162,7 +163,7 @@ impl Packer<'_, '_> {
     pub(super) fn daemon_in_the_way(&self, prepared: &Prepared, pool: usize) -> Option<String> {
         let (world, fresh) = (&self.view.world, &self.prototypes[pool]);
         let refuses = |daemon: Option<&Arc<Pod>>| {
-            let mut node = SimNode::empty(fresh.node.clone());
+            let mut node = fresh.emptied();
             if let Some(pod) = daemon {
                 node.hold(pod);
             }

@@ -31,6 +31,7 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
         ..Node::default()
     });
     let mut sim = SimNode::empty(node);
+    sim.csi = view.drivers.of_fresh(pool, &view.snapshot.memory);
     view.daemons.settle(&view.world, &mut sim);
     sim
 }

@@ -13,6 +13,7 @@ mod choosing;
 mod classes;
 mod coming;
 mod consolidation;
+mod csi;
 mod daemons;
 mod device_room;
 mod disk_room;
@@ -60,7 +61,6 @@ pub use drain::{Evictions, volumes_that_stay};
 pub(crate) use going::leaving;
 pub use homeless::homeless;
 pub(crate) use judging::disabled;
-pub use shape::learn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,9 +74,16 @@ use shape::Statics;
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::snapshot::{BEING_DELETED_TAINT, POOL_LABEL, REPLACED, RETIRE};
+use crate::model::snapshot::{BEING_DELETED_TAINT, Memory, POOL_LABEL, REPLACED, RETIRE};
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::World;
+
+/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers they have. Whether anything
+/// changed.
+pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
+    let shapes = shape::learn(memory, snapshot, config);
+    csi::learn(memory, snapshot, config) || shapes
+}
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
@@ -85,6 +92,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let mut sorted = sorted(snapshot);
     going::expect_taints(&mut sorted);
     late::expect_devices(&mut sorted, config);
+    csi::expect(&mut sorted, config);
     let offers = sizes::offers(config, snapshot);
     let mut stays = replacement::Stays::default();
     let (mut plan, due) = loop {
@@ -188,7 +196,9 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         volumes: snapshot.volumes.clone(),
         claims: snapshot.claims.clone(),
         storage_classes: snapshot.storage_classes.clone(),
+        csi_drivers: snapshot.csi_drivers.clone(),
         csi_nodes: snapshot.csi_nodes.clone(),
+        storage_capacities: snapshot.storage_capacities.clone(),
         attachments: snapshot.attachments.clone(),
         priority_classes: snapshot.priority_classes.clone(),
         proxmox: snapshot.proxmox.clone(),
@@ -229,6 +239,7 @@ struct View<'a> {
     newest: BTreeMap<&'a str, &'a Arc<Pod>>,
     daemons: Daemons<'a>,
     statics: Statics<'a>,
+    drivers: csi::Drivers,
 }
 
 impl<'a> View<'a> {
@@ -245,6 +256,22 @@ impl<'a> View<'a> {
         offers: &'a [Pool],
         gone: &BTreeSet<&str>,
     ) -> Self {
+        Self::around(World::without_pods(snapshot), (snapshot, pods), config, offers, gone)
+    }
+
+    /// The same for a snapshot that has other nodes and the same volumes as this view's.
+    fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
+        let world = self.world.without_pods_beside(snapshot);
+        View::around(world, (snapshot, self.pods), self.config, self.offers, gone)
+    }
+
+    fn around(
+        world: World,
+        (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
+        config: &'a Config,
+        offers: &'a [Pool],
+        gone: &BTreeSet<&str>,
+    ) -> Self {
         let mut view = Self {
             snapshot,
             pods,
@@ -252,7 +279,7 @@ impl<'a> View<'a> {
             offers,
             waiting: Vec::with_capacity(pods.len()),
             groups: Groups::default(),
-            world: World::without_pods(snapshot),
+            world,
             existing: snapshot.nodes.len(),
             grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
@@ -260,6 +287,7 @@ impl<'a> View<'a> {
             newest: BTreeMap::new(),
             daemons: Daemons::default(),
             statics: Statics::new(),
+            drivers: csi::Drivers::new(snapshot, config),
         };
         for set in &snapshot.daemon_sets {
             view.world.announce(&set.pod);

@@ -203,7 +203,7 @@ fn replace(
         let prepared = world.prepare(pod);
         let kind = prepared.is_plain().then(|| hints.kind(pod)).flatten();
         let from = kind.map_or(0, |kind| hints.full(kind));
-        let fits = |at: &NodeIndex| world.node(*at).open && world.check(&prepared, *at).is_ok();
+        let fits = |at: &NodeIndex| world.takes(&prepared, *at);
         let Some(found) = order[from..].iter().position(fits) else {
             undo(world, node, pods, &moves);
             hints.full = known;

@@ -204,7 +204,7 @@ impl<'a> Packer<'_, 'a> {
                 soon.taints = coming::lasting_taints(&node, &self.pools()[pool]);
                 soon.unschedulable = node.unschedulable;
                 self.view.world.forget(at);
-                let index = self.expect_node(soon, Some(at));
+                let index = self.expect_node(soon, pool, Some(at));
                 self.upcoming.insert(index, node.name.clone());
             }
         }
@@ -214,7 +214,7 @@ impl<'a> Packer<'_, 'a> {
                 continue;
             }
             let node = relabelled(&self.prototypes[pool].node, &machine.name);
-            let index = self.expect_node(node, None);
+            let index = self.expect_node(node, pool, None);
             self.upcoming.insert(index, machine.name.clone());
         }
     }
@@ -235,6 +235,9 @@ impl<'a> Packer<'_, 'a> {
             Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
             None => world.add_node(node.node.clone()),
         };
+        if let Some(csi) = &node.csi {
+            world.expect_drivers(index, csi);
+        }
         for pod in &node.pods {
             match &mut prepared {
                 Some(prepared) => world.place_prepared(prepared, pod, index),

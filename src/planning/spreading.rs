@@ -3,7 +3,7 @@
 //! that would have had some. Such a node went in vain: a machine would be made for that pod at once.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
@@ -72,8 +72,12 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {
         let prepared = world.prepare(pod);
-        let fitting = places.iter().copied().filter(|at| world.takes(&prepared, *at));
-        let Some(at) = fitting.min_by_key(|at| (Reverse(score(world.node(*at), pod)), *at)) else { break };
+        let roomy = places.iter().copied().filter(|at| world.has_room(&prepared, *at));
+        // The best is asked first: that takes the pod most often, and to ask costs more than to rank.
+        let mut ranked: BinaryHeap<_> = roomy.map(|at| (score(world.node(at), pod), Reverse(at))).collect();
+        let mut taken =
+            std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.check(&prepared, at.0).is_ok());
+        let Some((_, Reverse(at))) = taken.next() else { break };
         world.place(pod, at);
         placed.push((*pod, at));
     }

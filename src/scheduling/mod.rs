@@ -6,6 +6,7 @@
 
 mod crowd;
 mod explain;
+mod in_tree;
 mod inter_pod_affinity;
 mod node_affinity;
 mod node_ports;
@@ -20,6 +21,7 @@ mod topology;
 mod volume_binding;
 mod volume_restrictions;
 mod volume_zone;
+mod volumes;
 mod world;
 
 pub use explain::{Explanation, NodeAnswer, explain};

@@ -1,6 +1,7 @@
 //! Why a node does not take a pod.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::model::quantity::{binary, from_milli};
 
@@ -42,7 +43,17 @@ pub enum Refusal {
     /// A disk or a ReadWriteOncePod claim is in use elsewhere.
     VolumeInUse,
     /// The node takes no more volumes of a driver.
-    VolumeLimit,
+    VolumeLimit {
+        /// The driver.
+        driver: Arc<str>,
+        /// How many the node takes in all.
+        most: i64,
+    },
+    /// The node lacks a CSI driver, and the driver says that pods must not go without (from Kubernetes 1.37 on).
+    DriverMissing(Arc<str>),
+    /// A volume of the pod, or of one on the node, cannot be counted: an in-tree disk that its driver does not serve, or an
+    /// ephemeral volume whose claim belongs to another pod.
+    VolumesUncountable,
     /// A claim's volume cannot be reached or bound here.
     VolumeBinding(VolumeProblem),
     /// A volume is in another zone.
@@ -76,6 +87,8 @@ pub enum VolumeProblem {
     NodeAffinity,
     /// No volume is available and none can be made here.
     NothingToBind,
+    /// The storage that the node reaches has no room for the volume, or does not say that it has.
+    NoRoom,
 }
 
 impl Refusal {
@@ -92,7 +105,10 @@ impl Refusal {
             | Self::EphemeralStorage(..)
             | Self::Extended(..) => "NodeResourcesFit",
             Self::VolumeInUse | Self::ClaimMissing { ephemeral: false } => "VolumeRestrictions",
-            Self::VolumeLimit | Self::ClaimMissing { ephemeral: true } => "NodeVolumeLimits",
+            Self::VolumeLimit { .. }
+            | Self::DriverMissing(_)
+            | Self::VolumesUncountable
+            | Self::ClaimMissing { ephemeral: true } => "NodeVolumeLimits",
             Self::VolumeBinding(_) => "VolumeBinding",
             Self::VolumeZone => "VolumeZone",
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
@@ -119,7 +135,9 @@ impl Refusal {
             Self::Extended(..) | Self::DynamicResources => "InsufficientExtendedResource",
             Self::ClaimMissing { .. }
             | Self::VolumeInUse
-            | Self::VolumeLimit
+            | Self::VolumeLimit { .. }
+            | Self::DriverMissing(_)
+            | Self::VolumesUncountable
             | Self::VolumeBinding(_)
             | Self::VolumeZone => "Volume",
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
@@ -150,7 +168,13 @@ impl fmt::Display for Refusal {
             Self::Extended(name, wanted, free) => write!(f, "wants {wanted} {name}, {free} free"),
             Self::ClaimMissing { .. } => f.write_str("a persistent volume claim does not exist"),
             Self::VolumeInUse => f.write_str("a volume is in use by another pod"),
-            Self::VolumeLimit => f.write_str("the node takes no more volumes of this driver"),
+            Self::VolumeLimit { driver, most } => {
+                write!(f, "too many volumes: the node takes {most} of the CSI driver {driver}")
+            }
+            Self::DriverMissing(driver) => write!(f, "the node lacks the CSI driver {driver}"),
+            Self::VolumesUncountable => {
+                f.write_str("a volume of this pod or of one on the node cannot be counted")
+            }
             Self::VolumeBinding(problem) => f.write_str(match problem {
                 VolumeProblem::ClaimGone => {
                     "a persistent volume claim is being deleted or has lost its volume"
@@ -162,6 +186,7 @@ impl fmt::Display for Refusal {
                 VolumeProblem::VolumeMissing => "a bound persistent volume does not exist",
                 VolumeProblem::NodeAffinity => "a volume cannot be used on this node",
                 VolumeProblem::NothingToBind => "no persistent volume can be bound or made for this node",
+                VolumeProblem::NoRoom => "no storage that the node reaches has room for the volume",
             }),
             Self::VolumeZone => f.write_str("a volume is in another zone"),
             Self::SpreadLabel(key) => {

@@ -1,118 +1,181 @@
 //! VolumeBinding: bound volumes must be usable on the node; unbound claims must find or get one there.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::in_tree::{self, Untranslatable};
 use super::refusal::{Refusal, VolumeProblem};
 use super::selector::{labels_match, node_matches};
-use super::world::Volumes;
+use super::volumes::Volumes;
+use super::world::SimNode;
 use crate::model::node::Node;
 use crate::model::pod::{Pod, VolumeSource};
-use crate::model::workload::{PersistentVolume, VolumeClaim};
+use crate::model::selector::NodeSelector;
+use crate::model::workload::{PersistentVolume, StorageCapacity, StorageClass, VolumeClaim};
 
 /// The pod's claims, sorted by what binding has to do with them (`GetPodVolumeClaims`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    bound: Vec<String>,
-    waiting: Vec<(String, String)>,
+    bound: Vec<Bound>,
+    /// The smallest first.
+    waiting: Vec<Waiting>,
     problem: Option<VolumeProblem>,
+}
+
+/// A volume that a claim is bound to, if it exists.
+#[derive(Clone, Debug)]
+struct Bound {
+    volume: Option<Arc<PersistentVolume>>,
+    /// Of an in-tree disk: the plugin, and where the volume can be used by its driver.
+    served: Option<(&'static str, Result<Option<NodeSelector>, Untranslatable>)>,
+}
+
+/// A claim that gets its volume once its pod has a node.
+#[derive(Clone, Debug)]
+struct Waiting {
+    claim: Arc<VolumeClaim>,
+    class: Arc<StorageClass>,
+    /// A volume that is reserved for it is the only one.
+    reserved: Vec<Arc<PersistentVolume>>,
+    /// Others that it may bind to, the smallest first.
+    suitable: Vec<Arc<PersistentVolume>>,
+    /// What has room for a new volume; `None`: nothing is asked.
+    room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
 pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
     let mut state = State::default();
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
-        let key = (pod.namespace.clone(), name.to_owned());
         // One that does not exist was refused by an earlier filter.
-        let Some(claim) = volumes.claims.get(&key) else { continue };
-        if *ephemeral && claim.owner_uid.as_ref() != Some(&pod.uid) {
-            return State { problem: Some(VolumeProblem::ClaimOfAnother), ..state };
-        }
+        let Some(claim) = volumes.claim(&pod.namespace, name) else { continue };
+        let claim = &claim.object;
         if claim.deleted || claim.lost {
             return State { problem: Some(VolumeProblem::ClaimGone), ..state };
         }
-        match &claim.volume {
-            Some(volume) if claim.bound => state.bound.push(volume.clone()),
-            None if waits(claim, volumes) => state.waiting.push(key),
+        if *ephemeral && claim.owner_uid.as_ref() != Some(&pod.uid) {
+            return State { problem: Some(VolumeProblem::ClaimOfAnother), ..state };
+        }
+        let class = claim.class.as_ref().and_then(|class| volumes.class(class));
+        match (&claim.volume, class) {
+            (Some(volume), _) if claim.bound => state.bound.push(Bound::new(volumes.persistent(volume))),
+            (None, Some(class)) if class.waits_for_consumer => {
+                state.waiting.push(Waiting::new(claim, class, volumes));
+            }
             _ => return State { problem: Some(VolumeProblem::UnboundImmediate), ..state },
         }
     }
+    state.waiting.sort_by_key(|waiting| waiting.claim.request);
     state
 }
 
-fn waits(claim: &VolumeClaim, volumes: &Volumes) -> bool {
-    let class = claim.class.as_ref().and_then(|class| volumes.classes.get(class));
-    class.is_some_and(|class| class.waits_for_consumer)
-}
+impl Bound {
+    fn new(volume: Option<&Arc<PersistentVolume>>) -> Self {
+        let served = volume.and_then(|volume| {
+            let disk = volume.in_tree.as_ref()?;
+            Some((in_tree::plugin(disk.kind), in_tree::node_affinity(volume, disk)))
+        });
+        Self { volume: volume.cloned(), served }
+    }
 
-pub(super) fn check(state: &State, node: &Node, volumes: &Volumes) -> Result<(), Refusal> {
-    let refuse = |problem| Err(Refusal::VolumeBinding(problem));
-    if let Some(problem) = state.problem {
-        return refuse(problem);
-    }
-    for name in &state.bound {
-        match volumes.persistent.get(name) {
-            None => return refuse(VolumeProblem::VolumeMissing),
-            Some(volume) if !reachable(volume, node) => return refuse(VolumeProblem::NodeAffinity),
-            Some(_) => {}
-        }
-    }
-    let mut taken = BTreeSet::new();
-    let mut claims: Vec<_> = state.waiting.iter().filter_map(|key| volumes.claims.get(key)).collect();
-    claims.sort_by_key(|claim| claim.request);
-    for claim in claims {
-        if let Some(chosen) = &claim.selected_node {
-            if *chosen != node.name {
-                return refuse(VolumeProblem::NodeAffinity);
+    fn check(&self, sim: &SimNode) -> Result<(), VolumeProblem> {
+        let volume = self.volume.as_ref().ok_or(VolumeProblem::VolumeMissing)?;
+        let by_driver =
+            |plugin: &str| sim.csi.as_ref().is_some_and(|csi| csi.migrated.iter().any(|one| one == plugin));
+        let required = match &self.served {
+            Some((plugin, affinity)) if by_driver(plugin) => {
+                affinity.as_ref().map_err(|Untranslatable| VolumeProblem::NodeAffinity)?.as_ref()
             }
-        } else if let Some(volume) = matching(claim, node, volumes, &taken) {
-            taken.insert(volume.name.clone());
-            continue;
-        }
-        if !can_provision(claim, node, volumes) {
-            return refuse(VolumeProblem::NothingToBind);
+            _ => volume.node_affinity.as_ref(),
+        };
+        if matches(required, &sim.node) { Ok(()) } else { Err(VolumeProblem::NodeAffinity) }
+    }
+}
+
+impl Waiting {
+    fn new(claim: &Arc<VolumeClaim>, class: &Arc<StorageClass>, volumes: &Volumes) -> Self {
+        let suits = |volume: &&Arc<PersistentVolume>| {
+            volume.class == class.name
+                && volume.block == claim.block
+                && volume.attributes_class == claim.attributes_class
+                && volume.capacity >= claim.request
+        };
+        let for_it =
+            |volume: &&Arc<PersistentVolume>| volume.claim_uid.is_empty() || volume.claim_uid == claim.uid;
+        let offers = |volume: &&Arc<PersistentVolume>| {
+            claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
+                && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
+        };
+        Self {
+            claim: claim.clone(),
+            class: class.clone(),
+            reserved: volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),
+            suitable: volumes.free(&class.name).iter().filter(suits).filter(offers).cloned().collect(),
+            room: room(claim, class, volumes),
         }
     }
-    Ok(())
-}
 
-fn reachable(volume: &PersistentVolume, node: &Node) -> bool {
-    volume.node_affinity.as_ref().is_none_or(|required| node_matches(required, &node.name, &node.labels))
-}
-
-/// The smallest volume that the claim could bind to on this node (`FindMatchingVolume`).
-fn matching<'a>(
-    claim: &VolumeClaim,
-    node: &Node,
-    volumes: &'a Volumes,
-    taken: &BTreeSet<String>,
-) -> Option<&'a PersistentVolume> {
-    let own = format!("{}/{}", claim.namespace, claim.name);
-    let suits = |volume: &&PersistentVolume| {
-        !taken.contains(&volume.name)
-            && volume.block == claim.block
-            && !volume.deleted
-            && volume.capacity >= claim.request
-    };
-    let all = || volumes.persistent.values().map(AsRef::as_ref).filter(suits);
-    // A volume that is reserved for the claim is the only one.
-    if let Some(reserved) = all().find(|volume| volume.claim.as_ref() == Some(&own)) {
-        return Some(reserved).filter(|volume| reachable(volume, node));
+    /// Whether the claim can be bound on the node, or a volume made for it there.
+    fn check(&self, node: &Node, taken: &mut Vec<*const PersistentVolume>) -> Result<(), VolumeProblem> {
+        if let Some(chosen) = &self.claim.selected_node {
+            if *chosen != node.name {
+                return Err(VolumeProblem::NodeAffinity);
+            }
+        } else if let Some(volume) = self.matching(node, taken) {
+            taken.push(Arc::as_ptr(volume));
+            return Ok(());
+        }
+        self.can_provision(node)
     }
-    all()
-        .filter(|volume| volume.claim.is_none() && volume.available && reachable(volume, node))
-        .filter(|volume| volume.class == claim.class.as_deref().unwrap_or_default())
-        .filter(|volume| claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode)))
-        .filter(|volume| {
-            claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
-        })
-        .min_by_key(|volume| volume.capacity)
+
+    /// The smallest volume that the claim could bind to on this node (`FindMatchingVolume`).
+    fn matching(&self, node: &Node, taken: &[*const PersistentVolume]) -> Option<&Arc<PersistentVolume>> {
+        let open = |volume: &&Arc<PersistentVolume>| !taken.contains(&Arc::as_ptr(volume));
+        let here = |volume: &&Arc<PersistentVolume>| matches(volume.node_affinity.as_ref(), node);
+        if let Some(reserved) = self.reserved.iter().find(open) {
+            return Some(reserved).filter(here);
+        }
+        self.suitable.iter().filter(open).find(here)
+    }
+
+    fn can_provision(&self, node: &Node) -> Result<(), VolumeProblem> {
+        let provisioner = &self.class.provisioner;
+        let makes = !provisioner.is_empty() && provisioner != "kubernetes.io/no-provisioner";
+        let topologies = &self.class.allowed_topologies;
+        if !makes || !topologies.is_empty() && !topologies.iter().any(|term| matches(Some(term), node)) {
+            return Err(VolumeProblem::NothingToBind);
+        }
+        let reaches = |capacity: &Arc<StorageCapacity>| {
+            capacity.nodes.as_ref().is_some_and(|nodes| labels_match(nodes, &node.labels))
+        };
+        match &self.room {
+            Some(room) if !room.iter().any(reaches) => Err(VolumeProblem::NoRoom),
+            _ => Ok(()),
+        }
+    }
 }
 
-fn can_provision(claim: &VolumeClaim, node: &Node, volumes: &Volumes) -> bool {
-    let Some(class) = claim.class.as_ref().and_then(|class| volumes.classes.get(class)) else { return false };
-    let makes = !class.provisioner.is_empty() && class.provisioner != "kubernetes.io/no-provisioner";
-    let topologies = &class.allowed_topologies;
-    makes
-        && (topologies.is_empty()
-            || topologies.iter().any(|term| node_matches(term, &node.name, &node.labels)))
+/// What has room for a new volume of the claim, if the driver says where it has any.
+fn room(claim: &VolumeClaim, class: &StorageClass, volumes: &Volumes) -> Option<Vec<Arc<StorageCapacity>>> {
+    let asks = claim.request > 0
+        && volumes.csi_driver(&class.provisioner).is_some_and(|driver| driver.storage_capacity);
+    let holds = |capacity: &&Arc<StorageCapacity>| capacity.holds(claim.request);
+    asks.then(|| volumes.capacities(&class.name).iter().filter(holds).cloned().collect())
+}
+
+pub(super) fn check(state: &State, sim: &SimNode) -> Result<(), Refusal> {
+    find(state, sim).map_err(Refusal::VolumeBinding)
+}
+
+fn find(state: &State, sim: &SimNode) -> Result<(), VolumeProblem> {
+    if let Some(problem) = state.problem {
+        return Err(problem);
+    }
+    state.bound.iter().try_for_each(|bound| bound.check(sim))?;
+    let mut taken = Vec::new();
+    state.waiting.iter().try_for_each(|waiting| waiting.check(&sim.node, &mut taken))
+}
+
+/// Whether the node's labels match; its name is not looked at, as kube-scheduler does not.
+fn matches(required: Option<&NodeSelector>, node: &Node) -> bool {
+    required.is_none_or(|required| node_matches(required, "", &node.labels))
 }

@@ -1,23 +1,20 @@
 //! VolumeRestrictions: disks that only one user may have at a time, and ReadWriteOncePod claims.
 
 use super::refusal::Refusal;
-use super::world::{Volumes, World};
+use super::volumes::Volumes;
+use super::world::World;
 use crate::model::pod::{Pod, VolumeSource};
+
+/// The access mode of a claim that only one pod at a time may use.
+pub(super) const ONCE: &str = "ReadWriteOncePod";
 
 /// Why no node takes the pod: a claim of its own that does not exist, or a ReadWriteOncePod claim that is in use anywhere.
 pub(super) fn prepare(pod: &Pod, world: &World) -> Option<Refusal> {
     if missing(pod, world.volumes(), false) {
         return Some(Refusal::ClaimMissing { ephemeral: false });
     }
-    let conflict = claims(pod).any(|name| {
-        let key = (pod.namespace.clone(), name.to_owned());
-        let once = world
-            .volumes()
-            .claims
-            .get(&key)
-            .is_some_and(|claim| claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"));
-        once && world.claim_in_use(&key)
-    });
+    let conflict =
+        exclusive_claims(pod, world.volumes()).any(|name| world.claim_in_use(&pod.namespace, name));
     conflict.then_some(Refusal::VolumeInUse)
 }
 
@@ -43,16 +40,18 @@ pub(super) fn check<'a>(
 pub(super) fn missing(pod: &Pod, volumes: &Volumes, of_ephemeral: bool) -> bool {
     pod.volumes.iter().any(|volume| match &volume.source {
         VolumeSource::Claim { name, ephemeral, .. } if *ephemeral == of_ephemeral => {
-            !volumes.claims.contains_key(&(pod.namespace.clone(), name.clone()))
+            volumes.claim(&pod.namespace, name).is_none()
         }
         _ => false,
     })
 }
 
-/// Names of the claims that a pod mounts.
-pub(super) fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
+/// Names of the claims of a pod that only one pod at a time may use. Those of ephemeral volumes belong to one pod anyway.
+pub(super) fn exclusive_claims<'p>(pod: &'p Pod, volumes: &'p Volumes) -> impl Iterator<Item = &'p str> {
     pod.volumes.iter().filter_map(|volume| match &volume.source {
-        VolumeSource::Claim { name, .. } => Some(name.as_str()),
+        VolumeSource::Claim { name, ephemeral: false, .. } => {
+            volumes.claim(&pod.namespace, name).filter(|claim| claim.once).map(|_| name.as_str())
+        }
         _ => None,
     })
 }

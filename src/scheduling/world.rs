@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::crowd::Crowd;
+use super::node_volume_limits::Held;
 use super::refusal::Refusal;
 use super::topology::{Domain, Key, Topologies};
+use super::volumes::{Mounted, Volumes};
 use super::{
     inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable,
     node_volume_limits, pod_topology_spread, taint_toleration, volume_binding, volume_restrictions,
@@ -17,23 +19,13 @@ use crate::model::node::Node;
 use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
-use crate::model::workload::{CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim};
+use crate::model::workload::CsiNode;
 
 /// The label that makes every node a domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A node's place in its world; stays valid while the world lives.
 pub type NodeIndex = usize;
-
-/// Volumes and what belongs to them, by name. They do not change while a decision is made.
-#[derive(Debug, Default)]
-pub struct Volumes {
-    pub(super) claims: BTreeMap<(String, String), Arc<VolumeClaim>>,
-    pub(super) persistent: BTreeMap<String, Arc<PersistentVolume>>,
-    pub(super) classes: BTreeMap<String, Arc<StorageClass>>,
-    pub(super) csi_nodes: BTreeMap<String, Arc<CsiNode>>,
-    pub(super) attachments: Vec<Arc<VolumeAttachment>>,
-}
 
 /// A node with the pods that are placed on it.
 #[derive(Clone, Debug)]
@@ -49,6 +41,9 @@ pub struct SimNode {
     /// What pods there request that anyone who may preempt takes from them: it counts for others alone.
     yielded: Resources,
     pub(super) ports: Vec<HostPort>,
+    /// Its CSI drivers, with their limits.
+    pub csi: Option<Arc<CsiNode>>,
+    pub(super) held: Held,
     /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
     pub open: bool,
     pub(super) counts_for_spread: bool,
@@ -67,6 +62,7 @@ pub struct World {
     crowd: OnceLock<Crowd>,
     /// How many pods with required anti-affinity there are.
     anti: i64,
+    /// By namespace and name: claims that only one pod at a time may use.
     claims_in_use: BTreeMap<(String, String), i64>,
 }
 
@@ -88,8 +84,11 @@ pub struct Prepared {
     /// Spread or affinity has a say.
     social: bool,
     volumes_matter: bool,
-    binding: volume_binding::State,
     volumes_refused: Option<Refusal>,
+    claims_refused: Option<Refusal>,
+    mounted: Mounted,
+    binding: volume_binding::State,
+    zones: volume_zone::State,
 }
 
 impl World {
@@ -112,13 +111,22 @@ impl World {
 
     /// The cluster of a snapshot: its nodes in their order, without any pod.
     pub fn without_pods(snapshot: &Snapshot) -> Self {
+        Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)))
+    }
+
+    /// The same for a snapshot that has other nodes and the same volumes as this world's.
+    pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
+        Self::with_volumes(snapshot, self.volumes.clone())
+    }
+
+    fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>) -> Self {
         let mut world = Self {
             nodes: Vec::with_capacity(snapshot.nodes.len()),
             free: Vec::with_capacity(snapshot.nodes.len()),
             namespaces: Arc::new(
                 snapshot.namespaces.iter().map(|one| (one.name.clone(), one.labels.clone())).collect(),
             ),
-            volumes: Arc::new(Volumes::new(snapshot)),
+            volumes,
             topologies: Topologies::default(),
             crowd: OnceLock::new(),
             anti: 0,
@@ -153,8 +161,9 @@ impl World {
         &self.volumes
     }
 
-    pub(super) fn claim_in_use(&self, key: &(String, String)) -> bool {
-        self.claims_in_use.get(key).is_some_and(|users| *users > 0)
+    pub(super) fn claim_in_use(&self, namespace: &str, name: &str) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.claims_in_use.get(&key).is_some_and(|users| *users > 0)
     }
 
     pub(super) fn namespace_labels(&self, name: &str) -> &Labels {
@@ -207,10 +216,17 @@ impl World {
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
         self.topologies.add_node(&node.labels);
-        let sim = SimNode::empty(node);
+        let mut sim = SimNode::empty(node);
+        sim.csi = self.volumes.csi_node(&sim.node.name).cloned();
+        sim.held = Held::new(self.volumes.attached(&sim.node.name));
         self.free.push(Free::of(&sim));
         self.nodes.push(sim);
         self.nodes.len() - 1
+    }
+
+    /// Says which CSI drivers a node will have that has no CSINode yet.
+    pub fn expect_drivers(&mut self, node: NodeIndex, csi: &Arc<CsiNode>) {
+        self.nodes[node].csi.get_or_insert_with(|| csi.clone());
     }
 
     /// Takes a node out of use: it takes no pods any more. Its domain stays known to topology spread, as it does for
@@ -281,8 +297,11 @@ impl World {
         if let Some(crowd) = self.crowd.get_mut() {
             crowd.add(pod, node, by);
         }
-        for claim in volume_restrictions::claims(pod) {
-            *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += by;
+        if pod.volumes.iter().any(Volume::decides_place) {
+            self.nodes[node].held.count(&self.volumes.mounted(pod), by);
+            for claim in volume_restrictions::exclusive_claims(pod, &self.volumes) {
+                *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += by;
+            }
         }
     }
 
@@ -296,15 +315,18 @@ impl World {
             spread,
             affinity,
             volumes_matter: pod.volumes.iter().any(Volume::decides_place),
-            binding: volume_binding::prepare(pod, &self.volumes),
             volumes_refused: volume_restrictions::prepare(pod, self),
+            claims_refused: node_volume_limits::prepare(pod, &self.volumes),
+            mounted: self.volumes.mounted(pod),
+            binding: volume_binding::prepare(pod, &self.volumes),
+            zones: volume_zone::prepare(pod, &self.volumes),
         }
     }
 
     /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
         let sim = &self.nodes[node];
-        self.check_alone(prepared, sim)?;
+        self.check_alone(prepared, sim, &sim.held)?;
         if prepared.social {
             let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
             prepared.spread.check(&prepared.pod, sim, false, &domain)?;
@@ -325,7 +347,11 @@ impl World {
 
     /// The same for a node that is not in the world yet, as if it were, with the pods that it comes with.
     pub fn check_fresh(&self, prepared: &Prepared, node: &SimNode) -> Result<(), Refusal> {
-        self.check_alone(prepared, node)?;
+        let mut held = Held::default();
+        for pod in node.pods.iter().filter(|_| prepared.volumes_matter) {
+            held.count(&self.volumes.mounted(pod), 1);
+        }
+        self.check_alone(prepared, node, &held)?;
         let keeps_away = |pod: &Pod| !pod.affinity.anti.is_empty();
         let meets = keeps_away(&prepared.pod) && !node.pods.is_empty();
         if prepared.social || meets || node.pods.iter().any(|pod| keeps_away(pod)) {
@@ -356,7 +382,7 @@ impl World {
     }
 
     /// The filters that look at nothing but the node.
-    fn check_alone(&self, prepared: &Prepared, sim: &SimNode) -> Result<(), Refusal> {
+    fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
         let pod = prepared.pod.as_ref();
         if pod.resource_claims {
             return Err(Refusal::DynamicResources);
@@ -368,10 +394,13 @@ impl World {
         node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used_for(pod))?;
         if prepared.volumes_matter {
             let others = sim.pods.iter().map(AsRef::as_ref);
-            volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others.clone())?;
-            node_volume_limits::check(pod, &sim.node.name, others, &self.volumes)?;
-            volume_binding::check(&prepared.binding, &sim.node, &self.volumes)?;
-            volume_zone::check(pod, &sim.node, &self.volumes)?;
+            volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others)?;
+            if let Some(refusal) = &prepared.claims_refused {
+                return Err(refusal.clone());
+            }
+            node_volume_limits::check(&prepared.mounted, sim, held, &self.volumes)?;
+            volume_binding::check(&prepared.binding, sim)?;
+            volume_zone::check(&prepared.zones, &sim.node)?;
         }
         Ok(())
     }
@@ -436,19 +465,6 @@ impl Free {
     }
 }
 
-impl Volumes {
-    fn new(snapshot: &Snapshot) -> Self {
-        let claim = |claim: &Arc<VolumeClaim>| ((claim.namespace.clone(), claim.name.clone()), claim.clone());
-        Self {
-            claims: snapshot.claims.iter().map(claim).collect(),
-            persistent: snapshot.volumes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
-            classes: snapshot.storage_classes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
-            csi_nodes: snapshot.csi_nodes.iter().map(|one| (one.name.clone(), one.clone())).collect(),
-            attachments: snapshot.attachments.clone(),
-        }
-    }
-}
-
 impl SimNode {
     /// A node without pods.
     pub fn empty(node: Arc<Node>) -> Self {
@@ -459,9 +475,16 @@ impl SimNode {
             used: Resources::default(),
             yielded: Resources::default(),
             ports: Vec::new(),
+            csi: None,
+            held: Held::default(),
             open: true,
             counts_for_spread: true,
         }
+    }
+
+    /// The same node without its pods.
+    pub fn emptied(&self) -> Self {
+        Self { csi: self.csi.clone(), ..Self::empty(self.node.clone()) }
     }
 
     /// What it offers and nobody has requested.

@@ -11,7 +11,7 @@ use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{HostMemory, Inventory, Learnt, Memory, PoolMemory};
+use crate::model::snapshot::{DriverLimits, HostMemory, Inventory, Learnt, Memory, PoolMemory};
 use crate::model::workload::Backoff;
 
 /// `kind: ProxmoxInventory`.
@@ -120,6 +120,8 @@ struct PoolDocument {
     learnt_allocatable: Option<BTreeMap<String, Amount>>,
     #[serde(default)]
     learnt_sizes: Vec<LearntDocument>,
+    #[serde(default)]
+    csi_limits: DriverLimits,
     reach: Option<Vec<String>>,
     #[serde(default)]
     across: Vec<String>,
@@ -267,6 +269,7 @@ impl PoolDocument {
             grow_backoff: self.grow_backoff,
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
+            csi_limits: self.csi_limits,
             reach: self.reach,
             across: self.across,
             without_template: self.without_template,

@@ -210,6 +210,12 @@ impl Reader {
             ("storage.k8s.io", "StorageClass") => {
                 all.storage_classes.push(Arc::new(convert::storage_class(&it.parse(value)?)));
             }
+            ("storage.k8s.io", "CSIDriver") => {
+                all.csi_drivers.push(Arc::new(convert::csi_driver(&it.parse(value)?)));
+            }
+            ("storage.k8s.io", "CSIStorageCapacity") => {
+                all.storage_capacities.push(it.checked(convert::storage_capacity(&it.parse(value)?))?);
+            }
             ("storage.k8s.io", "CSINode") => {
                 all.csi_nodes.push(Arc::new(convert::csi_node(&it.parse(value)?)));
             }

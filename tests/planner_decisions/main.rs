@@ -25,4 +25,5 @@ mod repair;
 mod replacement;
 mod sizes;
 mod storages;
+mod volumes;
 mod warm;

@@ -20,7 +20,9 @@ use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeA
 use pve_autoscaler::model::{KubernetesVersion, Snapshot};
 use pve_autoscaler::snapshot;
 
-use objects::{budget, claim, controller, node, persistent_volume, storage_class};
+use objects::{
+    budget, claim, controller, csi_driver, node, persistent_volume, storage_capacity, storage_class,
+};
 use own::{host, machine, memory, power_facts};
 use parts::{labels, name, text, time};
 use pods::{daemon_set, pod};
@@ -41,8 +43,8 @@ fn some<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Valu
 }
 
 fn world() -> impl Strategy<Value = Snapshot> {
-    let csi_node = (name(), btree_map(text(), option::of(0..100_i64), 0..3))
-        .prop_map(|(name, limits)| CsiNode { name, limits });
+    let csi_node = (name(), btree_map(text(), option::of(0..100_i64), 0..3), vec(name(), 0..3))
+        .prop_map(|(name, limits, migrated)| CsiNode { name, limits, migrated });
     let attachment = (name(), text(), name(), option::of(name()), any::<bool>()).prop_map(
         |(name, attacher, node, volume, attached)| VolumeAttachment {
             name,
@@ -69,6 +71,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
             .prop_map(|(hosts, machines, power)| Inventory { hosts, machines, templates: Vec::new(), power });
     let workloads = (some(pod()), some(controller()), some(daemon_set()), some(budget()), some(class));
     let storage = (some(persistent_volume()), some(claim()), some(storage_class()), some(attachment));
+    let storage = (storage, some(csi_driver()), some(storage_capacity()));
     let version = (30_u32..40).prop_map(|minor| KubernetesVersion { major: 1, minor });
     (
         (time(), version),
@@ -82,7 +85,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 (time, kubernetes),
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
-                (volumes, claims, storage_classes, attachments),
+                ((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities),
                 (proxmox, memory),
             )| {
                 nodes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -99,7 +102,9 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     volumes,
                     claims,
                     storage_classes,
+                    csi_drivers,
                     csi_nodes,
+                    storage_capacities,
                     attachments,
                     priority_classes,
                     proxmox,

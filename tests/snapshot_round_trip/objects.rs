@@ -7,7 +7,8 @@ use pve_autoscaler::model::Resources;
 use pve_autoscaler::model::node::{Condition, Node, Taint};
 use pve_autoscaler::model::selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 use pve_autoscaler::model::workload::{
-    Controller, DisruptionBudget, PersistentVolume, StorageClass, VolumeClaim,
+    Controller, CsiDriver, DisruptionBudget, InTreeDisk, InTreeKind, PersistentVolume, StorageCapacity,
+    StorageClass, VolumeClaim,
 };
 
 use crate::parts::{
@@ -102,18 +103,22 @@ pub fn budget() -> impl Strategy<Value = DisruptionBudget> {
 pub fn claim() -> impl Strategy<Value = VolumeClaim> {
     let texts = (name(), name(), option::of(name()), option::of(prop_oneof![name(), Just(String::new())]));
     let more = (option::of(name()), option::of(text()), option::of(selector()), vec(text(), 0..3));
-    (texts, more, bytes(), any::<[bool; 4]>()).prop_map(
+    let further = (maybe(), maybe());
+    (texts, more, further, bytes(), any::<[bool; 4]>()).prop_map(
         |(
             (namespace, name, volume, class),
             (selected_node, owner_uid, selector, access_modes),
+            (uid, attributes_class),
             request,
             [bound, block, deleted, lost],
         )| VolumeClaim {
             namespace,
             name,
+            uid,
             bound: bound && volume.is_some(),
             volume,
             class,
+            attributes_class,
             request,
             access_modes,
             selected_node,
@@ -129,25 +134,67 @@ pub fn claim() -> impl Strategy<Value = VolumeClaim> {
 pub fn persistent_volume() -> impl Strategy<Value = PersistentVolume> {
     let parts = (name(), labels(), option::of(name()), bytes(), vec(text(), 0..3));
     let bound = (option::of(node_selector()), option::of((name(), name())), option::of((text(), text())));
-    (parts, bound, any::<[bool; 3]>()).prop_map(
+    let further = (maybe(), maybe(), option::of(in_tree_disk()));
+    (parts, bound, further, any::<[bool; 3]>()).prop_map(
         |(
             (name, labels, class, capacity, access_modes),
             (node_affinity, claim, csi),
+            (attributes_class, claim_uid, in_tree),
             [available, block, deleted],
         )| {
             PersistentVolume {
                 name,
                 labels,
                 class: class.unwrap_or_default(),
+                attributes_class,
                 capacity,
                 access_modes,
                 node_affinity,
+                claim_uid: if claim.is_some() { claim_uid } else { String::new() },
                 claim: claim.map(|(namespace, name)| format!("{namespace}/{name}")),
                 available,
                 csi,
+                in_tree,
                 block,
                 deleted,
             }
+        },
+    )
+}
+
+/// A text that may be empty.
+fn maybe() -> impl Strategy<Value = String> {
+    prop_oneof![name(), Just(String::new())]
+}
+
+pub fn in_tree_disk() -> impl Strategy<Value = InTreeDisk> {
+    (prop::sample::select(InTreeKind::ALL.to_vec()), text(), any::<bool>()).prop_map(
+        |(kind, identity, unmanaged)| InTreeDisk {
+            kind,
+            identity,
+            unmanaged: unmanaged && kind == InTreeKind::AzureDisk,
+        },
+    )
+}
+
+pub fn csi_driver() -> impl Strategy<Value = CsiDriver> {
+    (name(), any::<[bool; 2]>()).prop_map(|(name, [storage_capacity, required_on_node])| CsiDriver {
+        name,
+        storage_capacity,
+        required_on_node,
+    })
+}
+
+pub fn storage_capacity() -> impl Strategy<Value = StorageCapacity> {
+    let texts = (name(), name(), text());
+    (texts, option::of(selector()), option::of(bytes()), option::of(bytes())).prop_map(
+        |((namespace, name, class), nodes, capacity, maximum)| StorageCapacity {
+            namespace,
+            name,
+            class,
+            nodes,
+            capacity,
+            maximum,
         },
     )
 }

@@ -142,7 +142,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             let kubelet = if cores % 2 == 0 { String::new() } else { r#"{"podPidsLimit":9}"#.to_owned() };
             Learnt { cores, memory, allocatable, kubelet }
         });
-    let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3));
+    let drivers = btree_map(name(), option::of(0..100_i64), 0..3);
+    let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers);
     let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
@@ -160,6 +161,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 grow_backoff,
                 learnt_allocatable: learnt.0,
                 learnt_sizes: learnt.1,
+                csi_limits: learnt.2,
                 reach: reach.0,
                 across: reach.1,
                 templates: reach.2,

@@ -8,8 +8,9 @@ use pve_autoscaler::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
 };
-use pve_autoscaler::model::workload::DaemonSet;
+use pve_autoscaler::model::workload::{DaemonSet, InTreeDisk};
 
+use crate::objects::in_tree_disk;
 use crate::parts::{
     annotations, effect, labels, name, node_selector, node_term, resources, selector, text, time,
 };
@@ -78,6 +79,13 @@ fn toleration() -> impl Strategy<Value = Toleration> {
     )
 }
 
+/// Those that are told from others nowhere else.
+fn in_tree_volume() -> impl Strategy<Value = InTreeDisk> {
+    in_tree_disk().prop_filter("other kinds are exclusive", |disk| {
+        !["gcePersistentDisk", "awsElasticBlockStore"].contains(&disk.kind.field())
+    })
+}
+
 /// Volumes; the claim of an ephemeral one is named after the pod, see [`pod`].
 fn volume() -> impl Strategy<Value = Volume> {
     let disk = |kind: &'static str, read_only: bool, identity: String| VolumeSource::Exclusive {
@@ -92,6 +100,7 @@ fn volume() -> impl Strategy<Value = Volume> {
         any::<bool>().prop_map(|memory| VolumeSource::EmptyDir { memory }),
         Just(VolumeSource::HostPath),
         text().prop_map(|driver| VolumeSource::Csi { driver }),
+        in_tree_volume().prop_map(VolumeSource::InTree),
         (text(), any::<bool>()).prop_map(move |(disk_name, ro)| disk("gcePersistentDisk", ro, disk_name)),
         text().prop_map(move |id| disk("awsElasticBlockStore", false, id)),
         (text(), any::<bool>()).prop_map(move |(iqn, ro)| disk("iscsi", ro, iqn)),

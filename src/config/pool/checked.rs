@@ -93,6 +93,8 @@ pub struct Pool {
     pub provider_id: Option<String>,
     /// What a fresh node offers; `None`: learnt from a ready node, else computed from the VM's shape.
     pub allocatable: Option<Resources>,
+    /// How many volumes of a CSI driver a fresh node takes, by driver; of others it is learnt from nodes that are there.
+    pub csi_volumes: BTreeMap<String, i64>,
     /// Rank for the `priority` expander: higher grows first.
     pub priority: i32,
     /// Hosts that its machines may be put on, by their names among those of all clusters; empty: all of its region.

@@ -80,6 +80,22 @@ pub(super) fn max_pods(pool: &Written, checker: &mut Checker) -> Option<u32> {
     Some(most)
 }
 
+/// How many volumes of each CSI driver a fresh node takes, as it is declared.
+pub(super) fn csi_volumes(pool: &Written, checker: &mut Checker) -> BTreeMap<String, i64> {
+    let name = pool.name.get_ref();
+    for (driver, most) in &pool.csi_volumes {
+        if !names::is_key(driver.get_ref()) {
+            let title = format!("pool `{name}`: `{}` is not the name of a CSI driver", driver.get_ref());
+            checker.wrong(title, driver.span(), "expected e.g. \"csi.proxmox.sinextra.dev\"", "");
+        }
+        if !(0..=i64::from(i32::MAX)).contains(most.get_ref()) {
+            let title = format!("pool `{name}`: `csi_volumes` has an impossible number of volumes");
+            checker.wrong(title, most.span(), "expected 0 or more", "");
+        }
+    }
+    pool.csi_volumes.iter().map(|(driver, most)| (driver.get_ref().clone(), *most.get_ref())).collect()
+}
+
 /// What a fresh node offers, as it is declared.
 pub(super) fn allocatable(pool: &Written, checker: &mut Checker) -> Option<Resources> {
     let name = pool.name.get_ref();

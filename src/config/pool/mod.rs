@@ -140,6 +140,8 @@ pub(super) struct Written {
     provider_id: Option<Spanned<String>>,
     allocatable: Option<BTreeMap<Spanned<String>, Spanned<Scalar>>>,
     #[serde(default)]
+    csi_volumes: BTreeMap<Spanned<String>, Spanned<i64>>,
+    #[serde(default)]
     priority: i32,
     #[serde(default)]
     hosts: Vec<Spanned<String>>,
@@ -212,6 +214,7 @@ pub(super) const KEYS: &[&str] = &[
     "annotations",
     "provider_id",
     "allocatable",
+    "csi_volumes",
     "priority",
     "hosts",
     "cpu_overcommit",
@@ -368,6 +371,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
             .or_else(|| (!machines.is_empty()).then(physical::bootstrap)),
         provider_id: labels::provider_id(pool, checker),
         allocatable: kubelet::allocatable(pool, checker),
+        csi_volumes: kubelet::csi_volumes(pool, checker),
         priority: pool.priority,
         hosts: machine::hosts(pool, &at, checker),
         cpu_overcommit,

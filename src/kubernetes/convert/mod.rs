@@ -12,7 +12,7 @@ mod workload;
 
 pub use node::{csi_node, namespace, node};
 pub use pod::{daemon_tolerations, pod, pod_of_daemon_set};
-pub use storage::{attachment, claim, storage_class, volume};
+pub use storage::{attachment, claim, csi_driver, storage_capacity, storage_class, volume};
 pub use workload::{
     budget, daemon_set, deployment, job, priority_class, replica_set, replication_controller, stateful_set,
 };

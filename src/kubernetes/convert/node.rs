@@ -79,8 +79,16 @@ pub fn csi_node(object: &storage::CSINode) -> CsiNode {
     let limit = |driver: &storage::CSINodeDriver| {
         driver.allocatable.as_ref().and_then(|limits| limits.count).map(i64::from)
     };
+    let annotations = object.metadata.annotations.as_ref();
+    let migrated = annotations.and_then(|all| all.get("storage.alpha.kubernetes.io/migrated-plugins"));
     CsiNode {
         name: text(object.metadata.name.as_ref()),
+        migrated: migrated
+            .into_iter()
+            .flat_map(|plugins| plugins.split(','))
+            .filter(|plugin| !plugin.is_empty())
+            .map(ToOwned::to_owned)
+            .collect(),
         limits: object.spec.drivers.iter().map(|driver| (driver.name.clone(), limit(driver))).collect(),
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
-use super::{ConvertError, known_annotations, labels, requests, text, time};
+use super::{ConvertError, known_annotations, labels, requests, storage, text, time};
 use crate::model::KubernetesVersion;
 use crate::model::digest::Memo;
 use crate::model::node::TaintEffect;
@@ -14,6 +14,7 @@ use crate::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
 };
+use crate::model::storage::InTreeKind;
 
 /// A Pod, its digest made: it is here to stay, and decisions ask for that in every round.
 ///
@@ -305,6 +306,12 @@ fn volumes(meta: &ObjectMeta, volume: &core::Volume) -> Vec<Volume> {
         let pool = disk.pool.as_deref().unwrap_or("rbd");
         let identity = |monitor: &String| format!("{monitor} {pool}/{}", disk.image);
         disk.monitors.iter().map(|monitor| exclusive("rbd", identity(monitor), disk.read_only)).collect()
+    } else if let Some(disk) = &volume.azure_disk {
+        vec![VolumeSource::InTree(storage::azure_disk(disk))]
+    } else if let Some(disk) = &volume.cinder {
+        vec![VolumeSource::InTree(storage::disk(InTreeKind::Cinder, disk.volume_id.clone()))]
+    } else if let Some(disk) = &volume.portworx_volume {
+        vec![VolumeSource::InTree(storage::disk(InTreeKind::PortworxVolume, disk.volume_id.clone()))]
     } else {
         Vec::new()
     };

@@ -55,7 +55,9 @@ fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
         .chain(snapshot.storage_classes.iter().map(|one| storage::storage_class(one)))
         .chain(snapshot.volumes.iter().map(move |one| storage::volume(one, now)))
         .chain(snapshot.claims.iter().map(move |one| storage::claim(one, now)))
+        .chain(snapshot.csi_drivers.iter().map(|one| storage::csi_driver(one)))
         .chain(snapshot.csi_nodes.iter().map(|one| node::csi_node(one)))
+        .chain(snapshot.storage_capacities.iter().map(|one| storage::storage_capacity(one)))
         .chain(snapshot.attachments.iter().map(|one| storage::attachment(one)))
         .chain(snapshot.pods.iter().map(|one| pod::pod(one)))
 }

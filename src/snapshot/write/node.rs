@@ -53,8 +53,10 @@ pub(super) fn csi_node(node: &CsiNode) -> Value {
         let limit = limit.map(|count| Fields::default().with("count", count));
         Fields::default().with("name", driver.as_str()).some("allocatable", limit)
     });
+    let migrated =
+        Fields::default().text("storage.alpha.kubernetes.io/migrated-plugins", &node.migrated.join(","));
     Fields::object("storage.k8s.io/v1", "CSINode")
-        .part("metadata", Fields::named("", &node.name))
+        .part("metadata", Fields::named("", &node.name).part("annotations", migrated))
         .with("spec", Fields::default().with("drivers", drivers.map(Value::from).collect::<Vec<_>>()))
         .into()
 }

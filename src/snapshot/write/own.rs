@@ -7,7 +7,7 @@ use super::fields::{Fields, amounts};
 use crate::model::KubernetesVersion;
 use crate::model::machine::{Host, Machine, Slot, Storage};
 use crate::model::quantity;
-use crate::model::snapshot::{Inventory, Learnt, Memory, PoolMemory};
+use crate::model::snapshot::{DriverLimits, Inventory, Learnt, Memory, PoolMemory};
 use crate::model::workload::Backoff;
 
 const VERSION: &str = "pve-autoscaler/v1";
@@ -120,6 +120,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .some("growBackoff", pool.grow_backoff.as_ref().map(backoff))
         .some("learntAllocatable", pool.learnt_allocatable.as_ref().map(amounts))
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
+        .part("csiLimits", csi_limits(&pool.csi_limits))
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
         .when(pool.without_template, "withoutTemplate", true)
@@ -131,6 +132,11 @@ fn pool(pool: &PoolMemory) -> Fields {
                 .iter()
                 .fold(Fields::default(), |all, (name, why)| all.with(name, why.as_str())),
         )
+}
+
+/// Where there is no limit, the value is null.
+fn csi_limits(limits: &DriverLimits) -> Fields {
+    limits.iter().fold(Fields::default(), |all, (driver, most)| all.with(driver, *most))
 }
 
 fn learnt(learnt: &Learnt) -> Value {

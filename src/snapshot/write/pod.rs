@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::fields::{Fields, amounts};
 use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
+use super::storage::in_tree;
 use crate::kubernetes::convert::daemon_tolerations;
 use crate::model::pod::{
     Affinity, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint, Toleration,
@@ -189,6 +190,7 @@ fn volume(volume: &Volume) -> Fields {
         VolumeSource::Exclusive { kind, identity, read_only } => {
             (kind.as_str(), exclusive(kind, identity).when(*read_only, "readOnly", true))
         }
+        VolumeSource::InTree(disk) => (disk.kind.field(), in_tree(disk)),
     };
     Fields::default().with("name", volume.name.as_str()).with(key, source)
 }

@@ -125,6 +125,9 @@ pub(super) static PRIORITY_CLASS: Kind =
     of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
 pub(super) static STORAGE_CLASS: Kind =
     of("storage.k8s.io", "v1", core("StorageClass", "storageclasses", false, &["sc"]));
+static CSI_DRIVER: Kind = of("storage.k8s.io", "v1", core("CSIDriver", "csidrivers", false, &[]));
+static STORAGE_CAPACITY: Kind =
+    of("storage.k8s.io", "v1", core("CSIStorageCapacity", "csistoragecapacities", true, &[]));
 pub(super) static CSI_NODE: Kind = of("storage.k8s.io", "v1", core("CSINode", "csinodes", false, &[]));
 pub(super) static ATTACHMENT: Kind =
     of("storage.k8s.io", "v1", with_status(core("VolumeAttachment", "volumeattachments", false, &[])));
@@ -163,7 +166,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 36] = [
+pub(super) static KINDS: [&Kind; 38] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -183,7 +186,9 @@ pub(super) static KINDS: [&Kind; 36] = [
     &BUDGET,
     &PRIORITY_CLASS,
     &STORAGE_CLASS,
+    &CSI_DRIVER,
     &CSI_NODE,
+    &STORAGE_CAPACITY,
     &ATTACHMENT,
     &LEASE,
     &ACCESS_REVIEW,

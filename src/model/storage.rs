@@ -1,0 +1,103 @@
+//! CSI drivers, the room that they have, and disks that they serve in place of Kubernetes' own code.
+
+use serde::{Deserialize, Serialize};
+
+use super::selector::LabelSelector;
+
+/// A CSIDriver, as far as kube-scheduler reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CsiDriver {
+    /// Its name.
+    pub name: String,
+    /// `spec.storageCapacity`: a volume is only made where a [`StorageCapacity`] has room for it.
+    pub storage_capacity: bool,
+    /// `spec.preventPodSchedulingIfMissing`: no pod with a volume of it goes to a node that lacks the driver.
+    pub required_on_node: bool,
+}
+
+/// A CSIStorageCapacity: how much room there is for volumes of a class that are used on some nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageCapacity {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The StorageClass.
+    pub class: String,
+    /// `nodeTopology`: which nodes; `None` is none of them, an empty selector all.
+    pub nodes: Option<LabelSelector>,
+    /// `capacity` in bytes.
+    pub capacity: Option<i64>,
+    /// `maximumVolumeSize` in bytes, which counts in place of the capacity.
+    pub maximum: Option<i64>,
+}
+
+impl StorageCapacity {
+    /// Whether a volume of so many bytes may be made of it.
+    pub fn holds(&self, bytes: i64) -> bool {
+        self.maximum.or(self.capacity).is_some_and(|limit| limit >= bytes)
+    }
+}
+
+/// What kind a disk is that a CSI driver serves in place of Kubernetes' own code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum InTreeKind {
+    /// `awsElasticBlockStore`.
+    AwsElasticBlockStore,
+    /// `azureDisk`.
+    AzureDisk,
+    /// `cinder`.
+    Cinder,
+    /// `gcePersistentDisk`.
+    GcePersistentDisk,
+    /// `portworxVolume`.
+    PortworxVolume,
+}
+
+impl InTreeKind {
+    /// All of them. Azure files and vSphere volumes are left out: kube-scheduler takes them for what they are.
+    pub const ALL: [Self; 5] = [
+        Self::AwsElasticBlockStore,
+        Self::AzureDisk,
+        Self::Cinder,
+        Self::GcePersistentDisk,
+        Self::PortworxVolume,
+    ];
+
+    /// The name of the source's field.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::AwsElasticBlockStore => "awsElasticBlockStore",
+            Self::AzureDisk => "azureDisk",
+            Self::Cinder => "cinder",
+            Self::GcePersistentDisk => "gcePersistentDisk",
+            Self::PortworxVolume => "portworxVolume",
+        }
+    }
+
+    /// The kind whose source has this field.
+    pub fn of_field(field: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.field() == field)
+    }
+
+    /// The field of the source that identifies the disk.
+    pub fn identity_field(self) -> &'static str {
+        match self {
+            Self::AwsElasticBlockStore | Self::Cinder | Self::PortworxVolume => "volumeID",
+            Self::AzureDisk => "diskURI",
+            Self::GcePersistentDisk => "pdName",
+        }
+    }
+}
+
+/// A disk that a CSI driver serves in place of Kubernetes' own code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct InTreeDisk {
+    /// Its kind.
+    pub kind: InTreeKind,
+    /// What identifies it.
+    pub identity: String,
+    /// An Azure disk that is no managed one, which the driver does not serve.
+    pub unmanaged: bool,
+}

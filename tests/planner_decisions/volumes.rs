@@ -1,0 +1,168 @@
+//! Volumes: how many a fresh node takes, which CSI drivers it has, and on which hosts there is room for new ones.
+
+use std::fmt::Write;
+
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::model::Plan;
+use pve_autoscaler::model::plan::PodOutcome;
+use pve_autoscaler::model::snapshot::Memory;
+use pve_autoscaler::planning;
+
+use crate::cluster::{Cluster, pod_verdict};
+
+/// Pool `w` with settings of its own.
+fn pool(own: &str) -> Config {
+    let text = format!(
+        "[[pool]]\nname = \"w\"\nmax = 9\ncores = 4\nmemory = \"8GiB\"\n\
+         allocatable = {{ cpu = \"4\", memory = \"8Gi\", pods = 10 }}\n{own}\n"
+    );
+    config::parse("test", &text, Needs::Plan).unwrap()
+}
+
+/// What the class `block` makes volumes with, and a CSIDriver with these fields.
+fn with_driver(cluster: Cluster, driver: &str) -> Cluster {
+    let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\
+         provisioner: x.csi\nvolumeBindingMode: WaitForFirstConsumer";
+    let driver = format!(
+        "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {{name: x.csi}}\nspec: {{{driver}}}"
+    );
+    cluster.with(class).with(&driver)
+}
+
+/// A CSINode that says how many volumes its node takes.
+fn csi_node(cluster: Cluster, node: &str, drivers: &str) -> Cluster {
+    cluster.with(&format!(
+        "apiVersion: storage.k8s.io/v1\nkind: CSINode\nmetadata: {{name: {node}}}\nspec: {{drivers: [{drivers}]}}"
+    ))
+}
+
+const TWO: &str = "{name: x.csi, nodeID: n, allocatable: {count: 2}}";
+const ANY: &str = "{name: x.csi, nodeID: n}";
+
+/// A node of the pool without room, made so many minutes ago.
+fn node(cluster: Cluster, name: &str, cpu: &str, minutes: i64) -> Cluster {
+    let now: jiff::Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+    let created = now - jiff::SignedDuration::from_mins(minutes);
+    cluster.with(&format!(
+        "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, creationTimestamp: \"{created}\", \
+         labels: {{pve-autoscaler/pool: w, kubernetes.io/hostname: {name}}}}}\n\
+         status: {{allocatable: {{cpu: {cpu}, memory: 8Gi, pods: 10}}, conditions: [{{type: Ready, status: \"True\"}}]}}"
+    ))
+}
+
+/// A pod that waits, with so many claims of its own.
+fn pod(cluster: Cluster, name: &str, claims: usize, bytes: &str) -> Cluster {
+    let mut volumes = String::new();
+    let mut cluster = cluster;
+    for number in 0..claims {
+        let claim = format!("{name}-{number}");
+        cluster = cluster.with(&format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {claim}, namespace: d, uid: {claim}}}\n\
+             spec: {{accessModes: [ReadWriteOnce], storageClassName: block, resources: {{requests: {{storage: {bytes}}}}}}}"
+        ));
+        let _ = write!(volumes, "{{name: v{number}, persistentVolumeClaim: {{claimName: {claim}}}}},");
+    }
+    cluster.with(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  \
+         ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+         spec: {{volumes: [{volumes}], containers: [{{name: c, resources: {{requests: {{cpu: 100m}}}}}}]}}"
+    ))
+}
+
+fn machines(plan: &Plan) -> usize {
+    plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
+}
+
+#[test]
+fn a_fresh_node_takes_as_many_volumes_as_the_pools_nodes_do() {
+    let full = || csi_node(node(with_driver(Cluster::new(), ""), "a", "0", 99), "a", TWO);
+    let three = pod(full(), "p", 3, "1Gi");
+    assert_eq!(pod_verdict(&three.plan(&pool("")), "d/p"), PodOutcome::NoPoolFits);
+    assert_eq!(machines(&pod(full(), "p", 2, "1Gi").plan(&pool(""))), 1);
+    // What the pool says of its nodes comes first.
+    assert_eq!(machines(&three.plan(&pool("csi_volumes = { \"x.csi\" = 3 }"))), 1);
+    // As many pods on one as it takes volumes.
+    let five = (0..5).fold(full(), |cluster, number| pod(cluster, &format!("p{number}"), 1, "1Gi"));
+    assert_eq!(machines(&five.plan(&pool(""))), 3);
+    assert_eq!(machines(&five.plan(&pool("csi_volumes = { \"x.csi\" = 4 }"))), 2);
+}
+
+#[test]
+fn the_limit_is_remembered_once_the_nodes_are_gone() {
+    let mut memory = Memory::default();
+    let seen = csi_node(node(with_driver(Cluster::new(), ""), "a", "0", 99), "a", TWO).snapshot();
+    assert!(planning::learn(&mut memory, &seen, &pool("")));
+    assert!(!planning::learn(&mut memory, &seen, &pool("")), "the second look teaches nothing new");
+    let mut empty = pod(with_driver(Cluster::new(), ""), "p", 3, "1Gi").snapshot();
+    assert_eq!(pod_verdict(&planning::plan(&empty, &pool("")), "d/p"), PodOutcome::NewNode);
+    empty.memory = memory.clone();
+    assert_eq!(pod_verdict(&planning::plan(&empty, &pool("")), "d/p"), PodOutcome::NoPoolFits);
+    // A driver that the pool's nodes no longer have is forgotten.
+    let without = csi_node(node(with_driver(Cluster::new(), ""), "a", "0", 99), "a", "").snapshot();
+    assert!(planning::learn(&mut memory, &without, &pool("")));
+    assert!(memory.pools["w"].csi_limits.is_empty());
+}
+
+#[test]
+fn a_pool_without_nodes_is_taken_to_have_the_drivers_of_other_nodes() {
+    let other = "apiVersion: v1\nkind: Node\nmetadata: {name: o}\nstatus: {allocatable: {cpu: 0}}";
+    let cluster =
+        || csi_node(with_driver(Cluster::new().with(other), "preventPodSchedulingIfMissing: true"), "o", TWO);
+    assert_eq!(machines(&pod(cluster(), "p", 2, "1Gi").plan(&pool(""))), 1);
+    let three = pod(cluster(), "p", 3, "1Gi").plan(&pool(""));
+    assert_eq!(pod_verdict(&three, "d/p"), PodOutcome::NoPoolFits);
+}
+
+#[test]
+fn a_driver_that_pods_must_not_go_without_is_awaited_on_young_nodes_only() {
+    let required = "preventPodSchedulingIfMissing: true";
+    let with = |minutes: i64, others: &str| {
+        let cluster = with_driver(Cluster::new(), required);
+        let cluster = csi_node(node(cluster, "old", "0", 99), "old", others);
+        let cluster = csi_node(node(cluster, "new", "4", minutes), "new", "");
+        pod_verdict(&pod(cluster, "p", 1, "1Gi").plan(&pool("")), "d/p")
+    };
+    assert_eq!(with(2, ANY), PodOutcome::ExistingNode, "its driver is still to come");
+    assert_eq!(with(99, ANY), PodOutcome::NewNode, "its driver never came");
+    assert_eq!(with(99, ""), PodOutcome::NoPoolFits, "the pool's nodes have none");
+    let optional = with_driver(Cluster::new(), "");
+    let optional = csi_node(node(optional, "new", "4", 99), "new", "");
+    assert_eq!(pod_verdict(&pod(optional, "p", 1, "1Gi").plan(&pool("")), "d/p"), PodOutcome::ExistingNode);
+}
+
+/// Hosts `a` and `b`, each a zone, and what their storage has room for.
+fn with_room(a: &str, b: &str) -> Cluster {
+    let cluster = with_driver(Cluster::new(), "storageCapacity: true").with(
+        "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts:\n- {name: a, cores: 64, memory: 512Gi}\n\
+         - {name: b, cores: 64, memory: 256Gi}",
+    );
+    [("a", a), ("b", b)].into_iter().fold(cluster, |cluster, (zone, capacity)| {
+        cluster.with(&format!(
+            "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nmetadata: {{name: c-{zone}, namespace: csi}}\n\
+             storageClassName: block\nnodeTopology: {{matchLabels: {{topology.kubernetes.io/zone: {zone}}}}}\n{capacity}"
+        ))
+    })
+}
+
+#[test]
+fn a_machine_is_made_on_a_host_whose_storage_has_room_for_the_volume() {
+    let zoned = pool("labels = { \"topology.kubernetes.io/zone\" = \"{{ host }}\" }");
+    let host = |a: &str, b: &str| {
+        let plan = pod(with_room(a, b), "p", 1, "10Gi").plan(&zoned);
+        let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
+        machine
+            .map(|machine| machine.host.clone())
+            .unwrap_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")))
+    };
+    assert_eq!(host("capacity: 50Gi", "capacity: 50Gi"), "a", "it has the most memory");
+    assert_eq!(host("capacity: 5Gi", "capacity: 50Gi"), "b");
+    assert_eq!(host("capacity: 50Gi\nmaximumVolumeSize: 5Gi", "capacity: 50Gi"), "b");
+    assert_eq!(host("", "capacity: 10Gi"), "b");
+    assert_eq!(host("capacity: 5Gi", "capacity: 5Gi"), "NoPoolFits");
+}
+
+#[test]
+fn a_node_that_no_capacity_covers_is_made_for_nobody() {
+    let plan = pod(with_room("capacity: 50Gi", "capacity: 50Gi"), "p", 1, "10Gi").plan(&pool(""));
+    assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NoPoolFits);
+}
