@@ -1,0 +1,226 @@
+//! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the planner's thread.
+//!
+//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and may stop at what it did not expect"
+)]
+
+use std::sync::Arc;
+
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::model::node::Node;
+use pve_autoscaler::model::plan::PodOutcome;
+use pve_autoscaler::model::pod::{Owner, Pod, PodPhase, Scheduling, Volume, VolumeSource};
+use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
+use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
+use pve_autoscaler::model::workload::{
+    Controller, CsiNode, PersistentVolume, StorageClass, VolumeAttachment, VolumeClaim,
+};
+use pve_autoscaler::model::{Plan, Resources, Snapshot};
+use pve_autoscaler::planning::plan;
+
+const DRIVER: &str = "csi.example.org";
+
+/// CPU time of this thread in milliseconds.
+fn cpu() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+fn milliseconds(work: impl FnOnce() -> Plan) -> (f64, Plan) {
+    let before = cpu();
+    let plan = work();
+    (cpu() - before, plan)
+}
+
+/// What a decision costs: the median of an odd number of runs, one of which had nothing worked out before it.
+fn measure(snapshot: &Snapshot, config: &Config) -> (f64, Plan) {
+    let (first, answer) = milliseconds(|| plan(snapshot, config));
+    let runs = if first > 1000.0 { 2 } else { 6 };
+    let mut all: Vec<f64> = (0..runs).map(|_| milliseconds(|| plan(snapshot, config)).0).collect();
+    all.push(first);
+    all.sort_by(f64::total_cmp);
+    (all[all.len() / 2], answer)
+}
+
+fn settings() -> Config {
+    let mut text =
+        "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
+            .to_owned();
+    for zone in 0..3 {
+        text += &format!(
+            "[[pool]]\nname = \"w{zone}\"\nmax = 50000\ncores = 10\nmemory = \"10GiB\"\n\
+             labels = {{ \"topology.kubernetes.io/zone\" = \"z{zone}\" }}\n\
+             allocatable = {{ cpu = \"10\", memory = \"10000Mi\", pods = 110 }}\n"
+        );
+    }
+    config::parse("bench", &text, Needs::Plan).unwrap()
+}
+
+fn node(number: usize) -> Node {
+    let (name, zone) = (format!("n{number:05}"), number % 3);
+    let labels = [
+        (POOL_LABEL, format!("w{zone}")),
+        ("kubernetes.io/hostname", name.clone()),
+        ("topology.kubernetes.io/zone", format!("z{zone}")),
+    ];
+    Node {
+        name,
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        annotations: [(UNNEEDED_SINCE.to_owned(), "2026-01-01T00:00:00Z".to_owned())].into(),
+        allocatable: Resources { cpu_milli: 10_000, memory: 10_000 << 20, pods: 110, ..Resources::default() },
+        ..Node::default()
+    }
+}
+
+/// A pod of one of a hundred apps, with a claim of its own, that requests so many thousandths of a core and MiB.
+fn pod(number: usize, cpu: i64, node: Option<&str>) -> Pod {
+    let app = format!("app-{:03}", number % 100);
+    let name = format!("{app}-{number:06}");
+    let owner = Owner {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        name: app.clone(),
+        uid: app.clone(),
+    };
+    let asked = "2026-01-15T11:59:00Z".parse().unwrap();
+    let claim = VolumeSource::Claim { name: format!("data-{name}"), ephemeral: false, read_only: false };
+    Pod {
+        namespace: "default".to_owned(),
+        uid: name.clone(),
+        name,
+        labels: [("app".to_owned(), app)].into(),
+        owner: Some(owner),
+        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        scheduling: if node.is_some() {
+            Scheduling::Scheduled
+        } else {
+            Scheduling::Unschedulable(Some(asked))
+        },
+        node: node.map(ToOwned::to_owned),
+        requests: Resources { cpu_milli: cpu, memory: cpu << 20, pods: 1, ..Resources::default() },
+        volumes: vec![Volume { name: "data".to_owned(), source: claim }],
+        restarts_always: true,
+        ready: node.is_some(),
+        ..Pod::default()
+    }
+}
+
+/// The pod's claim, with its volume and the attachment where the pod runs.
+fn add_volume(all: &mut Snapshot, pod: &Pod) {
+    let name = format!("data-{}", pod.name);
+    let volume = format!("pv-{name}");
+    all.claims.push(Arc::new(VolumeClaim {
+        namespace: pod.namespace.clone(),
+        name: name.clone(),
+        volume: pod.node.is_some().then(|| volume.clone()),
+        class: Some("fast".to_owned()),
+        bound: pod.node.is_some(),
+        request: 1 << 30,
+        access_modes: vec!["ReadWriteOnce".to_owned()],
+        ..VolumeClaim::default()
+    }));
+    let Some(node) = &pod.node else { return };
+    all.volumes.push(Arc::new(PersistentVolume {
+        name: volume.clone(),
+        class: "fast".to_owned(),
+        capacity: 1 << 30,
+        access_modes: vec!["ReadWriteOnce".to_owned()],
+        claim: Some(format!("{}/{name}", pod.namespace)),
+        csi: Some((DRIVER.to_owned(), volume.clone())),
+        ..PersistentVolume::default()
+    }));
+    all.attachments.push(Arc::new(VolumeAttachment {
+        name: format!("va-{name}"),
+        attacher: DRIVER.to_owned(),
+        node: node.clone(),
+        volume: Some(volume),
+        attached: true,
+    }));
+}
+
+/// So many nodes with so many pods each, and pods that wait, all with claims; each node takes a hundred volumes.
+fn with_claims(nodes: usize, pods: usize, cpu: i64, waiting: usize) -> Snapshot {
+    let mut all = Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), ..Snapshot::default() };
+    let class = StorageClass {
+        name: "fast".to_owned(),
+        provisioner: DRIVER.to_owned(),
+        waits_for_consumer: true,
+        ..StorageClass::default()
+    };
+    all.storage_classes.push(Arc::new(class));
+    let mut every = Vec::new();
+    for number in 0..nodes {
+        let node = node(number);
+        every.extend((0..pods).map(|one| pod(number * pods + one, cpu, Some(&node.name))));
+        let limits = [(DRIVER.to_owned(), Some(100))].into();
+        all.csi_nodes.push(Arc::new(CsiNode { name: node.name.clone(), limits, ..CsiNode::default() }));
+        all.nodes.push(Arc::new(node));
+    }
+    every.extend((0..waiting).map(|number| pod(nodes * pods + number, 200, None)));
+    for pod in &every {
+        add_volume(&mut all, pod);
+    }
+    every.sort_by_cached_key(Pod::id);
+    all.pods = every.into_iter().map(Arc::new).collect();
+    all.controllers = (0..100).map(|number| Arc::new(controller(&format!("app-{number:03}")))).collect();
+    all
+}
+
+fn controller(app: &str) -> Controller {
+    let key = "app".to_owned();
+    let of_app = Requirement { key, operator: Operator::In, values: vec![app.to_owned()] };
+    Controller {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        namespace: "default".to_owned(),
+        name: app.to_owned(),
+        uid: app.to_owned(),
+        replicas: 1000,
+        selector: Some(LabelSelector { requirements: vec![of_app] }),
+        deleted: false,
+    }
+}
+
+/// A line of the table.
+fn line(world: &str, cost: f64, most: f64, answer: &str) {
+    let met = if cost <= most { "" } else { " (missed)" };
+    println!("| {world} | {cost:.1} ms | ≤ {most} ms{met} | {answer} |");
+}
+
+/// A fifth is used, and all of it fits on a fifth of the nodes: kube-scheduler may scatter pods, so that a few stay.
+fn shrinks(nodes: usize, pods: usize, most: f64) -> f64 {
+    let cpu = 2000 / i64::try_from(pods).unwrap();
+    let (cost, plan) = measure(&with_claims(nodes, pods, cpu, 0), &settings());
+    let gone = plan.scale_down.len();
+    assert!(gone >= nodes * 7 / 10 && gone <= nodes * 8 / 10, "{gone} of {nodes} nodes go");
+    line(
+        &format!("{nodes} nodes × {pods} pods with a claim each, a fifth used"),
+        cost,
+        most,
+        &format!("{gone} go"),
+    );
+    cost
+}
+
+fn exponent(costs: &[(usize, f64)]) -> f64 {
+    let ((least, first), (most, last)) = (costs[0], costs[costs.len() - 1]);
+    #[expect(clippy::cast_precision_loss, reason = "numbers of nodes are small")]
+    let ratio = most as f64 / least as f64;
+    (last / first).ln() / ratio.ln()
+}
+
+fn main() {
+    println!("| World | CPU time | Target | Answer |\n|---|---|---|---|");
+    let costs =
+        [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));
+    println!("| the same, exponent between 200 and 1000 nodes | {:.2} | ≤ 1.3 | |", exponent(&costs));
+    let (cost, plan) = measure(&with_claims(1000, 30, 250, 1000), &settings());
+    assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
+    line("1000 pods that wait with a claim each, on 1000 nodes × 30 such pods", cost, 150.0, "all fit");
+    shrinks(40, 20, 50.0);
+    shrinks(250, 20, 1000.0);
+}
