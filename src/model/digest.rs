@@ -117,7 +117,7 @@ fn class(pod: &Pod) -> Fingerprint {
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
     Fingerprint::of(&(
         (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class, pod.resource_claims),
-        pod.never_preempts,
+        (pod.never_preempts, pod.features),
         &pod.labels,
         (&pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports),

@@ -4,6 +4,7 @@
 
 pub mod digest;
 pub mod dimms;
+pub mod features;
 pub mod go;
 pub mod machine;
 pub mod node;

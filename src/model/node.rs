@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::features::Features;
 use super::resources::Resources;
 use super::selector::Labels;
 
@@ -72,6 +73,8 @@ pub struct Node {
     pub capacity: Resources,
     /// `status.allocatable`.
     pub allocatable: Resources,
+    /// `status.declaredFeatures`, as far as the scheduler asks for them.
+    pub features: Features,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
     /// `status.volumesAttached` names.

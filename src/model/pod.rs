@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Memo;
+use super::features::Features;
 use super::node::TaintEffect;
 use super::resources::Resources;
 use super::selector::{LabelSelector, Labels, NodeSelector, NodeSelectorTerm};
@@ -260,6 +261,8 @@ pub struct Pod {
     pub host_ports: Vec<HostPort>,
     /// `spec.volumes`.
     pub volumes: Vec<Volume>,
+    /// What it needs of a node's kubelet.
+    pub features: Features,
     /// It uses dynamic resource allocation (`spec.resourceClaims`).
     pub resource_claims: bool,
     /// `spec.restartPolicy: Always` (the default).

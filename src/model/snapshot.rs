@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::features::Features;
 use super::machine::{Host, Machine, Slot};
 use super::node::Node;
 use super::pod::Pod;
@@ -88,6 +89,9 @@ pub struct PoolMemory {
     /// The CSI drivers of its nodes, with their limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub csi_limits: DriverLimits,
+    /// What its nodes declare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<DeclaredFeatures>,
     /// The hosts on which a clone of its template can be made, where that is known: nothing is put on others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<Vec<String>>,
@@ -107,6 +111,16 @@ pub struct PoolMemory {
     /// Machines of it that are there already and may not be switched on now, and why: what goes on after their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub out_of_service: BTreeMap<String, String>,
+}
+
+/// What a ready node of a pool declares (`status.declaredFeatures`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeclaredFeatures {
+    /// The features, as far as the scheduler asks for them.
+    pub features: Features,
+    /// What was set of its kubelet, as the machine's record has it.
+    pub kubelet: String,
 }
 
 /// What a ready node on a machine of this size offers.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{View, shape};
+use super::{View, features, shape};
 use crate::config::Pool;
 use crate::model::node::Node;
 use crate::model::snapshot::POOL_LABEL;
@@ -28,6 +28,7 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
         taints: pool.taints.clone(),
         capacity: allocatable.clone(),
         allocatable,
+        features: features::of(view.snapshot, pool),
         ..Node::default()
     });
     let mut sim = SimNode::empty(node);

@@ -20,6 +20,7 @@ mod disk_room;
 mod disruptions;
 mod draft;
 mod drain;
+mod features;
 mod filling;
 mod fresh;
 mod going;

@@ -1,6 +1,5 @@
 //! Which pods wait for a node, and which of them may cause one.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,36 +10,28 @@ use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::plan::PodOutcome;
 use crate::model::pod::Pod;
-use crate::model::workload::PriorityClass;
+use crate::scheduling;
 
-/// Priorities of pods, by themselves or by their class.
+/// Priorities of pods, and which of them are expendable.
 pub(super) struct Priorities<'a> {
-    classes: BTreeMap<&'a str, &'a PriorityClass>,
-    default: Option<i32>,
+    all: scheduling::Priorities<'a>,
     cutoff: i32,
 }
 
 impl<'a> Priorities<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, config: &Config) -> Self {
-        let classes: BTreeMap<_, _> =
-            snapshot.priority_classes.iter().map(|class| (class.name.as_str(), class.as_ref())).collect();
-        let default = classes.values().filter(|class| class.global_default).map(|class| class.value).max();
-        Self { classes, default, cutoff: config.scale_up.expendable_pods_priority_cutoff }
-    }
-
-    fn given(&self, pod: &Pod) -> Option<i32> {
-        let by_class = || self.classes.get(pod.priority_class.as_str()).map(|class| class.value);
-        pod.priority.or_else(by_class).or(self.default)
+        let all = scheduling::Priorities::new(snapshot);
+        Self { all, cutoff: config.scale_up.expendable_pods_priority_cutoff }
     }
 
     /// The pod's priority, 0 where nothing gives it one.
     pub(super) fn of(&self, pod: &Pod) -> i32 {
-        self.given(pod).unwrap_or(0)
+        self.all.of(pod)
     }
 
     /// Below the cut-off; a pod without a priority never is (Cluster Autoscaler's rule).
     pub(super) fn expendable(&self, pod: &Pod) -> bool {
-        self.given(pod).is_some_and(|priority| priority < self.cutoff)
+        self.all.given(pod).is_some_and(|priority| priority < self.cutoff)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::limits::by_node;
 use super::pending::is_mirror;
-use super::{pool_of, ready};
+use super::{features, pool_of, ready};
 use crate::config::{Config, Pool};
 use crate::model::machine::Machine;
 use crate::model::node::Node;
@@ -25,6 +25,9 @@ use crate::model::{Resources, Snapshot};
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let mut changed = false;
     let statics = statics(&snapshot.pods);
+    for pool in &config.pools {
+        changed |= features::learn(memory, snapshot, pool);
+    }
     for pool in config.pools.iter().filter(|pool| pool.allocatable.is_none()) {
         let own = memory.pools.get(&pool.name);
         let mut sizes = own.map(|memory| memory.learnt_sizes.clone()).unwrap_or_default();

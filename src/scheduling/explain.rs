@@ -1,10 +1,10 @@
 //! Which nodes could take a pod, judged alone against the snapshot as it stands.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 
-use super::world::World;
+use super::nominated::Nominated;
+use super::refusal::Refusal;
+use super::world::{NodeIndex, World};
 use crate::model::Snapshot;
 use crate::model::pod::{Pod, PodPhase};
 
@@ -34,27 +34,34 @@ pub struct NodeAnswer {
 
 /// Explains the chosen pods, or (with `None`) every pod without a node that is not finished.
 pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
-    let world = World::new(snapshot);
+    let mut world = World::new(snapshot);
+    let nominated = Nominated::new(snapshot);
     let waits =
         |pod: &Pod| pod.node.is_none() && !matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
     let pods = snapshot.pods.iter().filter(|pod| match chosen {
         Some(id) => pod.id() == id,
         None => waits(pod),
     });
-    pods.map(|pod| explain_one(&world, pod)).collect()
+    let explained = pods.map(|pod| {
+        let mut refused = nominated.refusals(&mut world, pod);
+        let prepared = world.prepare(pod);
+        let answer = |index: usize| {
+            let refused = refused.remove(&index);
+            let found = refused.map_or_else(|| world.check(&prepared, index), Err);
+            answer(&world, index, found)
+        };
+        Explanation { pod: pod.id(), nodes: (0..world.nodes().len()).map(answer).collect() }
+    });
+    explained.collect()
 }
 
-fn explain_one(world: &World, pod: &Arc<Pod>) -> Explanation {
-    let prepared = world.prepare(pod);
-    let answer = |index: usize| {
-        let node = world.node(index).node.name.clone();
-        match world.check(&prepared, index) {
-            Ok(()) => NodeAnswer { node, fits: true, filter: None, message: None },
-            Err(refusal) => {
-                let message = Some(refusal.to_string());
-                NodeAnswer { node, fits: false, filter: Some(refusal.filter()), message }
-            }
+fn answer(world: &World, index: NodeIndex, found: Result<(), Refusal>) -> NodeAnswer {
+    let node = world.node(index).node.name.clone();
+    match found {
+        Ok(()) => NodeAnswer { node, fits: true, filter: None, message: None },
+        Err(refusal) => {
+            let message = Some(refusal.to_string());
+            NodeAnswer { node, fits: false, filter: Some(refusal.filter()), message }
         }
-    };
-    Explanation { pod: pod.id(), nodes: (0..world.nodes().len()).map(answer).collect() }
+    }
 }

@@ -2,18 +2,22 @@
 //!
 //! A [`World`] is a cluster that can be changed in thought: nodes with the pods placed on them. A pod is prepared against
 //! it once ([`World::prepare`], kube-scheduler's PreFilter), then checked against as many nodes as needed
-//! ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 (`pkg/scheduler/framework/plugins`).
+//! ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 and 1.37 (`pkg/scheduler/framework/plugins`), by
+//! the version of the control plane.
 
 mod crowd;
 mod explain;
 mod in_tree;
 mod inter_pod_affinity;
 mod node_affinity;
+mod node_declared_features;
 mod node_ports;
 mod node_resources_fit;
 mod node_unschedulable;
 mod node_volume_limits;
+mod nominated;
 mod pod_topology_spread;
+mod priorities;
 mod refusal;
 pub mod selector;
 mod taint_toleration;
@@ -25,6 +29,7 @@ mod volumes;
 mod world;
 
 pub use explain::{Explanation, NodeAnswer, explain};
+pub use priorities::Priorities;
 pub use refusal::{Refusal, VolumeProblem};
 pub use taint_toleration::tolerates_all;
 pub use world::{NodeIndex, Prepared, SimNode, World};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::model::features::Feature;
 use crate::model::quantity::{binary, from_milli};
 
 /// The filter that refused, with what it found. Cheap to make: the words are put together when they are asked for.
@@ -68,6 +69,8 @@ pub enum Refusal {
     AntiAffinity,
     /// A running pod's anti-affinity keeps the pod away.
     OthersAntiAffinity,
+    /// The node's kubelet lacks a feature that the pod uses.
+    Feature(Feature),
     /// The pod asks for devices through dynamic resource allocation, which is not simulated.
     DynamicResources,
 }
@@ -114,6 +117,7 @@ impl Refusal {
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
             Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "InterPodAffinity",
             Self::DynamicResources => "DynamicResources",
+            Self::Feature(_) => "NodeDeclaredFeatures",
         }
     }
 
@@ -133,6 +137,7 @@ impl Refusal {
             Self::Memory(..) => "InsufficientMemory",
             Self::EphemeralStorage(..) => "InsufficientEphemeralStorage",
             Self::Extended(..) | Self::DynamicResources => "InsufficientExtendedResource",
+            Self::Feature(_) => "NodeDeclaredFeatures",
             Self::ClaimMissing { .. }
             | Self::VolumeInUse
             | Self::VolumeLimit { .. }
@@ -196,6 +201,9 @@ impl fmt::Display for Refusal {
             Self::Affinity => f.write_str("required pod affinity is not satisfied"),
             Self::AntiAffinity => f.write_str("required pod anti-affinity is not satisfied"),
             Self::OthersAntiAffinity => f.write_str("a running pod's anti-affinity keeps the pod away"),
+            Self::Feature(feature) => {
+                write!(f, "the node's kubelet does not declare {}, which the pod needs", feature.name())
+            }
             Self::DynamicResources => f.write_str("dynamic resource allocation is not supported"),
         }
     }

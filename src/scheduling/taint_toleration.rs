@@ -23,11 +23,11 @@ fn untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'
         .find(|taint| !tolerates(tolerations, taint))
 }
 
-/// `Toleration.ToleratesTaint`: effect, key and value must agree; an empty key with `Exists` agrees with all.
+/// `Toleration.ToleratesTaint`: effect, key and value must agree; an empty key agrees with all.
 pub(super) fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|one| {
         let effect = one.effect.is_none_or(|effect| effect == taint.effect);
-        let key = (one.key.is_empty() && one.exists) || one.key == taint.key;
+        let key = one.key.is_empty() || one.key == taint.key;
         effect && key && (one.exists || one.value == taint.value)
     })
 }
@@ -51,7 +51,8 @@ mod tests {
             ("a", true, "", None, true),
             ("b", true, "", None, false),
             ("", true, "", None, true),
-            ("", false, "1", None, false),
+            ("", false, "1", None, true),
+            ("", false, "2", None, false),
             ("a", true, "", Some(TaintEffect::NoExecute), false),
         ];
         for (key, exists, value, effect, expected) in cases {

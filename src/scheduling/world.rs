@@ -10,16 +10,17 @@ use super::refusal::Refusal;
 use super::topology::{Domain, Key, Topologies};
 use super::volumes::{Mounted, Volumes};
 use super::{
-    inter_pod_affinity, node_affinity, node_ports, node_resources_fit, node_unschedulable,
-    node_volume_limits, pod_topology_spread, taint_toleration, volume_binding, volume_restrictions,
-    volume_zone,
+    inter_pod_affinity, node_affinity, node_declared_features, node_ports, node_resources_fit,
+    node_unschedulable, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
+    volume_restrictions, volume_zone,
 };
-use crate::model::Snapshot;
+use crate::model::features::Features;
 use crate::model::node::Node;
 use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
 use crate::model::selector::Labels;
 use crate::model::workload::CsiNode;
+use crate::model::{KubernetesVersion, Snapshot};
 
 /// The label that makes every node a domain.
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -52,6 +53,8 @@ pub struct SimNode {
 /// A cluster that can be changed in thought. Cloning it forks it; nodes and pods are shared.
 #[derive(Clone, Debug)]
 pub struct World {
+    /// By whose rules pods are placed.
+    version: KubernetesVersion,
     nodes: Vec<SimNode>,
     /// What is free on each node, close together: most nodes are ruled out by it.
     free: Vec<Free>,
@@ -89,6 +92,8 @@ pub struct Prepared {
     mounted: Mounted,
     binding: volume_binding::State,
     zones: volume_zone::State,
+    /// What the scheduler asks of a node's kubelet for it.
+    features: Features,
 }
 
 impl World {
@@ -121,6 +126,7 @@ impl World {
 
     fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>) -> Self {
         let mut world = Self {
+            version: snapshot.kubernetes,
             nodes: Vec::with_capacity(snapshot.nodes.len()),
             free: Vec::with_capacity(snapshot.nodes.len()),
             namespaces: Arc::new(
@@ -320,6 +326,7 @@ impl World {
             mounted: self.volumes.mounted(pod),
             binding: volume_binding::prepare(pod, &self.volumes),
             zones: volume_zone::prepare(pod, &self.volumes),
+            features: pod.features.asked_by(self.version),
         }
     }
 
@@ -332,7 +339,7 @@ impl World {
             prepared.spread.check(&prepared.pod, sim, false, &domain)?;
             prepared.affinity.check(&domain)?;
         }
-        Ok(())
+        Self::check_last(prepared, sim)
     }
 
     /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
@@ -359,7 +366,15 @@ impl World {
             prepared.spread.check(&prepared.pod, node, true, &domain)?;
             prepared.affinity.check_fresh(&prepared.pod, node, &domain, self)?;
         }
-        Ok(())
+        Self::check_last(prepared, node)
+    }
+
+    /// The filters that kube-scheduler asks last.
+    fn check_last(prepared: &Prepared, sim: &SimNode) -> Result<(), Refusal> {
+        if prepared.pod.resource_claims {
+            return Err(Refusal::DynamicResources);
+        }
+        node_declared_features::check(prepared.features, &sim.node)
     }
 
     /// Whether required anti-affinity of a pod that the node comes with speaks of this one.
@@ -384,9 +399,6 @@ impl World {
     /// The filters that look at nothing but the node.
     fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
         let pod = prepared.pod.as_ref();
-        if pod.resource_claims {
-            return Err(Refusal::DynamicResources);
-        }
         node_unschedulable::check(pod, &sim.node)?;
         taint_toleration::check(pod, &sim.node)?;
         node_affinity::check(pod, &sim.node)?;

@@ -11,7 +11,9 @@ use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
-use crate::model::snapshot::{DriverLimits, HostMemory, Inventory, Learnt, Memory, PoolMemory};
+use crate::model::snapshot::{
+    DeclaredFeatures, DriverLimits, HostMemory, Inventory, Learnt, Memory, PoolMemory,
+};
 use crate::model::workload::Backoff;
 
 /// `kind: ProxmoxInventory`.
@@ -122,6 +124,7 @@ struct PoolDocument {
     learnt_sizes: Vec<LearntDocument>,
     #[serde(default)]
     csi_limits: DriverLimits,
+    declared: Option<DeclaredFeatures>,
     reach: Option<Vec<String>>,
     #[serde(default)]
     across: Vec<String>,
@@ -270,6 +273,7 @@ impl PoolDocument {
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             csi_limits: self.csi_limits,
+            declared: self.declared,
             reach: self.reach,
             across: self.across,
             without_template: self.without_template,

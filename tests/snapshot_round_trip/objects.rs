@@ -12,7 +12,7 @@ use pve_autoscaler::model::workload::{
 };
 
 use crate::parts::{
-    annotations, bytes, effect, labels, name, node_selector, resources, selector, text, time,
+    annotations, bytes, effect, features, labels, name, node_selector, resources, selector, text, time,
 };
 
 pub fn node() -> impl Strategy<Value = Node> {
@@ -29,8 +29,17 @@ pub fn node() -> impl Strategy<Value = Node> {
     let offer = || prop_oneof![resources(0..200_i64, 0), Just(Resources::default())];
     let offers = prop_oneof![(offer(), offer()), offer().prop_map(|both| (both.clone(), both))];
     let times = (option::of(time()), option::of(time()), any::<bool>());
-    (name(), labels(), annotations(), times, vec(taint, 0..3), offers, vec(condition, 0..3)).prop_map(
-        |(name, labels, annotations, (created, deleted, unschedulable), taints, offers, conditions)| Node {
+    let states = (times, features());
+    (name(), labels(), annotations(), states, vec(taint, 0..3), offers, vec(condition, 0..3)).prop_map(
+        |(
+            name,
+            labels,
+            annotations,
+            ((created, deleted, unschedulable), features),
+            taints,
+            offers,
+            conditions,
+        )| Node {
             name,
             labels,
             annotations,
@@ -40,6 +49,7 @@ pub fn node() -> impl Strategy<Value = Node> {
             taints,
             capacity: offers.0,
             allocatable: offers.1,
+            features,
             conditions,
             ..Node::default()
         },

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use pve_autoscaler::model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
-use pve_autoscaler::model::snapshot::{HostMemory, Learnt, Memory, PoolMemory};
+use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
-use crate::parts::{bytes, name, resources, text, time};
+use crate::parts::{bytes, features, name, resources, text, time};
 
 fn pci() -> impl Strategy<Value = HostPci> {
     let held = (any::<u32>(), option::of(name()), option::of(name()))
@@ -143,7 +143,10 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             Learnt { cores, memory, allocatable, kubelet }
         });
     let drivers = btree_map(name(), option::of(0..100_i64), 0..3);
-    let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers);
+    let declared =
+        (features(), text()).prop_map(|(features, kubelet)| DeclaredFeatures { features, kubelet });
+    let learnt =
+        (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
     let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
@@ -162,6 +165,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 learnt_allocatable: learnt.0,
                 learnt_sizes: learnt.1,
                 csi_limits: learnt.2,
+                declared: learnt.3,
                 reach: reach.0,
                 across: reach.1,
                 templates: reach.2,

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use pve_autoscaler::model::Resources;
+use pve_autoscaler::model::features::{Feature, Features};
 use pve_autoscaler::model::node::TaintEffect;
 use pve_autoscaler::model::selector::{
     LabelSelector, Labels, NodeSelector, NodeSelectorTerm, Operator, Requirement,
@@ -83,4 +84,14 @@ pub fn node_selector() -> impl Strategy<Value = NodeSelector> {
 
 pub fn effect() -> impl Strategy<Value = TaintEffect> {
     prop::sample::select(vec![TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule, TaintEffect::NoExecute])
+}
+
+/// What a pod needs of a kubelet, or a Node declares.
+pub fn features() -> impl Strategy<Value = Features> {
+    any::<[bool; 3]>().prop_map(|there| {
+        Feature::ALL
+            .into_iter()
+            .zip(there)
+            .fold(Features::default(), |all, (one, there)| all.with(one, there))
+    })
 }

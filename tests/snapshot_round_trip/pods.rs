@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use pve_autoscaler::kubernetes::convert::daemon_tolerations;
+use pve_autoscaler::model::features::Feature;
 use pve_autoscaler::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
     Toleration, Volume, VolumeSource, Weighted,
@@ -12,7 +13,7 @@ use pve_autoscaler::model::workload::{DaemonSet, InTreeDisk};
 
 use crate::objects::in_tree_disk;
 use crate::parts::{
-    annotations, effect, labels, name, node_selector, node_term, resources, selector, text, time,
+    annotations, effect, features, labels, name, node_selector, node_term, resources, selector, text, time,
 };
 
 fn pod_term() -> impl Strategy<Value = PodAffinityTerm> {
@@ -147,7 +148,7 @@ pub fn template() -> impl Strategy<Value = Pod> {
     let rules = (affinity(), vec(toleration(), 0..3), vec(spread(), 0..2));
     let parts = (vec(port, 0..3), vec(volume(), 0..4), resources(Just(1), 1));
     let numbers = (option::of(any::<i32>()), prop_oneof![Just(30), 0..600_i64], any::<[bool; 3]>());
-    let state = (option::of(time()), any::<bool>());
+    let state = (option::of(time()), any::<bool>(), features());
     (texts, maps, rules, parts, numbers, state).prop_map(
         |(
             (namespace, name, class, scheduler),
@@ -155,7 +156,7 @@ pub fn template() -> impl Strategy<Value = Pod> {
             (affinity, tolerations, spread),
             (host_ports, mut volumes, requests),
             (priority, grace_seconds, [never_preempts, resource_claims, restarts_always]),
-            (created, gated),
+            (created, gated, features),
         )| {
             for volume in &mut volumes {
                 if let VolumeSource::Claim { name: claim, ephemeral: true, .. } = &mut volume.source {
@@ -180,6 +181,7 @@ pub fn template() -> impl Strategy<Value = Pod> {
                 spread,
                 host_ports,
                 volumes,
+                features,
                 resource_claims,
                 restarts_always,
                 grace_seconds,
@@ -214,6 +216,7 @@ pub fn pod() -> impl Strategy<Value = Pod> {
 
 pub fn daemon_set() -> impl Strategy<Value = DaemonSet> {
     (template(), text(), any::<bool>()).prop_map(|(mut pod, uid, host_network)| {
+        let host_network = host_network || pod.features.has(Feature::UserNamespacesOnHostNetwork);
         pod.tolerations.extend(daemon_tolerations(host_network));
         let owner = Owner {
             api_version: "apps/v1".to_owned(),

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 
 use super::{ConvertError, known_annotations, labels, resources, text, time};
+use crate::model::features::Features;
 use crate::model::node::{Condition, Node, Taint, TaintEffect};
 use crate::model::workload::{CsiNode, Namespace};
 
@@ -41,6 +42,7 @@ pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
     };
     let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     let addresses = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
+    let declared = status.and_then(|status| status.declared_features.as_ref()).into_iter().flatten();
     let attached = status.and_then(|status| status.volumes_attached.as_ref()).into_iter().flatten();
     Ok(Node {
         name: text(meta.name.as_ref()),
@@ -63,6 +65,7 @@ pub fn node(object: &core::Node) -> Result<Node, ConvertError> {
             .collect(),
         capacity,
         allocatable,
+        features: Features::named(declared.map(String::as_str)),
         conditions: conditions
             .map(|one| Condition {
                 kind: one.type_.clone(),

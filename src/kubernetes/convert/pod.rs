@@ -9,6 +9,7 @@ use super::selector::{label_selector, node_selector, node_term};
 use super::{ConvertError, known_annotations, labels, requests, storage, text, time};
 use crate::model::KubernetesVersion;
 use crate::model::digest::Memo;
+use crate::model::features::{Feature, Features};
 use crate::model::node::TaintEffect;
 use crate::model::pod::{
     Affinity, Deletion, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint,
@@ -110,6 +111,7 @@ fn from_parts(
             .tolerations
             .iter()
             .flatten()
+            .filter(|one| matches!(one.operator.as_deref(), None | Some("" | "Equal" | "Exists")))
             .map(toleration)
             .collect::<Result<Box<_>, _>>()?
             .into_vec(),
@@ -128,6 +130,7 @@ fn from_parts(
             .flat_map(|volume| volumes(meta, volume))
             .collect::<Box<_>>()
             .into_vec(),
+        features: features(spec),
         resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
         restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
@@ -185,6 +188,7 @@ fn scheduling<'a>(
     }
 }
 
+/// One that compares in another way (`Lt`, `Gt`) tolerates nothing, and is left out: the gate is off by default.
 fn toleration(toleration: &core::Toleration) -> Result<Toleration, ConvertError> {
     let word = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
     Ok(Toleration {
@@ -255,6 +259,26 @@ fn spread(constraint: &core::TopologySpreadConstraint) -> Result<SpreadConstrain
     })
 }
 
+/// What the pod needs of a kubelet, whichever of it the scheduler asks for.
+fn features(spec: &core::PodSpec) -> Features {
+    let all = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let restarts = all().flat_map(|one| one.restart_policy_rules.iter().flatten());
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|one| one.volume_mounts.as_ref());
+    let mounts = all().map(|one| one.volume_mounts.as_ref()).chain(ephemeral).flatten().flatten();
+    let options =
+        |mount: &core::VolumeMount| mount.bind_mount_options.as_ref().is_some_and(|all| !all.is_empty());
+    Features::default()
+        .with(
+            Feature::RestartAllContainers,
+            restarts.into_iter().any(|rule| rule.action == "RestartAllContainers"),
+        )
+        .with(
+            Feature::UserNamespacesOnHostNetwork,
+            spec.host_network == Some(true) && spec.host_users == Some(false),
+        )
+        .with(Feature::BindMountOptions, mounts.into_iter().any(options))
+}
+
 /// Host ports of containers and sidecars; with `hostNetwork` a container port without a host port is one.
 fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
     let on_host = spec.host_network == Some(true);
@@ -265,11 +289,15 @@ fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
         .chain(sidecars)
         .flat_map(|container| container.ports.iter().flatten())
         .filter_map(|port| {
-            let number =
-                port.host_port.or(on_host.then_some(port.container_port)).filter(|port| *port > 0)?;
+            let number = port.host_port.filter(|port| *port != 0).or(on_host.then_some(port.container_port));
+            let number = number.filter(|port| *port > 0)?;
             Some(HostPort {
                 ip: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned()),
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                protocol: port
+                    .protocol
+                    .clone()
+                    .filter(|one| !one.is_empty())
+                    .unwrap_or_else(|| "TCP".to_owned()),
                 port: number,
             })
         })

@@ -19,7 +19,8 @@ type List = BTreeMap<String, Quantity>;
 pub(super) fn wanted(spec: &core::PodSpec) -> Result<Resources, ConvertError> {
     let containers = of_spec(spec)?;
     let mut sum = containers.clone();
-    for (name, amount) in level_requests(spec, &containers)? {
+    // Which version fills in more makes no difference where no status counts.
+    for (name, amount) in level_requests(spec, &containers, KubernetesVersion::NEWEST)? {
         set(&mut sum, &name, amount);
     }
     finished(spec, sum)
@@ -137,11 +138,12 @@ fn pod_level_amounts(field: &str, list: Option<&List>) -> Result<BTreeMap<String
     Ok(names.map(|name| (name.clone(), amount(&all, name))).collect())
 }
 
-/// `spec.resources.requests` after the API server's defaulting: with limits of the pod, what its containers request stands for
-/// itself, and what none of them requests equals the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
+/// `spec.resources.requests` after the API server's defaulting: with limits of the pod (since 1.37 also with requests alone), what its
+/// containers request is written there as well, and what none of them requests equals the pod's limit. Huge pages cannot be overcommitted: theirs equal the limit.
 fn level_requests(
     spec: &core::PodSpec,
     containers: &Resources,
+    version: KubernetesVersion,
 ) -> Result<BTreeMap<String, i64>, ConvertError> {
     let Some(level) = &spec.resources else { return Ok(BTreeMap::new()) };
     let mut requests = pod_level_amounts("spec.resources.requests", level.requests.as_ref())?;
@@ -153,12 +155,14 @@ fn level_requests(
         named.extend(one.requests.iter().chain(&one.limits).flat_map(BTreeMap::keys));
     }
     let stated = |list: Option<&List>| list.is_some_and(|list| !list.is_empty());
-    if stated(level.requests.as_ref()) || stated(level.limits.as_ref()) {
+    let is_stated = stated(level.requests.as_ref()) || stated(level.limits.as_ref());
+    if is_stated {
         for name in named.iter().filter(|name| is_huge(name) && !requests.contains_key(**name)) {
             limits.entry((*name).clone()).or_insert_with(|| amount(containers, name));
         }
     }
-    if !limits.is_empty() || stated(level.limits.as_ref()) {
+    let with_requests = is_stated && version >= KubernetesVersion::V1_37;
+    if with_requests || !limits.is_empty() || stated(level.limits.as_ref()) {
         for name in ["cpu", "memory"].map(str::to_owned).iter().filter(|name| named.contains(name)) {
             requests.entry(name.clone()).or_insert_with(|| amount(containers, name));
         }
@@ -250,7 +254,7 @@ impl Reckoning<'_> {
 
     /// Where a pod requests something as a whole, that counts and not what its containers do.
     fn pod_level(&self, sum: &mut Resources) -> Result<(), ConvertError> {
-        let level = level_requests(self.spec, &of_spec(self.spec)?)?;
+        let level = level_requests(self.spec, &of_spec(self.spec)?, self.version)?;
         if level.is_empty() {
             return Ok(());
         }

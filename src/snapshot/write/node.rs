@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::fields::{Fields, amounts};
+use crate::model::features::Feature;
 use crate::model::node::{Condition, Node, Taint, TaintEffect};
 use crate::model::workload::{CsiNode, Namespace};
 
@@ -43,6 +44,7 @@ pub(super) fn node(node: &Node) -> Value {
     let status = Fields::default()
         .part("capacity", amounts(&node.capacity))
         .when(node.allocatable != node.capacity, "allocatable", amounts(&node.allocatable))
+        .list("declaredFeatures", node.features.iter().map(Feature::name))
         .list("conditions", node.conditions.iter().map(condition));
     Fields::object("v1", "Node").part("metadata", metadata).part("spec", spec).part("status", status).into()
 }

@@ -7,6 +7,7 @@ use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
 use super::storage::in_tree;
 use crate::kubernetes::convert::daemon_tolerations;
+use crate::model::features::Feature;
 use crate::model::pod::{
     Affinity, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint, Toleration,
     Volume, VolumeSource, Weighted,
@@ -88,7 +89,10 @@ fn conditions(pod: &Pod) -> Vec<Fields> {
 
 fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
     let named = |name: &str| Fields::default().with("name", name);
+    let own_users = pod.features.has(Feature::UserNamespacesOnHostNetwork);
     Fields::default()
+        .when(own_users, "hostNetwork", true)
+        .when(own_users, "hostUsers", false)
         .some("nodeName", pod.node.as_deref())
         .when(pod.scheduler != "default-scheduler", "schedulerName", pod.scheduler.as_str())
         .some("priority", pod.priority)
@@ -109,9 +113,17 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
 /// All containers in one, with the requests that they make together.
 fn container(pod: &Pod) -> Fields {
     let requests = amounts(&Resources { pods: 0, ..pod.requests.clone() });
+    let restarts_all = pod.features.has(Feature::RestartAllContainers);
+    let mounts = pod.features.has(Feature::BindMountOptions);
+    let mount = Fields::default().with("name", "all").with("mountPath", "/all");
     Fields::default()
         .with("name", "all")
         .part("resources", Fields::default().part("requests", requests))
+        .list(
+            "restartPolicyRules",
+            restarts_all.then(|| Fields::default().with("action", "RestartAllContainers")),
+        )
+        .list("volumeMounts", mounts.then(|| mount.with("bindMountOptions", vec!["noexec"])))
         .list("ports", pod.host_ports.iter().map(port))
 }
 

@@ -1,0 +1,143 @@
+//! Features of a kubelet that pods need: a Node declares those that it has (`status.declaredFeatures`).
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::version::KubernetesVersion;
+
+/// A feature that the scheduler asks of a node for pods that use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// A rule of a container restarts all containers of the pod.
+    RestartAllContainers,
+    /// Together with the host's network the pod has users of its own (`hostUsers: false`).
+    UserNamespacesOnHostNetwork,
+    /// Options of a bind mount (`bindMountOptions`).
+    BindMountOptions,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 3] =
+        [Self::RestartAllContainers, Self::UserNamespacesOnHostNetwork, Self::BindMountOptions];
+
+    /// The name that a Node declares it by; it is the kubelet's feature gate, too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RestartAllContainers => "RestartAllContainersOnContainerExits",
+            Self::UserNamespacesOnHostNetwork => "UserNamespacesHostNetworkSupport",
+            Self::BindMountOptions => "VolumeBindMountOptions",
+        }
+    }
+
+    /// The first version whose scheduler asks for it.
+    fn since(self) -> KubernetesVersion {
+        match self {
+            Self::RestartAllContainers | Self::UserNamespacesOnHostNetwork => KubernetesVersion::V1_36,
+            Self::BindMountOptions => KubernetesVersion::V1_37,
+        }
+    }
+}
+
+/// A set of features. In JSON it is a list of names.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Features(u8);
+
+impl Features {
+    /// The features of these names; others are nothing that the scheduler asks for.
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let known = |name: &str| Feature::ALL.into_iter().find(|one| one.name() == name);
+        names.into_iter().filter_map(known).collect()
+    }
+
+    /// What a kubelet of this version declares that is told nothing else. The other features are off by default.
+    pub fn by_default(version: KubernetesVersion) -> Self {
+        Feature::ALL
+            .into_iter()
+            .filter(|one| *one == Feature::RestartAllContainers && version >= one.since())
+            .collect()
+    }
+
+    /// Those of them that the scheduler of this version asks of a node.
+    pub fn asked_by(self, version: KubernetesVersion) -> Self {
+        self.iter().filter(|one| one.since() <= version).collect()
+    }
+
+    /// Those that `others` lack.
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// The same set with or without a feature.
+    #[must_use]
+    pub fn with(self, feature: Feature, is_in: bool) -> Self {
+        let bit = 1 << feature as u8;
+        Self(if is_in { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// Whether the feature is one of them.
+    pub fn has(self, feature: Feature) -> bool {
+        self.0 & (1 << feature as u8) != 0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        Feature::ALL.into_iter().filter(move |one| self.has(*one))
+    }
+}
+
+impl FromIterator<Feature> for Features {
+    fn from_iter<T: IntoIterator<Item = Feature>>(features: T) -> Self {
+        features.into_iter().fold(Self::default(), |all, one| all.with(one, true))
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for Features {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Feature::name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Features {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        Ok(Self::named(names.iter().map(String::as_str)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_lists_of_names_in_json() {
+        let all: Features = Feature::ALL.into_iter().collect();
+        let text = serde_json::to_string(&all).unwrap();
+        assert_eq!(serde_json::from_str::<Features>(&text).unwrap(), all);
+        let some: Features = serde_json::from_str(r#"["VolumeBindMountOptions", "SomethingNew"]"#).unwrap();
+        assert_eq!(some.iter().collect::<Vec<_>>(), [Feature::BindMountOptions]);
+        assert!(all.without(all).is_empty() && some.without(all).is_empty());
+        assert_eq!(all.without(some).iter().count(), 2);
+    }
+
+    #[test]
+    fn versions_ask_for_and_declare_what_they_know() {
+        let all: Features = Feature::ALL.into_iter().collect();
+        let count = |minor| all.asked_by(KubernetesVersion { major: 1, minor }).iter().count();
+        assert_eq!([35, 36, 37, 38].map(count), [0, 2, 3, 3]);
+        let declared = |minor| Features::by_default(KubernetesVersion { major: 1, minor });
+        assert!(declared(35).is_empty() && declared(36).has(Feature::RestartAllContainers));
+    }
+}
