@@ -8,6 +8,7 @@ use super::pending::{Priorities, Waiting};
 use super::verdict::Spot;
 use crate::model::Resources;
 use crate::model::digest::Fingerprint;
+use crate::model::features::Features;
 use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::{Labels, NodeSelector};
 use crate::scheduling::{SimNode, World};
@@ -78,7 +79,7 @@ pub(super) fn of<'a>(
     spots: &[Spot],
     samples: &[&'a Arc<Pod>],
     priorities: &Priorities,
-    prototypes: &[SimNode],
+    (world, prototypes): (&World, &[SimNode]),
 ) -> (Vec<Class<'a>>, Demands) {
     let open = || {
         let all = pods.iter().zip(spots).enumerate();
@@ -99,7 +100,7 @@ pub(super) fn of<'a>(
         let next = demands.suits.len();
         let row = *rows.entry(Demand::of(sample)).or_insert(next);
         if row == next {
-            let suits = |one: &SimNode| World::accepts(sample, &one.node);
+            let suits = |one: &SimNode| world.suits(sample, &one.node);
             demands.suits.push(prototypes.iter().map(suits).collect());
         }
         classes.push(Class { sample, pods, priority: priorities.of(sample), done: 0, demands: row });
@@ -124,12 +125,13 @@ where
     move |requests| part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
 }
 
-/// What a pod demands of a node's labels and taints.
+/// What a pod demands of a node's labels, taints and kubelet.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Demand<'p> {
     selector: &'p Labels,
     affinity: &'p Option<NodeSelector>,
     tolerations: &'p [Toleration],
+    features: Features,
     devices: bool,
 }
 
@@ -139,6 +141,7 @@ impl<'p> Demand<'p> {
             selector: &pod.node_selector,
             affinity: &pod.affinity.node,
             tolerations: &pod.tolerations,
+            features: pod.features,
             devices: pod.resource_claims,
         }
     }

@@ -43,10 +43,16 @@ fn seen(snapshot: &Snapshot, pool: &Pool) -> Option<DeclaredFeatures> {
     Some(DeclaredFeatures { features: newest.features, kubelet: kubelet.clone() })
 }
 
-/// The same with the feature gates that the pool's kubelets are told.
+/// The same with the feature gates that the pool's kubelets are told; an argument wins.
 fn told(pool: &Pool, features: Features) -> Features {
-    let gates = pool.kubelet.fields().get("featureGates");
-    let gate = |one: Feature| gates.and_then(|gates| gates.get(one.name())?.as_bool());
+    let arguments = pool.kubelet_args.get("feature-gates").map_or("", String::as_str);
+    let argument = |one: Feature| {
+        let gates = arguments.split(',').filter_map(|gate| gate.split_once('='));
+        gates.filter(|(name, _)| name.trim() == one.name()).find_map(|(_, value)| value.trim().parse().ok())
+    };
+    let fields = pool.kubelet.fields().get("featureGates");
+    let field = |one: Feature| fields.and_then(|gates| gates.get(one.name())?.as_bool());
+    let gate = |one: Feature| argument(one).or_else(|| field(one));
     Feature::ALL.into_iter().fold(features, |all, one| match gate(one) {
         Some(is_on) => all.with(one, is_on),
         None => all,
@@ -98,6 +104,9 @@ mod tests {
         let gates = "kubelet = { featureGates = { RestartAllContainersOnContainerExits = false, VolumeBindMountOptions = true } }";
         let fresh = of(&Snapshot::default(), &config(gates).pools[0]);
         assert_eq!(fresh.iter().collect::<Vec<_>>(), [Feature::BindMountOptions]);
+        let argument =
+            r#"kubelet_args = { feature-gates = "Other=true,RestartAllContainersOnContainerExits=false" }"#;
+        assert!(of(&Snapshot::default(), &config(argument).pools[0]).is_empty());
     }
 
     #[test]

@@ -226,6 +226,7 @@ fn kind(pod: &Pod) -> Option<Kind> {
         && pod.host_ports.is_empty()
         && requests.other.is_empty()
         && requests.ephemeral_storage == 0
+        && pod.features.is_empty()
         && !pod.resource_claims;
     let own = || (pod.tolerations.clone(), pod.node_selector.clone());
     plain.then(own).map(|(tolerations, selector)| {

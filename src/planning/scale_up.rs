@@ -91,8 +91,13 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     };
     packer.add_upcoming();
     packer.place_nominated();
-    let (mut classes, demands) =
-        classes::of(&packer.pods, &packer.spots, groups.samples(), &priorities, &packer.prototypes);
+    let (mut classes, demands) = classes::of(
+        &packer.pods,
+        &packer.spots,
+        groups.samples(),
+        &priorities,
+        (&packer.view.world, &packer.prototypes),
+    );
     packer.demands = demands;
     packer.fill_known(&mut classes);
     packer.grow(&mut classes);

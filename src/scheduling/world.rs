@@ -390,6 +390,12 @@ impl World {
             && node_affinity::check(pod, node).is_ok()
     }
 
+    /// The same, and the node's kubelet has the features that the scheduler asks for.
+    pub fn suits(&self, pod: &Pod, node: &Node) -> bool {
+        Self::accepts(pod, node)
+            && node_declared_features::check(pod.features.asked_by(self.version), node).is_ok()
+    }
+
     /// Whether required anti-affinity over host names keeps the two off the same node.
     pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
         let host = Some(HOSTNAME);

@@ -25,5 +25,6 @@ mod repair;
 mod replacement;
 mod sizes;
 mod storages;
+mod versions;
 mod volumes;
 mod warm;
