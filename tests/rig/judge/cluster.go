@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -33,7 +37,7 @@ import (
 )
 
 // How long the scheduler may take to see a cluster.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // read makes objects of what kubectl prints, with the API server's defaults. Kinds that Kubernetes does not know are left out.
 func read(raw []json.RawMessage) ([]runtime.Object, error) {
@@ -141,6 +145,7 @@ func newCluster(ctx context.Context, objects []runtime.Object, filters []string)
 		}
 	}
 	it.client = fake.NewSimpleClientset(rest...)
+	watched := announceWatches(it.client)
 	informers := scheduler.NewInformerFactory(it.client, 0, nil)
 	recorder := func(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
 	it.Scheduler, err = scheduler.New(ctx, it.client, informers, nil, recorder,
@@ -163,12 +168,36 @@ func newCluster(ctx context.Context, objects []runtime.Object, filters []string)
 			return nil, err
 		}
 	}
+	for range 2 {
+		select {
+		case <-watched:
+		case <-ctx.Done():
+			it.stop()
+			return nil, errors.New("nodes or pods are not watched")
+		}
+	}
 	// Nodes and pods come afterwards, one by one, so that their order is that of the request.
 	if err := it.show(ctx, bound); err != nil {
 		it.stop()
 		return nil, err
 	}
 	return it, nil
+}
+
+// announceWatches says when nodes and when pods are watched: what is made between a list and its watch is never seen.
+func announceWatches(client *fake.Clientset) <-chan struct{} {
+	watched := make(chan struct{}, 2)
+	for _, kind := range []string{"nodes", "pods"} {
+		var first sync.Once
+		client.PrependWatchReactor(kind, func(action testing.Action) (bool, watch.Interface, error) {
+			watches, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+			if err == nil {
+				first.Do(func() { watched <- struct{}{} })
+			}
+			return true, watches, err
+		})
+	}
+	return watched
 }
 
 // shortly is a context that ends at once, or nearly so.
