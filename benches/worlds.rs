@@ -8,6 +8,7 @@
     reason = "a benchmark prints, and may stop at what it did not expect"
 )]
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use pve_autoscaler::config::{self, Config, Needs};
@@ -51,7 +52,8 @@ fn settings() -> Config {
         "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
             .to_owned();
     for zone in 0..3 {
-        text += &format!(
+        let _ = write!(
+            text,
             "[[pool]]\nname = \"w{zone}\"\nmax = 50000\ncores = 10\nmemory = \"10GiB\"\n\
              labels = {{ \"topology.kubernetes.io/zone\" = \"z{zone}\" }}\n\
              allocatable = {{ cpu = \"10\", memory = \"10000Mi\", pods = 110 }}\n"

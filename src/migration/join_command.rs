@@ -167,7 +167,6 @@ fn words(command: &str) -> Vec<String> {
                     word.get_or_insert_default().push(next);
                 }
             }
-            (Some(_), letter) => word.get_or_insert_default().push(letter),
             (None, '\'' | '"') => {
                 word.get_or_insert_default();
                 quote = Some(letter);
@@ -182,7 +181,7 @@ fn words(command: &str) -> Vec<String> {
                 words.extend(word.take());
                 words.push(letter.to_string());
             }
-            (None, letter) => word.get_or_insert_default().push(letter),
+            (_, letter) => word.get_or_insert_default().push(letter),
         }
     }
     words.extend(word);

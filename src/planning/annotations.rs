@@ -74,7 +74,7 @@ fn wrong(key: &str, value: &str) -> Option<&'static str> {
 }
 
 fn kept_for(value: &str) -> Option<SignedDuration> {
-    go::duration(value).filter(|time| time.is_positive())
+    go::duration(value).filter(jiff::SignedDuration::is_positive)
 }
 
 #[cfg(test)]

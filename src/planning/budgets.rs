@@ -104,7 +104,7 @@ mod tests {
     use crate::model::selector::LabelSelector;
 
     fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
-        let deletion = leaves.then(|| Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
+        let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
         Pod { namespace: "d".to_owned(), phase, ready, deletion, ..Pod::default() }
     }
 

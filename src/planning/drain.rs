@@ -56,9 +56,9 @@ impl Evictions {
         (self.evict, self.later) = (now, later);
         let last = std::mem::take(&mut self.last);
         if self.left() == 0 {
-            self.evict = last
+            self.evict = last;
         } else {
-            self.later.extend(last)
+            self.later.extend(last);
         }
         self
     }

@@ -57,7 +57,7 @@ impl Held {
 
     fn changed(&mut self, one: &Counted, by: i64) {
         let attached = self.attached.as_ref();
-        if !attached.is_some_and(|all| all.binary_search_by_key(&one.volume, |one| one.volume).is_ok()) {
+        if attached.is_none_or(|all| all.binary_search_by_key(&one.volume, |one| one.volume).is_err()) {
             self.add_present(one.driver, by);
         }
     }
@@ -198,7 +198,9 @@ mod tests {
         held
     }
 
-    fn in_order(held: &Held) -> (Vec<(Counted, i64)>, Vec<(u32, i64)>, i64) {
+    type InOrder = (Vec<(Counted, i64)>, Vec<(u32, i64)>, i64);
+
+    fn in_order(held: &Held) -> InOrder {
         let mut present: Vec<_> = held.present.iter().copied().filter(|one| one.1 != 0).collect();
         present.sort_unstable();
         (held.used.clone(), present, held.uncountable)

@@ -145,8 +145,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let drivers = btree_map(name(), option::of(0..100_i64), 0..3);
     let declared =
         (features(), text()).prop_map(|(features, kubelet)| DeclaredFeatures { features, kubelet });
-    let learnt =
-        (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
+    let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
     let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
