@@ -87,5 +87,12 @@ fn render(explanation: &Explanation) -> String {
         };
         let _ = writeln!(text, "  {:width$}  {said}", one.node);
     }
+    if let Some(words) = &explanation.scheduler {
+        let _ = writeln!(text, "  kube-scheduler says: {words}");
+    }
+    for one in &explanation.missed {
+        let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));
+        let _ = writeln!(text, "  prediction missed, {place} until {}: {}", one.until, one.words());
+    }
     text
 }

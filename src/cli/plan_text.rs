@@ -109,7 +109,11 @@ fn growth(plan: &Plan, out: &mut String) {
     for pod in stuck {
         let reasons: Vec<_> =
             pod.reasons.iter().map(|reason| format!("{}: {}", reason.pool, reason.message)).collect();
-        let why = if reasons.is_empty() { "there is no pool".to_owned() } else { reasons.join("; ") };
+        let why = match &pod.missed {
+            Some(missed) if reasons.is_empty() => missed.words(),
+            _ if reasons.is_empty() => "there is no pool".to_owned(),
+            _ => reasons.join("; "),
+        };
         let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
     }
     below_minimum(plan, out);

@@ -45,6 +45,12 @@ pub struct ScaleUp {
     pub backoff_initial: Duration,
     /// It is never left alone for longer.
     pub backoff_max: Duration,
+    /// A pod that fits a ready node, and that kube-scheduler has refused and not put there for so long, is a missed prediction.
+    pub prediction_timeout: Duration,
+    /// How long a pool gets no machine for pods of a kind after the first missed prediction; each further one doubles it.
+    pub prediction_backoff_initial: Duration,
+    /// It is never longer.
+    pub prediction_backoff_max: Duration,
 }
 
 /// `[scale_up]` as it is written.
@@ -63,6 +69,9 @@ pub(super) struct Written {
     max_memory_total: Option<Spanned<String>>,
     backoff_initial: Option<Spanned<String>>,
     backoff_max: Option<Spanned<String>>,
+    prediction_timeout: Option<Spanned<String>>,
+    prediction_backoff_initial: Option<Spanned<String>>,
+    prediction_backoff_max: Option<Spanned<String>>,
 }
 
 #[cfg(test)]
@@ -78,6 +87,9 @@ pub(super) const KEYS: &[&str] = &[
     "max_memory_total",
     "backoff_initial",
     "backoff_max",
+    "prediction_timeout",
+    "prediction_backoff_initial",
+    "prediction_backoff_max",
 ];
 
 impl Written {
@@ -87,9 +99,14 @@ impl Written {
         let backoff_initial = checker.positive("backoff_initial", first, Duration::from_mins(5));
         let backoff_max = checker.positive("backoff_max", most, Duration::from_mins(30));
         checker.ordered(("backoff_initial", first, backoff_initial), ("backoff_max", most, backoff_max));
+        let (prediction_backoff_initial, prediction_backoff_max) = self.prediction_backoffs(checker);
+        let timeout = self.prediction_timeout.as_ref();
         ScaleUp {
             backoff_initial,
             backoff_max,
+            prediction_timeout: checker.positive("prediction_timeout", timeout, Duration::from_mins(15)),
+            prediction_backoff_initial,
+            prediction_backoff_max,
             max_node_provision_time: checker.positive(
                 "max_node_provision_time",
                 self.max_node_provision_time.as_ref(),
@@ -116,5 +133,14 @@ impl Written {
                 .map(|size| checker.size("`max_memory_total`", size))
                 .filter(|most| *most > 0),
         }
+    }
+
+    fn prediction_backoffs(&self, checker: &mut Checker) -> (Duration, Duration) {
+        let (first, last) = ("prediction_backoff_initial", "prediction_backoff_max");
+        let (one, other) = (self.prediction_backoff_initial.as_ref(), self.prediction_backoff_max.as_ref());
+        let initial = checker.positive(first, one, Duration::from_mins(30));
+        let most = checker.positive(last, other, Duration::from_hours(12));
+        checker.ordered((first, one, initial), (last, other, most));
+        (initial, most)
     }
 }

@@ -19,7 +19,7 @@ use crate::model::workload::Backoff;
 use crate::observability::{Metrics, Seen, names, number};
 
 /// Every verdict of a pod: those that no pod has are shown as zero.
-const VERDICTS: [PodOutcome; 12] = [
+const VERDICTS: [PodOutcome; 13] = [
     PodOutcome::NewNode,
     PodOutcome::ExistingNode,
     PodOutcome::GrownNode,
@@ -32,6 +32,7 @@ const VERDICTS: [PodOutcome; 12] = [
     PodOutcome::Gated,
     PodOutcome::TooYoung,
     PodOutcome::BackingOff,
+    PodOutcome::PredictionMissed,
 ];
 
 /// Pods that are unschedulable: name → uid and since when.
@@ -92,6 +93,7 @@ impl Daemon {
             seen.put(names::REGION_ACTS, &[name.unwrap_or_default()], f64::from(u8::from(acts)));
         }
         pools(config, snapshot, &self.registry.all(), &mut seen);
+        super::outcomes::measure(config, snapshot, &mut seen);
         verdicts(plan, &mut seen);
         hosts(snapshot, &mut seen);
         let pools: Vec<String> = config.pools.iter().map(|pool| pool.name.clone()).collect();

@@ -20,6 +20,7 @@ mod labelled;
 mod leader;
 mod measure;
 mod mend;
+mod outcomes;
 mod physical;
 mod pins;
 mod power;
@@ -422,6 +423,7 @@ impl Daemon {
         // Where nothing may be begun no time passes for timers: they count from the last round before.
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(now);
+            self.look_at_outcomes(&config, &snapshot, &plan);
         }
         self.memory.decided(self.board.latest_decisions(), now);
         self.measure(&config, &snapshot, &plan);

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::Snapshot;
+use crate::model::prediction::Predictions;
 use crate::model::snapshot::{Decision, HostMemory, Memory};
 use crate::model::workload::Backoff;
 use crate::planning;
@@ -126,6 +127,16 @@ impl Remembered {
         }
     }
 
+    /// What kube-scheduler is expected to do from now on, and what it did otherwise.
+    pub fn predicted(&mut self, predictions: Predictions, now: Timestamp) {
+        let old = std::mem::replace(&mut self.memory.predictions, predictions);
+        let new = &self.memory.predictions;
+        // What is awaited is stored with the next thing that matters: it begins with every node, and mostly ends at once.
+        if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
+            self.store(now);
+        }
+    }
+
     /// Machines were asked for.
     pub fn grew(&mut self, pool: &str, now: Timestamp) {
         self.memory.pools.entry(pool.to_owned()).or_default().last_add = Some(now);
@@ -171,7 +182,7 @@ impl Remembered {
             let before = memory.emptying_backoff.take();
             // What was long ago says nothing of today.
             let before = before.filter(|before| now.duration_since(before.until) <= EMPTIED_AGAIN);
-            memory.emptying_backoff = Some(backed_off(before.as_ref(), reason, lengths, now));
+            memory.emptying_backoff = Some(Backoff::next(before.as_ref(), reason, lengths, now));
         });
     }
 
@@ -254,7 +265,7 @@ impl Remembered {
         };
         // What is nobody's fault may last all the same: a right that is missing in Kubernetes, a network that is shut.
         let first = if *blame == Blame::Nobody { NOBODY } else { config.scale_up.backoff_initial };
-        *place = Some(backed_off(place.as_ref(), reason, (first, config.scale_up.backoff_max), now));
+        *place = Some(Backoff::next(place.as_ref(), reason, (first, config.scale_up.backoff_max), now));
     }
 
     fn store(&mut self, now: Timestamp) {
@@ -265,25 +276,7 @@ impl Remembered {
 
 /// The next back-off of the common length.
 fn doubled(before: Option<&Backoff>, reason: &str, config: &Config, now: Timestamp) -> Backoff {
-    backed_off(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
-}
-
-/// The next back-off: the first one, or twice the last, and never more than the most. Several failures while one runs count once.
-fn backed_off(
-    before: Option<&Backoff>,
-    reason: &str,
-    (first, most): (Duration, Duration),
-    now: Timestamp,
-) -> Backoff {
-    let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
-    let (first, most) = (whole(first.min(most)), whole(most));
-    if let Some(running) = before.filter(|before| before.runs(now) && before.seconds >= first) {
-        return Backoff { reason: reason.to_owned(), ..running.clone() };
-    }
-    let last = before.map_or(0, |before| before.seconds);
-    let seconds = last.saturating_mul(2).clamp(first, most);
-    let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    Backoff { until, reason: reason.to_owned(), seconds }
+    Backoff::next(before, reason, (config.scale_up.backoff_initial, config.scale_up.backoff_max), now)
 }
 
 /// What is stored, as far as is known.
@@ -375,11 +368,11 @@ mod tests {
     #[test]
     fn what_is_nobodys_fault_backs_off_from_ten_seconds_on() {
         let (at, most) = (|seconds| Timestamp::from_second(seconds).unwrap(), Duration::from_mins(30));
-        let first = backed_off(None, "x", (NOBODY, most), at(0));
-        let second = backed_off(Some(&first), "x", (NOBODY, most), at(20));
+        let first = Backoff::next(None, "x", (NOBODY, most), at(0));
+        let second = Backoff::next(Some(&first), "x", (NOBODY, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
         // A pool that is to blame is left alone for as long as it ever is.
-        let blamed = backed_off(Some(&second), "y", (Duration::from_mins(5), most), at(30));
+        let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));
         assert_eq!((blamed.seconds, blamed.until), (300, at(330)));
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 
-use super::Daemon;
 use super::act::leaves;
+use super::{Daemon, outcomes};
 use crate::config::{Config, Mode};
 use crate::machines::View;
 use crate::model::Snapshot;
@@ -111,7 +111,10 @@ fn pod(verdict: &PodVerdict) -> PodStatus {
     PodStatus {
         pod: verdict.pod.to_string(),
         verdict: format!("{:?}", verdict.verdict),
-        why: place.map_or_else(|| reasons.join("; "), ToString::to_string),
+        why: match &verdict.missed {
+            Some(missed) if reasons.is_empty() => missed.words(),
+            _ => place.map_or_else(|| reasons.join("; "), ToString::to_string),
+        },
     }
 }
 
@@ -165,6 +168,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             ]
             .into_iter()
             .flatten()
+            .chain(outcomes::in_words(&snapshot.memory.predictions, &pool.name, snapshot.time))
             .collect::<Vec<_>>()
             .join("; "),
         }

@@ -16,9 +16,11 @@ const EVENTS_A_ROUND: usize = 50;
 /// The same warning is not given again before this has passed.
 const AGAIN: Duration = Duration::from_mins(10);
 /// What was not done.
-const NOT_DONE: [&str; 3] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED];
+const NOT_DONE: [&str; 4] = ["NotTriggerScaleUp", "NoScaleDown", IGNORED, MISSED];
 /// An annotation cannot be read.
 const IGNORED: &str = "AnnotationIgnored";
+/// kube-scheduler refuses the pod where it was found to fit.
+const MISSED: &str = "PredictionMissed";
 /// Warnings that are remembered at most.
 const REMEMBERED: usize = 1024;
 
@@ -66,7 +68,8 @@ impl Batch {
         };
         if list.len() < EVENTS_A_ROUND && !recorder.has_said(uid, reason, code) {
             let (code, note) = (code.clone(), note());
-            let kind = if *reason == IGNORED { EventKind::Warning } else { EventKind::Normal };
+            let kind =
+                if [IGNORED, MISSED].contains(reason) { EventKind::Warning } else { EventKind::Normal };
             list.push((about, Saying { kind, reason, action, code, note }));
         }
     }
@@ -179,6 +182,7 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::PoolAtMax
         | PodOutcome::NoHostCapacity
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
+        PodOutcome::PredictionMissed => MISSED,
         _ => return None,
     };
     let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
@@ -201,6 +205,10 @@ fn note_on_pod(verdict: &PodVerdict) -> String {
         PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
             format!("No machine can be made now: {reasons}")
         }
+        PodOutcome::PredictionMissed => match &verdict.missed {
+            Some(missed) => format!("No machine is made now: {}", missed.words()),
+            None => format!("No machine is made now: {reasons}"),
+        },
         _ => format!("Pool {} gets a machine for this pod", verdict.pool.as_deref().unwrap_or("?")),
     }
 }

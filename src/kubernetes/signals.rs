@@ -25,7 +25,8 @@ pub(super) fn pod(old: Option<&Pod>, new: Option<&Pod>) -> Worth {
         return Worth::Haste;
     }
     let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
-    let quiet = |pod: &Pod| Pod { ready: false, ..pod.clone() };
+    // The scheduler counts nodes in its words: they change for every pod that waits whenever a node comes or goes.
+    let quiet = |pod: &Pod| Pod { ready: false, refusal: String::new(), ..pod.clone() };
     round_if(old != new && quiet(old) != quiet(new))
 }
 

@@ -15,6 +15,7 @@ pub mod place;
 pub mod plan;
 pub mod pod;
 pub mod power;
+pub mod prediction;
 pub mod quantity;
 pub mod resources;
 pub mod selector;

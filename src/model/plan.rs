@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
+use super::prediction::Missed;
 
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -195,6 +196,8 @@ pub enum PodOutcome {
     TooYoung,
     /// The pools that fit are backing off after failures.
     BackingOff,
+    /// kube-scheduler refuses such pods where they were found to fit.
+    PredictionMissed,
 }
 
 /// Why a pool does not take a pod.
@@ -206,6 +209,43 @@ pub struct PoolReason {
     pub reason: &'static str,
     /// The same in words, with figures.
     pub message: String,
+}
+
+/// kube-scheduler refuses pods where they were found to fit: why they were expected there, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MissedPrediction {
+    /// The node that they were expected on.
+    pub node: String,
+    /// Its pool, which gets no machine for them until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// When it turned out.
+    pub at: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+    /// Why they were expected there.
+    pub ours: String,
+    /// What kube-scheduler said, in its own words.
+    pub theirs: String,
+}
+
+impl MissedPrediction {
+    /// As it is remembered.
+    pub fn of(missed: &Missed) -> Self {
+        Self {
+            node: missed.node.clone(),
+            pool: missed.pool.clone(),
+            at: missed.at,
+            until: missed.backoff.until,
+            ours: missed.ours.clone(),
+            theirs: missed.theirs.clone(),
+        }
+    }
+
+    /// Both sides in one sentence.
+    pub fn words(&self) -> String {
+        format!("{}, but kube-scheduler says: {}", self.ours, self.theirs)
+    }
 }
 
 /// A pending pod's verdict.
@@ -228,6 +268,9 @@ pub struct PodVerdict {
     /// Why the pools do not take it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<PoolReason>,
+    /// Where it was expected instead, and what kube-scheduler says, if its verdict is `PredictionMissed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Arc<MissedPrediction>>,
 }
 
 /// Where a pod of a removed node goes.

@@ -240,6 +240,9 @@ pub struct Pod {
     pub phase: PodPhase,
     /// What the scheduler said.
     pub scheduling: Scheduling,
+    /// Why it refuses the pod, in its own words (`message` of the condition `PodScheduled`); empty where it does not.
+    #[serde(default)]
+    pub refusal: String,
     /// `spec.priority`, `None` where absent.
     pub priority: Option<i32>,
     /// `spec.priorityClassName`, empty where absent.

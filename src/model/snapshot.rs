@@ -11,6 +11,7 @@ use super::machine::{Host, Machine, Slot};
 use super::node::Node;
 use super::pod::Pod;
 use super::power::{PowerFacts, PowerMemory};
+use super::prediction::Predictions;
 use super::resources::Resources;
 use super::version::KubernetesVersion;
 use super::workload::{
@@ -180,6 +181,9 @@ pub struct Memory {
     pub name_seed: u64,
     /// Times of the latest removals, for the hourly brake.
     pub removals: Vec<Timestamp>,
+    /// What kube-scheduler is expected to do, and where it did something else.
+    #[serde(skip_serializing_if = "Predictions::is_empty")]
+    pub predictions: Predictions,
     /// The latest decisions, oldest first, for those who ask what happened. Nothing is decided by them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,

@@ -1,8 +1,9 @@
 //! The objects around pods that decisions read: controllers, disruption budgets, volumes, classes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::pod::Pod;
@@ -192,7 +193,7 @@ pub struct Namespace {
 }
 
 /// When something failed often enough to be left alone for a while.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
     /// Until when.
@@ -205,6 +206,24 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// The next one: the first, or twice the last, and never more than the most. Several failures while one runs count once.
+    pub fn next(
+        before: Option<&Self>,
+        reason: &str,
+        (first, most): (Duration, Duration),
+        now: Timestamp,
+    ) -> Self {
+        let whole = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX).max(1);
+        let (first, most) = (whole(first.min(most)), whole(most));
+        if let Some(running) = before.filter(|before| before.runs(now) && before.seconds >= first) {
+            return Self { reason: reason.to_owned(), ..running.clone() };
+        }
+        let last = before.map_or(0, |before| before.seconds);
+        let seconds = last.saturating_mul(2).clamp(first, most);
+        let until = now.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        Self { until, reason: reason.to_owned(), seconds }
+    }
+
     /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set back.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pending::{Priorities, Waiting};
+use super::predictions::Hold;
 use super::verdict::Spot;
 use crate::model::Resources;
 use crate::model::digest::Fingerprint;
@@ -25,6 +26,8 @@ pub(super) struct Class<'a> {
     pub done: usize,
     /// Which pools' nodes they accept, by the pools' order, whatever room is there: a row of [`Demands`].
     pub demands: usize,
+    /// What a missed prediction keeps from them.
+    pub hold: Option<Arc<Hold>>,
 }
 
 impl Class<'_> {
@@ -103,7 +106,14 @@ pub(super) fn of<'a>(
             let suits = |one: &SimNode| world.suits(sample, &one.node);
             demands.suits.push(prototypes.iter().map(suits).collect());
         }
-        classes.push(Class { sample, pods, priority: priorities.of(sample), done: 0, demands: row });
+        classes.push(Class {
+            sample,
+            pods,
+            priority: priorities.of(sample),
+            done: 0,
+            demands: row,
+            hold: None,
+        });
     }
     let size = largest_share(prototypes.iter().map(|one| &one.node.allocatable));
     classes.sort_by_cached_key(|class| {

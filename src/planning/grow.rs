@@ -182,7 +182,7 @@ impl<'a> Packer<'_, 'a> {
             let mut ranked: Vec<(i64, bool, usize, Shape)> = candidates
                 .iter()
                 .enumerate()
-                .filter(|(number, _)| !refused.contains(number))
+                .filter(|(number, one)| !refused.contains(number) && !self.is_closed_to(class, one.node))
                 .filter_map(|(number, one)| {
                     let to = self.size_for(one, &class.sample.requests)?;
                     Some((one.cost(to), one.to == one.from, number, to))

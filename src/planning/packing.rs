@@ -48,6 +48,7 @@ impl<'a> Packer<'_, 'a> {
     fn pack_social(&mut self, number: usize, classes: &mut [Class<'a>]) {
         let mut prepared = self.view.world.prepare(classes[number].sample);
         let known = self.view.existing..self.view.world.nodes().len();
+        let known = known.filter(|&at| !self.is_closed_to(&classes[number], at));
         let mut search = Search::new(&self.view.world, &prepared, known);
         let mut ranked = None;
         while classes[number].left() > 0 {

@@ -32,6 +32,8 @@ pub(super) enum Full {
     BackingOff(String),
     /// The pool has just changed: until when it is left alone, in words.
     Settling(String),
+    /// kube-scheduler refuses such pods where they were found to fit: what is known of it, in words.
+    Missed(String),
 }
 
 impl Full {
@@ -44,6 +46,7 @@ impl Full {
             Self::NoSlot | Self::NoMachine(_) => "NoFreeSlot",
             Self::NoHost(_) => "NoHostCapacity",
             Self::BackingOff(_) | Self::Settling(_) => "BackingOff",
+            Self::Missed(_) => "PredictionMissed",
         }
     }
 
@@ -57,6 +60,7 @@ impl Full {
             Self::NoHost(why) => format!("no host has room for another machine: {}", named(why)),
             Self::BackingOff(why) => format!("left alone after a failure: {why}"),
             Self::Settling(until) => format!("left alone {until}"),
+            Self::Missed(what) => what.clone(),
         }
     }
 

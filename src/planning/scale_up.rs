@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::classes::{self, Class, Demands};
 use super::grow::Growths;
 use super::pending::{Priorities, Waiting, add_leaving};
+use super::predictions::Hold;
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
@@ -62,6 +63,8 @@ pub(super) struct Packer<'v, 'a> {
     /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
     pub sizes: Vec<i64>,
     pub demands: Demands,
+    /// What missed predictions hold back, by the number of the group of pods.
+    pub holds: BTreeMap<usize, Arc<Hold>>,
     /// Machines on their way: their nodes in the world.
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow where they are.
@@ -84,6 +87,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         sizes: super::sizes::costs(view.offers),
         prototypes,
         demands: Demands::default(),
+        holds: BTreeMap::new(),
         upcoming: BTreeMap::new(),
         growths: Growths::default(),
         short: BTreeMap::new(),
@@ -99,8 +103,10 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         (&packer.view.world, &packer.prototypes),
     );
     packer.demands = demands;
+    packer.hold_back(&mut classes);
     packer.fill_known(&mut classes);
     packer.grow(&mut classes);
+    packer.keep_to_bound(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
     packer.fit_sizes();
@@ -282,6 +288,9 @@ impl<'a> Packer<'_, 'a> {
                 if class.left() == 0 {
                     return;
                 }
+                if self.is_closed_to(class, at) {
+                    continue;
+                }
                 if self.view.world.takes(&prepared, at) {
                     let room = self.view.world.room_for(class.sample, at);
                     let count = usize::try_from(room).unwrap_or(usize::MAX).min(class.left());
@@ -290,7 +299,8 @@ impl<'a> Packer<'_, 'a> {
             }
             return;
         }
-        let mut search = Search::new(&self.view.world, &prepared, nodes);
+        let open = nodes.filter(|&at| !self.is_closed_to(class, at));
+        let mut search = Search::new(&self.view.world, &prepared, open);
         while class.left() > 0 {
             let Some(at) = search.next(&self.view.world, &prepared) else { return };
             self.put(class, &mut prepared, at);
@@ -361,14 +371,19 @@ impl<'a> Packer<'_, 'a> {
 
     /// Why no pool takes this pod, pool by pool: what refuses it on a fresh node, or why there is no fresh node. Of a pool
     /// with several sizes the largest that does not take it speaks, if none would.
-    pub(super) fn refusals(&self, prepared: &Prepared) -> Vec<(usize, Result<Full, Refusal>)> {
+    pub(super) fn refusals(
+        &self,
+        prepared: &Prepared,
+        hold: Option<&Hold>,
+    ) -> Vec<(usize, Result<Full, Refusal>)> {
         let mut refusals: Vec<(usize, Result<Full, Refusal>)> = Vec::new();
         for (index, pool) in self.pools().iter().enumerate() {
             let answer = match self.view.world.check_fresh(prepared, &self.prototypes[index]) {
                 Err(refusal) => Err(refusal),
-                Ok(()) => match self.rooms.next(pool) {
-                    Err(full) => Ok(full),
-                    Ok(_) => continue,
+                Ok(()) => match (hold.and_then(|hold| hold.of_pool(&pool.name)), self.rooms.next(pool)) {
+                    (Some(why), _) => Ok(Full::Missed(why.to_owned())),
+                    (None, Err(full)) => Ok(full),
+                    (None, Ok(_)) => continue,
                 },
             };
             match refusals.last_mut().filter(|last| self.pools()[last.0].name == pool.name) {

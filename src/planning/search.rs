@@ -1,7 +1,5 @@
 //! Where equal pods go one after the other.
 
-use std::ops::Range;
-
 use crate::scheduling::{NodeIndex, Prepared, World};
 
 /// Goes round the nodes that can still take pods of a class. A node that can no longer is not asked again.
@@ -14,7 +12,7 @@ pub(super) struct Search {
 const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
-    pub(super) fn new(world: &World, prepared: &Prepared, nodes: Range<NodeIndex>) -> Self {
+    pub(super) fn new(world: &World, prepared: &Prepared, nodes: impl Iterator<Item = NodeIndex>) -> Self {
         Self { open: nodes.filter(|&at| world.has_room(prepared, at)).collect(), at: 0 }
     }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use super::pending::Waiting;
 use super::rooms::Full;
 use super::scale_up::Packer;
-use crate::model::plan::{PodOutcome, PodVerdict, PoolReason};
-use crate::model::pod::Pod;
+use crate::model::plan::{MissedPrediction, PodOutcome, PodVerdict, PoolReason};
 use crate::scheduling::NodeIndex;
 
 /// Where a pod was placed.
@@ -20,10 +19,17 @@ pub(super) enum Spot {
     Node(NodeIndex),
 }
 
+/// Why a pod is placed nowhere.
+struct Nowhere {
+    outcome: PodOutcome,
+    reasons: Vec<PoolReason>,
+    missed: Option<Arc<MissedPrediction>>,
+}
+
 /// The verdicts, and what goes on each new machine.
 pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
     // Equal pods have equal reasons.
-    let mut known: BTreeMap<usize, (PodOutcome, Vec<PoolReason>)> = BTreeMap::new();
+    let mut known: BTreeMap<usize, Nowhere> = BTreeMap::new();
     let mut verdicts = Vec::with_capacity(packer.pods.len());
     let mut on = empty_lists(packer);
     let names: Vec<Arc<str>> = packer.view.offers.iter().map(|pool| Arc::from(pool.name.as_str())).collect();
@@ -35,6 +41,7 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
             node: None,
             machine: None,
             reasons: Vec::new(),
+            missed: None,
         };
         match (waiting.settled, *spot) {
             (Some(settled), _) => verdict.verdict = settled,
@@ -49,9 +56,10 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
                 None => place(packer, node, index, &mut verdict),
             },
             (None, Spot::None) => {
-                let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting.pod));
-                verdict.verdict = why.0;
-                verdict.reasons.clone_from(&why.1);
+                let why = known.entry(waiting.group).or_insert_with(|| why_nowhere(packer, waiting));
+                verdict.verdict = why.outcome;
+                verdict.reasons.clone_from(&why.reasons);
+                verdict.missed.clone_from(&why.missed);
             }
         }
         verdicts.push(verdict);
@@ -91,11 +99,12 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
 }
 
 /// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes soonest counts.
-fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>) {
+fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
+    let (pod, hold) = (waiting.pod, packer.holds.get(&waiting.group));
     let mut outcome = PodOutcome::NoPoolFits;
     let mut reasons = Vec::new();
     let prepared = packer.view.world.prepare(pod);
-    for (index, answer) in packer.refusals(&prepared) {
+    for (index, answer) in packer.refusals(&prepared, hold.map(AsRef::as_ref)) {
         let pool = packer.view.offers[index].name.clone();
         match answer {
             Err(refusal) => {
@@ -110,6 +119,7 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
                     Full::BackingOff(_) | Full::Settling(_) => PodOutcome::BackingOff,
                     Full::NoHost(_) | Full::NoMachine(_) => PodOutcome::NoHostCapacity,
                     Full::AtMax(_) | Full::NoSlot => PodOutcome::PoolAtMax,
+                    Full::Missed(_) => PodOutcome::PredictionMissed,
                 };
                 if outcome == PodOutcome::NoPoolFits || own > outcome || outcome == PodOutcome::PoolAtMax {
                     outcome = own;
@@ -118,5 +128,10 @@ fn why_nowhere(packer: &Packer, pod: &Arc<Pod>) -> (PodOutcome, Vec<PoolReason>)
             }
         }
     }
-    (outcome, reasons)
+    // No pool could take it, but a node was expected to.
+    if outcome == PodOutcome::NoPoolFits && hold.is_some_and(|hold| packer.would_fit(hold, pod)) {
+        outcome = PodOutcome::PredictionMissed;
+    }
+    let shown = hold.filter(|_| outcome == PodOutcome::PredictionMissed);
+    Nowhere { outcome, reasons, missed: shown.and_then(|hold| hold.missed().cloned()) }
 }

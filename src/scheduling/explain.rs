@@ -1,12 +1,16 @@
 //! Which nodes could take a pod, judged alone against the snapshot as it stands.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::nominated::Nominated;
 use super::refusal::Refusal;
 use super::world::{NodeIndex, World};
 use crate::model::Snapshot;
+use crate::model::plan::MissedPrediction;
 use crate::model::pod::{Pod, PodPhase};
+use crate::model::prediction::{Missed, kind};
 
 /// What each node says to one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,6 +19,12 @@ pub struct Explanation {
     pub pod: String,
     /// Every node, by name.
     pub nodes: Vec<NodeAnswer>,
+    /// What kube-scheduler says of it, in its own words, if it refuses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
+    /// Where such pods were found to fit and kube-scheduler refuses them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<MissedPrediction>,
 }
 
 /// What a node says to a pod.
@@ -42,17 +52,27 @@ pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
         Some(id) => pod.id() == id,
         None => waits(pod),
     });
-    let explained = pods.map(|pod| {
-        let mut refused = nominated.refusals(&mut world, pod);
-        let prepared = world.prepare(pod);
-        let answer = |index: usize| {
-            let refused = refused.remove(&index);
-            let found = refused.map_or_else(|| world.check(&prepared, index), Err);
-            answer(&world, index, found)
-        };
-        Explanation { pod: pod.id(), nodes: (0..world.nodes().len()).map(answer).collect() }
-    });
-    explained.collect()
+    let missed = &snapshot.memory.predictions.missed;
+    pods.map(|pod| explain_one(&mut world, &nominated, missed, pod)).collect()
+}
+
+fn explain_one(world: &mut World, nominated: &Nominated, missed: &[Missed], pod: &Arc<Pod>) -> Explanation {
+    let mut refused = nominated.refusals(world, pod);
+    let prepared = world.prepare(pod);
+    let answer = |index: usize| {
+        let refused = refused.remove(&index);
+        let found = refused.map_or_else(|| world.check(&prepared, index), Err);
+        answer(world, index, found)
+    };
+    let nodes = (0..world.nodes().len()).map(answer).collect();
+    let waits = pod.node.is_none() && !pod.refusal.is_empty();
+    let missed = missed.iter().filter(|one| waits && one.kind == kind(pod));
+    Explanation {
+        pod: pod.id(),
+        nodes,
+        scheduler: waits.then(|| pod.refusal.clone()),
+        missed: missed.map(MissedPrediction::of).collect(),
+    }
 }
 
 fn answer(world: &World, index: NodeIndex, found: Result<(), Refusal>) -> NodeAnswer {

@@ -9,6 +9,7 @@ use crate::model::KubernetesVersion;
 use crate::model::machine::{Growing, Host, Machine, Phase, Slot, Storage, WarmState};
 use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
+use crate::model::prediction::Predictions;
 use crate::model::quantity::{self, QuantityError};
 use crate::model::resources::Resources;
 use crate::model::snapshot::{
@@ -107,6 +108,8 @@ pub(super) struct StateDocument {
     name_seed: u64,
     #[serde(default)]
     removals: Vec<Timestamp>,
+    #[serde(default)]
+    predictions: Predictions,
 }
 
 #[derive(Debug, Deserialize)]
@@ -251,6 +254,7 @@ impl StateDocument {
             free_slots: self.free_slots,
             name_seed: self.name_seed,
             removals: self.removals,
+            predictions: self.predictions,
             decisions: Vec::new(),
         })
     }

@@ -19,6 +19,7 @@ mod pauses;
 mod pci;
 mod physical;
 mod placement;
+mod predictions;
 mod regions;
 mod removals;
 mod repair;

@@ -31,6 +31,7 @@ mod pci;
 mod physical;
 mod pinning;
 mod places;
+mod predictions;
 mod record;
 mod regions;
 mod replacements;

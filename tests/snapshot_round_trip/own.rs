@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use pve_autoscaler::model::machine::{Growing, Host, Machine, Phase, Slot, Storage};
 use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
+use pve_autoscaler::model::prediction::{Awaited, MadeFor, Missed, Moved, Predictions};
 use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
@@ -186,8 +187,8 @@ pub fn memory() -> impl Strategy<Value = Memory> {
         .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
-    (option::of(time()), maps, any::<u64>(), vec(time(), 0..3)).prop_map(
-        |(last_round, (pools, hosts, free_slots), name_seed, removals)| Memory {
+    (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), predictions()).prop_map(
+        |(last_round, (pools, hosts, free_slots), name_seed, removals, predictions)| Memory {
             // What was decided is no part of a snapshot.
             decisions: Vec::new(),
             last_round,
@@ -196,6 +197,30 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             free_slots,
             name_seed,
             removals,
+            predictions,
         },
     )
+}
+
+fn predictions() -> impl Strategy<Value = Predictions> {
+    let awaited =
+        (text(), name(), time(), option::of(time())).prop_map(|(kind, pod, since, refused_again)| Awaited {
+            kind,
+            pod,
+            since,
+            refused_again,
+            ..Awaited::default()
+        });
+    let made =
+        (name(), vec(text(), 0..3), time(), any::<bool>()).prop_map(|(machine, kinds, at, in_vain)| {
+            MadeFor { machine, kinds, at, in_vain, ..MadeFor::default() }
+        });
+    let missed = (text(), option::of(name()), time(), backoff(), vec(text(), 0..3)).prop_map(
+        |(kind, pool, at, backoff, waiting)| Missed { kind, pool, at, backoff, waiting, ..Missed::default() },
+    );
+    let moved = (name(), any::<u8>(), time(), option::of(text())).prop_map(|(node, pods, at, missed)| {
+        Moved { node, pods: usize::from(pods), at, missed, ..Moved::default() }
+    });
+    (vec(awaited, 0..2), vec(made, 0..2), vec(missed, 0..2), vec(moved, 0..2))
+        .prop_map(|(awaited, made, missed, moved)| Predictions { awaited, made, missed, moved })
 }

@@ -196,20 +196,27 @@ pub fn pod() -> impl Strategy<Value = Pod> {
     let phase = prop::sample::select(vec![Failed, Pending, Running, Succeeded, Unknown]);
     let deletion =
         (time(), option::of(0..100_i64)).prop_map(|(at, grace_seconds)| Deletion { at, grace_seconds });
+    let scheduling = (scheduling(), text());
     let bound =
-        (option::of(name()), option::of(name()), phase, scheduling(), any::<bool>(), option::of(time()));
+        (option::of(name()), option::of(name()), phase, scheduling, any::<bool>(), option::of(time()));
     (template(), option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
-        |(pod, uid, owner, deletion, (node, nominated_node, phase, scheduling, ready, started))| Pod {
-            uid: uid.unwrap_or_default(),
-            owner,
-            deletion,
-            node,
-            nominated_node,
-            phase,
-            scheduling,
-            ready,
-            started,
-            ..pod
+        |(pod, uid, owner, deletion, (node, nominated_node, phase, (scheduling, words), ready, started))| {
+            Pod {
+                uid: uid.unwrap_or_default(),
+                owner,
+                deletion,
+                node,
+                nominated_node,
+                phase,
+                refusal: match scheduling {
+                    Scheduling::Unschedulable(_) | Scheduling::Gated | Scheduling::Refused(_) => words,
+                    Scheduling::Unprocessed | Scheduling::Scheduled => String::new(),
+                },
+                scheduling,
+                ready,
+                started,
+                ..pod
+            }
         },
     )
 }

@@ -98,6 +98,7 @@ fn from_parts(
             .filter(|name| !name.is_empty()),
         scheduler: spec.scheduler_name.clone().unwrap_or_else(|| "default-scheduler".to_owned()),
         scheduling: scheduling(spec, conditions()),
+        refusal: refusal(conditions()),
         priority: spec.priority,
         priority_class: text(spec.priority_class_name.as_ref()),
         never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
@@ -186,6 +187,11 @@ fn scheduling<'a>(
         (_, Some("SchedulingGated")) => Scheduling::Gated,
         (_, reason) => Scheduling::Refused(reason.unwrap_or_default().to_owned()),
     }
+}
+
+fn refusal<'a>(mut conditions: impl Iterator<Item = &'a core::PodCondition>) -> String {
+    let refused = conditions.find(|one| one.type_ == "PodScheduled" && one.status != "True");
+    text(refused.and_then(|condition| condition.message.as_ref()))
 }
 
 /// One that compares in another way (`Lt`, `Gt`) tolerates nothing, and is left out: the gate is off by default.

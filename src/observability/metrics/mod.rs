@@ -108,6 +108,7 @@ struct Counted {
     made: Counters,
     removed: Counters,
     grown: Counters,
+    missed: Counters,
     step: Histograms,
     clone_request: Histogram,
     to_ready: Histogram,
@@ -146,6 +147,7 @@ impl Default for Metrics {
             made: counters(&mut registry, names::MADE),
             removed: counters(&mut registry, names::REMOVED),
             grown: counters(&mut registry, names::GROWN),
+            missed: counters(&mut registry, names::MISSED),
             step: histograms(&mut registry, names::STEP, slow),
             clone_request: registered(&mut registry, names::CLONE_REQUEST, middling()),
             to_ready: registered(&mut registry, names::TO_READY, slow()),
@@ -204,6 +206,7 @@ impl Metrics {
                     drop(family.get_or_create_owned(&pool_and_outcome(pool, outcome)));
                 }
             }
+            drop(counted.missed.get_or_create_owned(&vec![("pool", pool.clone())]));
             for (decision, reason) in DECISIONS {
                 drop(counted.decisions.get_or_create_owned(&decision_labels(pool, decision, reason)));
             }
@@ -229,6 +232,11 @@ impl Metrics {
     /// A running machine is to grow.
     pub(crate) fn grows(&self, pool: &str) {
         self.decided(pool, "grow", "Pods");
+    }
+
+    /// kube-scheduler did something else than what was expected of a pool's nodes.
+    pub(crate) fn missed(&self, pool: &str) {
+        self.0.counted.missed.get_or_create(&vec![("pool", pool.to_owned())]).inc();
     }
 
     /// A node is taken back; `None`: an operator asked for it.

@@ -105,7 +105,13 @@ pub(super) fn state(memory: &Memory) -> Value {
         .some("freeSlots", memory.free_slots.as_ref().map(slots))
         .with("nameSeed", memory.name_seed)
         .list("removals", memory.removals.iter().map(ToString::to_string))
+        .some("predictions", predictions(memory))
         .into()
+}
+
+fn predictions(memory: &Memory) -> Option<Value> {
+    let followed = Some(&memory.predictions).filter(|predictions| !predictions.is_empty())?;
+    serde_json::to_value(followed).ok()
 }
 
 fn pool(pool: &PoolMemory) -> Fields {

@@ -74,7 +74,9 @@ fn phase(phase: PodPhase) -> &'static str {
 
 fn conditions(pod: &Pod) -> Vec<Fields> {
     let condition = |kind: &str, status: &str| Fields::default().with("type", kind).with("status", status);
-    let refused = |reason: &str| Some(condition("PodScheduled", "False").text("reason", reason));
+    let refused = |reason: &str| {
+        Some(condition("PodScheduled", "False").text("reason", reason).text("message", &pod.refusal))
+    };
     let scheduled = match &pod.scheduling {
         Scheduling::Unprocessed => None,
         Scheduling::Unschedulable(since) => {

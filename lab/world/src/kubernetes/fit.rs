@@ -24,7 +24,7 @@ pub(super) struct Misfit {
 }
 
 impl Misfit {
-    fn hopeless(reason: &str) -> Self {
+    pub(super) fn hopeless(reason: &str) -> Self {
         Self { reasons: vec![reason.into()], resolvable: false }
     }
 

@@ -12,6 +12,7 @@ use super::{
     patch,
     path::{self, Query, Target},
     removal::Options,
+    scheduler::Plugin,
     state::{State, Work},
 };
 
@@ -179,6 +180,20 @@ impl Kube {
         if !silent {
             state.wake(Work::Beat(node.into()), Duration::ZERO);
         }
+    }
+
+    /// Keeps the scheduler from looking at any pod, or lets it go on.
+    pub fn set_scheduler_rests(&self, rests: bool) {
+        let mut state = self.state();
+        state.scheduler_rests = rests;
+        state.wake(Work::Schedule, Duration::ZERO);
+    }
+
+    /// Gives the scheduler a filter that nobody else knows of, or takes it away.
+    pub fn set_plugin(&self, plugin: Option<Plugin>) {
+        let mut state = self.state();
+        state.plugin = plugin;
+        state.wake(Work::Schedule, Duration::ZERO);
     }
 
     /// Makes the pods of all kubelets never become Ready, or ends that.

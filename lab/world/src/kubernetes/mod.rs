@@ -74,6 +74,7 @@ mod workloads;
 mod write;
 
 pub use hands::{CallRecord, Effect, Fault};
+pub use scheduler::Plugin;
 
 /// Something that happened, for a live display and for measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,6 +20,24 @@ use super::{
 /// The name under which the scheduler writes events.
 pub(super) const COMPONENT: &str = "default-scheduler";
 
+/// A filter of the scheduler beside its own: pods with this label go to no node whose name begins so.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// Key and value of the pods' label.
+    pub label: (String, String),
+    /// What names of nodes begin with.
+    pub nodes: String,
+    /// What it says.
+    pub reason: String,
+}
+
+impl Plugin {
+    fn refuses(&self, pod: &Value, place: &Place) -> bool {
+        let label = pod["metadata"]["labels"].get(&self.label.0);
+        label.is_some_and(|value| *value == self.label.1) && place.name.starts_with(&self.nodes)
+    }
+}
+
 /// What came of one pod.
 enum Outcome {
     Bound(usize),
@@ -31,6 +49,9 @@ enum Outcome {
 impl State {
     /// Tries every pod that waits.
     pub(super) fn schedule(&mut self) {
+        if self.scheduler_rests {
+            return;
+        }
         let places: Vec<Place> = self
             .store
             .all(&NODE)
@@ -98,7 +119,9 @@ impl State {
         for (at, place) in places.iter().enumerate() {
             let usage = self.pods.usage_for(&place.name, &key, facts);
             let usage = usage.as_deref();
-            match fits(pod, facts, &company, place, usage) {
+            let refused = self.plugin.as_ref().filter(|plugin| plugin.refuses(pod, place));
+            let refused = refused.map(|plugin| Misfit::hopeless(&plugin.reason));
+            match fits(pod, facts, &company, place, usage).and_then(|()| refused.map_or(Ok(()), Err)) {
                 Ok(()) => {
                     let empty = Amounts::new();
                     let taken = usage.map_or(&empty, |usage| &usage.requests);

@@ -1,0 +1,360 @@
+//! What came of decisions: whether kube-scheduler puts pods where they were found to fit.
+//!
+//! A pod that fits a ready node is awaited there. It is a missed prediction if the scheduler has looked at it since and refused it
+//! again, or if it is still refused after a time in which the scheduler takes up every pod more than once. That the scheduler
+//! looked is seen by its words: it writes the condition only if they change, and leaves its time alone. Nothing counts while others took
+//! the room, while pods wait that the scheduler has not looked at, or while nobody watched.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pending::{is_daemon, is_mirror};
+use super::predictions::{BOUND, in_vain, is_recent};
+use super::{being_deleted, pool_of, ready};
+use crate::config::Config;
+use crate::model::digest::Fingerprint;
+use crate::model::machine::Phase;
+use crate::model::node::Node;
+use crate::model::plan::{Plan, PodOutcome};
+use crate::model::pod::{Pod, Scheduling};
+use crate::model::prediction::{Awaited, MadeFor, Missed, Predictions, fingerprint, kind};
+use crate::model::workload::Backoff;
+use crate::model::{Machine, Snapshot};
+
+/// After the scheduler has refused a pod again it must have left it so for this long: what it writes may be older than it looks,
+/// and a change of the cluster that it learns of makes it try the pod again within ten seconds.
+pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
+/// While a pod is older than this and the scheduler has not looked at it, the scheduler is behind.
+const BEHIND: SignedDuration = SignedDuration::from_mins(1);
+/// Without a round for so long, nobody watched.
+const GAP: SignedDuration = SignedDuration::from_mins(5);
+/// A missed prediction of which no pod waits is forgotten so long after its back-off.
+const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
+/// Kinds that are awaited or missed at most, machines that are followed at most, and pods named of each kind at most.
+const MOST: (usize, usize, usize) = (64, 256, 16);
+/// Pods of different classes that are looked at in a round at most.
+const EXAMINED: usize = 256;
+
+/// What is to be remembered of predictions after this decision, which was made on this snapshot.
+pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions {
+    let before = &snapshot.memory.predictions;
+    if plan.pods.is_empty() && plan.scale_down.is_empty() && before.is_empty() {
+        return Predictions::default();
+    }
+    let mut after = before.clone();
+    let follower = Follower::new(snapshot, plan, config);
+    follower.forget(&mut after.missed);
+    follower.await_pods(&mut after);
+    follower.follow_machines(&mut after);
+    follower.follow_moves(&mut after.moved);
+    after
+}
+
+/// What is asked again and again.
+pub(super) struct Follower<'a> {
+    pub snapshot: &'a Snapshot,
+    pub plan: &'a Plan,
+    pub config: &'a Config,
+    pub now: Timestamp,
+    pub nodes: BTreeMap<&'a str, &'a Arc<Node>>,
+    waiting: BTreeMap<&'a str, &'a Arc<Pod>>,
+    /// Pods on nodes, but for those that every node has.
+    pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
+    kinds: RefCell<BTreeMap<Fingerprint, String>>,
+}
+
+impl<'a> Follower<'a> {
+    fn new(snapshot: &'a Snapshot, plan: &'a Plan, config: &'a Config) -> Self {
+        let mut guests: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+        let stays = |pod: &Pod| is_daemon(pod) || is_mirror(pod) || pod.is_finished();
+        for pod in &snapshot.pods {
+            if let Some(node) = pod.node.as_deref().filter(|_| !stays(pod)) {
+                guests.entry(node).or_default().push(pod);
+            }
+        }
+        let waits = snapshot.pods.iter().filter(|pod| pod.digest().waits);
+        Self {
+            snapshot,
+            plan,
+            config,
+            now: snapshot.time,
+            nodes: snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
+            waiting: waits.map(|pod| (&*pod.digest().id, pod)).collect(),
+            guests,
+            kinds: RefCell::default(),
+        }
+    }
+
+    pub(super) fn kind(&self, pod: &Pod) -> String {
+        self.kinds.borrow_mut().entry(pod.digest().class).or_insert_with(|| kind(pod)).clone()
+    }
+
+    /// Which pods fit a ready node, and what has become of those that did before.
+    fn await_pods(&self, after: &mut Predictions) {
+        let fits: BTreeMap<&str, &str> = self.expected().collect();
+        let mut awaited: Vec<Awaited> = Vec::new();
+        for one in std::mem::take(&mut after.awaited) {
+            let still = fits.get(one.pod.as_str()) == Some(&one.node.as_str());
+            let pod = self.waiting.get(one.pod.as_str()).filter(|pod| still && pod.uid == one.uid);
+            if let Some(pod) = pod {
+                awaited.push(self.go_on(one, pod));
+            }
+        }
+        let mut examined = BTreeSet::new();
+        for (name, node) in self.expected() {
+            let Some(pod) = self.waiting.get(name) else { continue };
+            if awaited.len() >= MOST.0 || examined.len() >= EXAMINED || !examined.insert(pod.digest().class) {
+                continue;
+            }
+            let kind = self.kind(pod);
+            if awaited.iter().all(|one| one.kind != kind) {
+                awaited.push(self.begin(kind, pod, node));
+            }
+        }
+        for one in awaited {
+            let pod = self.waiting[one.pod.as_str()];
+            if self.is_missed(&one, pod) {
+                let pool = self.nodes.get(one.node.as_str()).and_then(|node| pool_of(node));
+                let ours = format!("from {} on it was found to fit {}", one.since, one.node);
+                self.miss(&mut after.missed, pod, pool, &one.node, ours);
+            } else {
+                after.awaited.push(one);
+            }
+        }
+    }
+
+    /// Pods that the plan leaves to the scheduler, each with the ready node that they fit.
+    fn expected(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let fit = self.plan.pods.iter().filter(|verdict| verdict.verdict == PodOutcome::ExistingNode);
+        fit.filter_map(|verdict| {
+            let node = verdict.node.as_deref()?;
+            let seen = self.nodes.get(node).filter(|node| ready(node) && !being_deleted(node));
+            let pod = self.waiting.get(&*verdict.pod)?;
+            (seen.is_some() && !pod.digest().nominated).then_some((&*verdict.pod, node))
+        })
+    }
+
+    fn begin(&self, kind: String, pod: &Pod, node: &str) -> Awaited {
+        Awaited {
+            kind,
+            pod: pod.id(),
+            uid: pod.uid.clone(),
+            node: node.to_owned(),
+            company: self.company(node),
+            since: self.now,
+            words: fingerprint(&pod.refusal),
+            refused_again: None,
+        }
+    }
+
+    fn go_on(&self, mut one: Awaited, pod: &Pod) -> Awaited {
+        let gap =
+            self.snapshot.memory.last_round.is_none_or(|last| self.now.duration_since(last).abs() > GAP);
+        let company = self.company(&one.node);
+        if gap || one.since > self.now || company != one.company {
+            return self.begin(one.kind, pod, &one.node);
+        }
+        let words = fingerprint(&pod.refusal);
+        if words != one.words {
+            one.refused_again = Some(self.now);
+            one.words = words;
+        }
+        one
+    }
+
+    /// Stands for the pods that have come to the node.
+    fn company(&self, node: &str) -> String {
+        let mut uids: Vec<&str> =
+            self.guests.get(node).into_iter().flatten().map(|pod| pod.uid.as_str()).collect();
+        uids.sort_unstable();
+        if uids.is_empty() { String::new() } else { fingerprint(&uids) }
+    }
+
+    fn is_missed(&self, one: &Awaited, pod: &Pod) -> bool {
+        if !is_refused(pod) {
+            return false;
+        }
+        // While its volume is made, kube-scheduler holds a pod that it has already found a node for.
+        let at_once = !pod.volumes.iter().any(crate::model::pod::Volume::decides_place);
+        let again = one.refused_again.is_some_and(|at| self.now.duration_since(at) >= SETTLED);
+        let timeout = signed(self.config.scale_up.prediction_timeout);
+        let late = self.now.duration_since(one.since) >= timeout && !self.is_behind(&pod.scheduler);
+        (at_once && again) || late
+    }
+
+    /// Whether pods wait that the scheduler has not looked at.
+    fn is_behind(&self, scheduler: &str) -> bool {
+        self.waiting.values().any(|pod| {
+            let old = pod.created.is_none_or(|created| self.now.duration_since(created) >= BEHIND);
+            pod.scheduling == Scheduling::Unprocessed && pod.scheduler == scheduler && old
+        })
+    }
+
+    /// Machines that were made for pods, and whether any has come.
+    fn follow_machines(&self, after: &mut Predictions) {
+        let machines: BTreeMap<&str, &Machine> = self
+            .snapshot
+            .proxmox
+            .machines
+            .iter()
+            .flatten()
+            .map(|machine| (machine.name.as_str(), machine))
+            .collect();
+        for machine in machines.values() {
+            let comes = machine.warm.is_none() && machine.phase < Phase::Ready;
+            let is_new = comes && after.made.iter().all(|one| one.machine != machine.name);
+            if is_new && !machine.pods.is_empty() && after.made.len() < MOST.1 {
+                after.made.extend(self.made(machine));
+            }
+        }
+        let expected: BTreeSet<&str> = self.expected().map(|(_, node)| node).collect();
+        after.made.retain_mut(|one| {
+            let Some(machine) = machines.get(one.machine.as_str()) else {
+                return one.in_vain && is_recent(one, self.now);
+            };
+            let node = machine.node.as_deref().unwrap_or(&machine.name);
+            if !is_recent(one, self.now) || self.guests.contains_key(node) {
+                return false;
+            }
+            let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
+            let waits = machine.pods.iter().any(|pod| self.waiting.contains_key(pod.as_str()));
+            let coming =
+                || self.plan.pods.iter().any(|pod| pod.machine.as_deref() == Some(machine.name.as_str()));
+            let serves = machine.phase == Phase::Ready && is_ready;
+            one.in_vain |= serves && waits && !expected.contains(node) && !coming();
+            true
+        });
+        self.miss_by_machines(after);
+    }
+
+    /// A machine that was made, where pods that it was made for still wait.
+    fn made(&self, machine: &Machine) -> Option<MadeFor> {
+        let pods = machine.pods.iter().filter_map(|pod| self.waiting.get(pod.as_str()));
+        let kinds: BTreeSet<String> = pods.map(|pod| self.kind(pod)).collect();
+        (!kinds.is_empty()).then(|| MadeFor {
+            machine: machine.name.clone(),
+            pool: machine.pool.clone(),
+            kinds: kinds.into_iter().collect(),
+            at: self.now,
+            in_vain: false,
+        })
+    }
+
+    /// Machines one after the other for a kind of pods, none of which has come, are a missed prediction, too.
+    fn miss_by_machines(&self, after: &mut Predictions) {
+        let mut by_kind: BTreeMap<&str, Vec<&MadeFor>> = BTreeMap::new();
+        for one in after.made.iter().filter(|one| one.in_vain) {
+            for kind in &one.kinds {
+                by_kind.entry(kind).or_default().push(one);
+            }
+        }
+        by_kind.retain(|_, machines| machines.len() >= BOUND);
+        if by_kind.is_empty() {
+            return;
+        }
+        for pod in self.waiting.values().filter(|pod| is_refused(pod)) {
+            let Some(machines) = by_kind.remove(self.kind(pod).as_str()) else { continue };
+            let Some(last) = machines.last() else { continue };
+            let names: Vec<&str> = machines.iter().map(|one| one.machine.as_str()).collect();
+            self.miss(&mut after.missed, pod, Some(&last.pool), &last.machine, in_vain(&names));
+        }
+    }
+
+    fn miss(&self, missed: &mut Vec<Missed>, pod: &Pod, pool: Option<&str>, node: &str, ours: String) {
+        let kind = self.kind(pod);
+        let same = |one: &Missed| match pool {
+            Some(_) => one.kind == kind && one.pool.as_deref() == pool,
+            None => one.kind == kind && one.pool.is_none() && one.node == node,
+        };
+        let before = missed.iter().position(same).map(|at| missed.remove(at));
+        if let Some(running) = before.as_ref().filter(|before| before.backoff.runs(self.now)) {
+            missed.push(running.clone());
+            return;
+        }
+        if missed.len() >= MOST.0 {
+            missed.remove(0);
+        }
+        let settings = &self.config.scale_up;
+        let lengths = (settings.prediction_backoff_initial, settings.prediction_backoff_max);
+        let alike = self.waiting.values().filter(|other| other.namespace == pod.namespace);
+        let alike = alike.filter(|other| self.kind(other) == kind).take(MOST.2);
+        missed.push(Missed {
+            pod: pod.id(),
+            pool: pool.map(ToOwned::to_owned),
+            node: node.to_owned(),
+            at: self.now,
+            ours,
+            theirs: pod.refusal.clone(),
+            backoff: Backoff::next(before.as_ref().map(|one| &one.backoff), "", lengths, self.now),
+            settings: self.settings(pool),
+            seen: self.seen(node).unwrap_or_default(),
+            waiting: alike.map(|other| other.uid.clone()).collect(),
+            kind,
+        });
+    }
+
+    /// Forgets what pods have proved wrong since, what may be otherwise by now, and what is long ago.
+    fn forget(&self, missed: &mut Vec<Missed>) {
+        if missed.is_empty() {
+            return;
+        }
+        let landed: Vec<bool> = missed.iter().map(|one| self.has_landed(one)).collect();
+        let mut landed = landed.into_iter();
+        missed.retain(|one| {
+            let changed = self.settings(one.pool.as_deref()) != one.settings
+                || self.seen(&one.node).is_some_and(|seen| !one.seen.is_empty() && seen != one.seen);
+            let over = one.backoff.until.saturating_add(FORGOTTEN).unwrap_or(Timestamp::MAX);
+            let of_kind = |pod: &&&Arc<Pod>| pod.namespace == namespace(one) && self.kind(pod) == one.kind;
+            let old = self.now > over && self.waiting.values().find(of_kind).is_none();
+            !(landed.next().unwrap_or(false) || changed || old || one.at > self.now)
+        });
+    }
+
+    /// Whether a pod of the kind has come to the pool, or to the node, since.
+    fn has_landed(&self, one: &Missed) -> bool {
+        let there = |node: &str| match &one.pool {
+            Some(pool) => self.nodes.get(node).and_then(|node| pool_of(node)) == Some(pool.as_str()),
+            None => node == one.node,
+        };
+        let came = |pod: &&Pod| {
+            let is_newer = pod.created > Some(one.at) && pod.namespace == namespace(one);
+            one.waiting.contains(&pod.uid) || (is_newer && self.kind(pod) == one.kind)
+        };
+        self.guests.iter().filter(|(node, _)| there(node)).any(|(_, pods)| pods.iter().any(|pod| came(&pod)))
+    }
+
+    /// Stands for what fresh nodes of the pool are made of.
+    fn settings(&self, pool: Option<&str>) -> String {
+        let mut daemons: Vec<String> = self.snapshot.daemon_sets.iter().map(|set| kind(&set.pod)).collect();
+        daemons.sort_unstable();
+        let pool = self.config.pools.iter().find(|one| Some(one.name.as_str()) == pool);
+        let own = pool.map(|pool| (pool.made_of(), &pool.labels, &pool.taints, pool.cores, pool.memory));
+        fingerprint(&(own, daemons))
+    }
+
+    /// Stands for what the scheduler sees of a node, without what passes by itself; `None`: it is gone, or goes.
+    fn seen(&self, node: &str) -> Option<String> {
+        let node = self.nodes.get(node).filter(|node| !being_deleted(node))?;
+        let passes = |key: &str| key.starts_with("node.kubernetes.io/") || key.starts_with("pve-autoscaler/");
+        let taints = node.taints.iter().filter(|taint| !passes(&taint.key));
+        let taints: Vec<_> = taints.map(|taint| (&taint.key, &taint.value, taint.effect)).collect();
+        let volumes = self.snapshot.csi_nodes.iter().find(|one| one.name == node.name);
+        Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
+    }
+}
+
+fn namespace(one: &Missed) -> &str {
+    one.pod.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
+pub(super) fn is_refused(pod: &Pod) -> bool {
+    matches!(pod.scheduling, Scheduling::Unschedulable(_) | Scheduling::Refused(_))
+}
+
+pub(super) fn signed(time: Duration) -> SignedDuration {
+    SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)
+}
