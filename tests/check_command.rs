@@ -6,6 +6,8 @@
 mod bench;
 #[path = "check_command/grow.rs"]
 mod grow;
+#[path = "check_command/kubelet.rs"]
+mod kubelet;
 mod lab;
 #[path = "check_command/pci.rs"]
 mod pci;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hosts;
+use super::kubelet;
 use super::lines::{Answer, Line};
 use super::pve::Pve;
 use super::serving;
@@ -247,7 +248,10 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
     };
     let what = format!("kubernetes {}", cluster.server());
     match cluster.version().await {
-        Ok(version) => answer.say(kubernetes_version(what, &version), SUCCESS),
+        Ok(version) => {
+            answer.say(kubernetes_version(what, &version), SUCCESS);
+            kubelet::arguments(config, &version, answer);
+        }
         Err(error) => {
             let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
             answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);

@@ -5,6 +5,7 @@
 mod clusters;
 mod grow;
 mod hosts;
+mod kubelet;
 mod lines;
 mod made;
 mod memory;

@@ -1,0 +1,55 @@
+//! What `check` says of arguments that kubelets of the cluster's release do not know any more.
+
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::bench::{Bench, POOL};
+use crate::words;
+
+/// Status, and what is said of each argument with its level.
+async fn said(version: &str, arguments: &str) -> (i32, Vec<String>) {
+    let kube = KubeSpec { version: version.to_owned(), ..KubeSpec::demo() };
+    let bench = Bench::new(ClusterSpec::demo(), kube).await;
+    bench.configure(&format!("{POOL}kubelet_args = {{ {arguments} }}\n"));
+    let (status, lines) = bench.about("").await;
+    let of = lines.iter().filter(|line| line["key"] == "kubelet_args" && line["pool"] == "workers");
+    (status, of.map(|line| format!("{} {}", line["level"].as_str().unwrap(), words(line))).collect())
+}
+
+#[tokio::test]
+async fn arguments_that_the_clusters_release_has_removed_are_errors() {
+    let arguments = "containerd = \"/run/containerd/containerd.sock\", boot-id-file = \"/x\", housekeeping-interval = \"20s\"";
+    let (status, said) = said("v1.37.2", arguments).await;
+    assert_eq!(status, 1, "{said:#?}");
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(
+        said[0].starts_with(
+            "error `boot-id-file` is gone: a kubelet of Kubernetes 1.37 or newer does not start"
+        )
+    );
+    assert!(
+        said[1].starts_with("error `containerd` is gone") && said[1].contains("| remove it"),
+        "{said:#?}"
+    );
+}
+
+#[tokio::test]
+async fn arguments_that_go_with_a_later_release_are_warnings() {
+    let (status, said) =
+        said("v1.36.3", "containerd = \"/x\", cgroup-driver = \"systemd\", cloud-config = \"\"").await;
+    assert_eq!(status, 1, "one is gone already: {said:#?}");
+    assert_eq!(said.len(), 3, "{said:#?}");
+    assert!(
+        said[0].starts_with("warning `cgroup-driver` goes with Kubernetes 1.38, this cluster has 1.36"),
+        "{said:#?}"
+    );
+    assert!(said[1].starts_with("error `cloud-config` is gone: a kubelet of Kubernetes 1.34"), "{said:#?}");
+    assert!(said[2].starts_with("warning `containerd` goes with Kubernetes 1.37"), "{said:#?}");
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_others() {
+    // K3s says its release so.
+    let (status, said) = said("v1.37.1+k3s1", "v = 2, cloud-provider = \"external\"").await;
+    assert_eq!((status, said), (0, Vec::new()));
+}
