@@ -194,7 +194,7 @@ impl Cluster {
         &self.server
     }
 
-    /// The API server's version, e.g. `v1.36.2`.
+    /// The API server's version, e.g. `v1.37.2`.
     ///
     /// # Errors
     /// There was no answer, or it was a refusal.

@@ -140,11 +140,13 @@ impl ControlPlane {
              localAPIEndpoint: {{ advertiseAddress: {ADVERTISED}, bindPort: {port} }}\n\
              nodeRegistration: {{ name: rig, criSocket: \"unix:///run/containerd/containerd.sock\" }}\n\
              ---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n\
-             kubernetesVersion: {VERSION}\ncontrolPlaneEndpoint: \"{}\"\n{certificates}\
+             kubernetesVersion: {}\ncontrolPlaneEndpoint: \"{}\"\n{certificates}\
              apiServer: {{ certSANs: [\"127.0.0.1\", \"{}\", \"localhost\"] }}\n\
              networking: {{ serviceSubnet: 10.96.0.0/16 }}\n\
              etcd: {{ external: {{ endpoints: [\"{etcd}\"] }} }}\n",
-            self.endpoint, options.address
+            self.programs.version(),
+            self.endpoint,
+            options.address
         )
     }
 
@@ -322,9 +324,6 @@ rules:
     userGroups: [\"system:serviceaccounts\"]
   - level: None
 ";
-
-/// The release that `tests/rig/go.mod` names.
-const VERSION: &str = "v1.36.2";
 
 fn etcd_flags(directory: &Path, url: &str, peer: u16) -> Vec<String> {
     let peer = format!("http://127.0.0.1:{peer}");

@@ -34,7 +34,7 @@ const SET_ALREADY: [(&str, &str); 9] = [
     ("rotateCertificates", "kubeadm sets it: remove it"),
 ];
 
-/// Fields of Kubernetes 1.36 that are often set: what a mistyped name is held against.
+/// Fields of Kubernetes 1.37 that are often set: what a mistyped name is held against.
 const KNOWN: [&str; 44] = [
     "allowedUnsafeSysctls",
     "clusterDNS",

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/pkg/version"
 )
 
 // A kubelet renews its Lease every ten seconds, and reports its status every five minutes where nothing changed.
@@ -141,7 +142,7 @@ func node(at int) *v1.Node {
 			NodeInfo: v1.NodeSystemInfo{
 				SystemUUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", at), KernelVersion: "6.12.0",
 				OSImage: "Debian GNU/Linux 13 (trixie)", ContainerRuntimeVersion: "containerd://2.1.9",
-				KubeletVersion: "v1.36.2", OperatingSystem: "linux", Architecture: "amd64",
+				KubeletVersion: version.Get().GitVersion, OperatingSystem: "linux", Architecture: "amd64",
 			},
 		},
 	}

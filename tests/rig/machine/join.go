@@ -41,7 +41,7 @@ func (g guest) preflight(config *kubeadmapi.JoinConfiguration) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := configutil.FetchInitConfigurationFromCluster(client, nil, "preflight", false, false, true)
+	cluster, err := configutil.FetchInitConfigurationFromCluster(client, nil, "preflight", false, false, true, false)
 	if err != nil {
 		return errors.Wrap(err, "unable to fetch the kubeadm-config ConfigMap")
 	}
