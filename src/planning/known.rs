@@ -93,7 +93,7 @@ impl<'a> Packer<'_, 'a> {
                 continue;
             };
             let prepared = prepared.get_or_insert_with(|| self.view.world.prepare(class.sample));
-            if self.view.world.takes(prepared, at) {
+            if !self.is_closed_to(class, at) && self.view.world.takes(prepared, at) {
                 class.pods.push(pod);
                 self.put(class, prepared, at);
             } else {

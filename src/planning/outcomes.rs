@@ -168,8 +168,8 @@ impl<'a> Follower<'a> {
 
     /// Stands for the pods that have come to the node.
     fn company(&self, node: &str) -> String {
-        let mut uids: Vec<&str> =
-            self.guests.get(node).into_iter().flatten().map(|pod| pod.uid.as_str()).collect();
+        let there = self.guests.get(node).into_iter().flatten();
+        let mut uids: Vec<(&str, &str)> = there.map(|pod| (&*pod.digest().id, pod.uid.as_str())).collect();
         uids.sort_unstable();
         if uids.is_empty() { String::new() } else { fingerprint(&uids) }
     }
@@ -308,8 +308,11 @@ impl<'a> Follower<'a> {
             let changed = self.settings(one.pool.as_deref()) != one.settings
                 || self.seen(&one.node).is_some_and(|seen| !one.seen.is_empty() && seen != one.seen);
             let over = one.backoff.until.saturating_add(FORGOTTEN).unwrap_or(Timestamp::MAX);
-            let of_kind = |pod: &&&Arc<Pod>| pod.namespace == namespace(one) && self.kind(pod) == one.kind;
-            let old = self.now > over && self.waiting.values().find(of_kind).is_none();
+            let waits = || {
+                let mut alike = self.waiting.values().filter(|pod| pod.namespace == namespace(one));
+                alike.any(|pod| self.kind(pod) == one.kind)
+            };
+            let old = self.now > over && !waits();
             !(landed.next().unwrap_or(false) || changed || old || one.at > self.now)
         });
     }
@@ -324,7 +327,7 @@ impl<'a> Follower<'a> {
             let is_newer = pod.created > Some(one.at) && pod.namespace == namespace(one);
             one.waiting.contains(&pod.uid) || (is_newer && self.kind(pod) == one.kind)
         };
-        self.guests.iter().filter(|(node, _)| there(node)).any(|(_, pods)| pods.iter().any(|pod| came(&pod)))
+        self.guests.iter().filter(|(node, _)| there(node)).any(|(_, pods)| pods.iter().any(&came))
     }
 
     /// Stands for what fresh nodes of the pool are made of.

@@ -30,8 +30,8 @@ pub(super) fn removal(view: &View, pool: &str, grows: bool) -> Option<String> {
     if grows && !settings.delay_after_add.max(settings.stabilization_window).is_zero() {
         return Some("the pool grows in this round".to_owned());
     }
-    let moved = view.snapshot.memory.predictions.moved.iter().filter(|one| one.pool == pool);
-    if let Some(missed) = moved.filter_map(|one| one.missed.as_ref()).next() {
+    let mut moved = view.snapshot.memory.predictions.moved.iter().filter(|one| one.pool == pool);
+    if let Some(missed) = moved.find_map(|one| one.missed.as_ref()) {
         return Some(format!("as long as {missed}"));
     }
     let memory = view.snapshot.memory.pools.get(pool)?;

@@ -40,10 +40,14 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Why no machine of the pool is made for such pods.
+    /// Why the pool gets no machine for such pods.
     pub(super) fn of_pool(&self, pool: &str) -> Option<&str> {
-        let bound = self.most.as_ref().map(|(_, why)| why);
-        self.pools.get(pool).or(bound).map(String::as_str)
+        self.pools.get(pool).map(String::as_str)
+    }
+
+    /// Why no pool gets one more for such pods.
+    pub(super) fn bound(&self) -> Option<&str> {
+        self.most.as_ref().map(|(_, why)| why.as_str())
     }
 
     /// The prediction that was missed last, if any was.
@@ -91,15 +95,6 @@ impl<'a> Packer<'_, 'a> {
             let hold = Arc::new(hold);
             self.holds.insert(self.pods[class.pods[0]].group, hold.clone());
             class.hold = Some(hold);
-        }
-    }
-
-    /// No more pods of such a class are left than may have a machine made.
-    pub(super) fn keep_to_bound(&self, classes: &mut [Class<'a>]) {
-        for class in classes {
-            if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
-                class.pods.truncate(class.done + most);
-            }
         }
     }
 
@@ -200,5 +195,14 @@ impl<'a> Packer<'_, 'a> {
         let takes = |at: NodeIndex| self.view.world.check(&prepared, at).is_ok();
         let at = |name: &str| (0..self.view.existing).find(|&at| self.view.snapshot.nodes[at].name == name);
         machines.iter().copied().filter(|name| !at(name).is_some_and(takes)).collect()
+    }
+}
+
+/// Leaves no more pods of a held class than may have a machine made.
+pub(super) fn keep_to_bound(classes: &mut [Class]) {
+    for class in classes {
+        if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
+            class.pods.truncate(class.done + most);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::classes::{self, Class, Demands};
 use super::grow::Growths;
 use super::pending::{Priorities, Waiting, add_leaving};
-use super::predictions::Hold;
+use super::predictions::{Hold, keep_to_bound};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
@@ -106,7 +106,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.hold_back(&mut classes);
     packer.fill_known(&mut classes);
     packer.grow(&mut classes);
-    packer.keep_to_bound(&mut classes);
+    keep_to_bound(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
     packer.fit_sizes();
@@ -380,10 +380,9 @@ impl<'a> Packer<'_, 'a> {
         for (index, pool) in self.pools().iter().enumerate() {
             let answer = match self.view.world.check_fresh(prepared, &self.prototypes[index]) {
                 Err(refusal) => Err(refusal),
-                Ok(()) => match (hold.and_then(|hold| hold.of_pool(&pool.name)), self.rooms.next(pool)) {
-                    (Some(why), _) => Ok(Full::Missed(why.to_owned())),
-                    (None, Err(full)) => Ok(full),
-                    (None, Ok(_)) => continue,
+                Ok(()) => match self.no_machine(pool, hold) {
+                    Some(full) => Ok(full),
+                    None => continue,
                 },
             };
             match refusals.last_mut().filter(|last| self.pools()[last.0].name == pool.name) {
@@ -393,6 +392,15 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         refusals
+    }
+
+    /// Why no machine of a pool is made for pods that its nodes would take.
+    fn no_machine(&self, pool: &Pool, hold: Option<&Hold>) -> Option<Full> {
+        let missed = |why: &str| Full::Missed(why.to_owned());
+        if let Some(why) = hold.and_then(|hold| hold.of_pool(&pool.name)) {
+            return Some(missed(why));
+        }
+        self.rooms.next(pool).err().or_else(|| hold.and_then(Hold::bound).map(missed))
     }
 }
 

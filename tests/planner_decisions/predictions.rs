@@ -271,7 +271,8 @@ fn of_machines_that_take_none_of_their_pods_there_are_two() {
     }
     // One of them took another pod: it was not made in vain.
     let mut rounds = Rounds::new(of_pool("", ""));
-    rounds.at(60, &cluster(&[], &second));
+    let coming = [machine("w1", "Booting"), machine("w2", "Booting")].concat();
+    rounds.at(60, &cluster(&[], &coming));
     let plan = rounds.at(120, &cluster(&["w1", "w2"], &both).pod("a", "1", "w1"));
     assert_eq!(asked(&plan), 1);
 }
@@ -284,14 +285,14 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
             .idle("w0", "w")
             .idle("w1", "w")
             .idle("w2", "w")
-            .pod("b", "3500m", "w1")
+            .pod("b", "2500m", "w1")
     };
     let leaving = Cluster::new()
         .pod("a", "1", "w0")
         .node("w0", "w", crate::cluster::LEAVING, "True")
         .idle("w1", "w")
         .idle("w2", "w")
-        .pod("b", "3500m", "w1");
+        .pod("b", "2500m", "w1");
     let mut rounds =
         Rounds::new(of_pool("", "[scale_down]\nutilization_threshold = 0.3\nmax_parallel_drains = 1\n"));
     let plan = rounds.at(0, &two());
@@ -299,7 +300,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     assert_eq!(rounds.predictions.moved.len(), 1);
     rounds.at(30, &leaving);
     let left = |words: &str| {
-        let rest = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "3500m", "w1");
+        let rest = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "2500m", "w1");
         rest.with(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: a2, namespace: d, creationTimestamp: 2026-01-01T12:01:00Z}}\n\
              spec: {{containers: [{{name: c, resources: {{requests: {{cpu: 1, memory: 1Gi}}}}}}]}}\n\
@@ -314,7 +315,7 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     let message = plan.nodes.iter().find(|one| one.node == "w2").unwrap().message.clone();
     assert!(message.is_some_and(|message| message.contains("w0, which was removed")), "{:?}", plan.nodes);
     // It runs.
-    let runs = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "3500m", "w1").pod("a2", "500m", "w1");
+    let runs = Cluster::new().idle("w1", "w").idle("w2", "w").pod("b", "2500m", "w1").pod("a2", "500m", "w1");
     let plan = rounds.minutes(41..=42, &runs);
     assert_eq!(removed(&plan), ["w2"]);
 }

@@ -28,7 +28,7 @@ fn missed(stage: &Stage) -> Vec<String> {
     decided(stage, "! ")
 }
 
-fn waits_for_nothing(stage: &Stage) -> bool {
+fn is_missed(stage: &Stage) -> bool {
     stage.status().pods.iter().any(|pod| pod.verdict == "PredictionMissed")
 }
 
@@ -38,7 +38,7 @@ async fn with_a_wrong_simulation() -> Stage {
     stage.kube.set_plugin(Some(plugin("web")));
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("a machine is made", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
-    stage.until("the prediction is missed", 20 * MINUTE, waits_for_nothing).await;
+    stage.until("the prediction is missed", 20 * MINUTE, is_missed).await;
     stage
 }
 
@@ -55,8 +55,8 @@ async fn of_machines_that_the_scheduler_does_not_use_there_are_two_an_hour_and_f
     assert!(status.pools[0].next.contains("no machine for pods like default/web-"), "{:?}", status.pools);
     let events = stage.kube.list("Event");
     let event = events.iter().find(|event| event["reason"] == "PredictionMissed").unwrap();
-    assert_eq!((&event["type"], &event["regarding"]["kind"]), (&json!("Warning"), &json!("Pod")));
-    assert!(event["note"].as_str().unwrap().contains("refused by a plugin"), "{event}");
+    assert_eq!((&event["type"], &event["involvedObject"]["kind"]), (&json!("Warning"), &json!("Pod")));
+    assert!(event["message"].as_str().unwrap().contains("refused by a plugin"), "{event}");
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.throughout("none is made", 15 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     tokio::time::sleep(Duration::from_hours(6)).await;
@@ -88,7 +88,7 @@ async fn whoever_goes_on_after_a_crash_knows_what_was_missed() {
     stage.until("the idle node goes", 20 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     stage.kill();
     stage.start();
-    stage.until("rounds run", SOON, waits_for_nothing).await;
+    stage.until("rounds run", SOON, is_missed).await;
     stage.throughout("none is made", 10 * MINUTE, |stage| stage.vms(9100..=9109).is_empty()).await;
     assert_eq!(missed(&stage).len(), 1);
 }
