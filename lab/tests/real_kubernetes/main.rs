@@ -17,6 +17,7 @@ mod rights;
 mod setup;
 #[path = "../shared/mod.rs"]
 mod shared;
+mod volumes;
 
 use real::Real;
 
