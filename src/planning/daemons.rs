@@ -141,7 +141,7 @@ impl Packer<'_, '_> {
     /// static ones take it does not offer.
     pub(super) fn expect_node(&mut self, node: Node, pool: usize, there: Option<NodeIndex>) -> NodeIndex {
         let mut soon = SimNode::empty(Arc::new(node));
-        soon.csi.clone_from(&self.prototypes[pool].csi);
+        soon.expect(&self.prototypes[pool]);
         if let Some(at) = there {
             let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {

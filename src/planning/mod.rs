@@ -54,6 +54,7 @@ mod search;
 mod shape;
 mod sizes;
 mod spreading;
+mod storage_room;
 mod turns;
 mod utilization;
 mod verdict;
@@ -75,6 +76,7 @@ use daemons::Daemons;
 use named::Named;
 use pending::Waiting;
 use shape::Statics;
+use storage_room::StorageRoom;
 
 use crate::config::{Config, Pool};
 use crate::model::node::Node;
@@ -245,6 +247,7 @@ struct View<'a> {
     daemons: Daemons<'a>,
     statics: Statics<'a>,
     drivers: csi::Drivers,
+    storage_room: StorageRoom<'a>,
 }
 
 impl<'a> View<'a> {
@@ -293,6 +296,7 @@ impl<'a> View<'a> {
             daemons: Daemons::default(),
             statics: Statics::new(),
             drivers: csi::Drivers::new(snapshot, config),
+            storage_room: StorageRoom::new(snapshot, config),
         };
         for set in &snapshot.daemon_sets {
             view.world.announce(&set.pod);

@@ -246,9 +246,7 @@ impl<'a> Packer<'_, 'a> {
             Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
             None => world.add_node(node.node.clone()),
         };
-        if let Some(csi) = &node.csi {
-            world.expect_drivers(index, csi);
-        }
+        world.expect_storage(index, node);
         for pod in &node.pods {
             match &mut prepared {
                 Some(prepared) => world.place_prepared(prepared, pod, index),

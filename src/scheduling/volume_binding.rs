@@ -115,7 +115,8 @@ impl Waiting {
     }
 
     /// Whether the claim can be bound on the node, or a volume made for it there.
-    fn check(&self, node: &Node, taken: &mut Vec<*const PersistentVolume>) -> Result<(), VolumeProblem> {
+    fn check(&self, sim: &SimNode, taken: &mut Vec<*const PersistentVolume>) -> Result<(), VolumeProblem> {
+        let node = &*sim.node;
         if let Some(chosen) = &self.claim.selected_node {
             if *chosen != node.name {
                 return Err(VolumeProblem::NodeAffinity);
@@ -124,7 +125,7 @@ impl Waiting {
             taken.push(Arc::as_ptr(volume));
             return Ok(());
         }
-        self.can_provision(node)
+        self.can_provision(sim)
     }
 
     /// The smallest volume that the claim could bind to on this node (`FindMatchingVolume`).
@@ -137,8 +138,8 @@ impl Waiting {
         self.suitable.iter().filter(open).find(here)
     }
 
-    fn can_provision(&self, node: &Node) -> Result<(), VolumeProblem> {
-        let provisioner = &self.class.provisioner;
+    fn can_provision(&self, sim: &SimNode) -> Result<(), VolumeProblem> {
+        let (node, provisioner) = (&*sim.node, &self.class.provisioner);
         let makes = !provisioner.is_empty() && provisioner != "kubernetes.io/no-provisioner";
         let topologies = &self.class.allowed_topologies;
         if !makes || !topologies.is_empty() && !topologies.iter().any(|term| matches(Some(term), node)) {
@@ -148,7 +149,9 @@ impl Waiting {
             capacity.nodes.as_ref().is_some_and(|nodes| labels_match(nodes, &node.labels))
         };
         match &self.room {
-            Some(room) if !room.iter().any(reaches) => Err(VolumeProblem::NoRoom),
+            Some(room) if !room.iter().any(reaches) && !sim.room_unknown.contains(provisioner) => {
+                Err(VolumeProblem::NoRoom)
+            }
             _ => Ok(()),
         }
     }
@@ -172,7 +175,7 @@ fn find(state: &State, sim: &SimNode) -> Result<(), VolumeProblem> {
     }
     state.bound.iter().try_for_each(|bound| bound.check(sim))?;
     let mut taken = Vec::new();
-    state.waiting.iter().try_for_each(|waiting| waiting.check(&sim.node, &mut taken))
+    state.waiting.iter().try_for_each(|waiting| waiting.check(sim, &mut taken))
 }
 
 /// Whether the node's labels match; its name is not looked at, as kube-scheduler does not.

@@ -1,7 +1,7 @@
 //! A cluster that can be changed in thought.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use super::crowd::Crowd;
@@ -44,6 +44,8 @@ pub struct SimNode {
     pub(super) ports: Vec<HostPort>,
     /// Its CSI drivers, with their limits.
     pub csi: Option<Arc<CsiNode>>,
+    /// CSI drivers that have not said yet how much room there is for new volumes on it.
+    pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
     /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
     pub open: bool,
@@ -230,9 +232,9 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Says which CSI drivers a node will have that has no CSINode yet.
-    pub fn expect_drivers(&mut self, node: NodeIndex, csi: &Arc<CsiNode>) {
-        self.nodes[node].csi.get_or_insert_with(|| csi.clone());
+    /// Says what is expected of the storage of a node that is still to come.
+    pub fn expect_storage(&mut self, node: NodeIndex, like: &SimNode) {
+        self.nodes[node].expect(like);
     }
 
     /// Takes a node out of use: it takes no pods any more. Its domain stays known to topology spread, as it does for
@@ -494,6 +496,7 @@ impl SimNode {
             yielded: Resources::default(),
             ports: Vec::new(),
             csi: None,
+            room_unknown: Arc::default(),
             held: Held::default(),
             open: true,
             counts_for_spread: true,
@@ -502,7 +505,17 @@ impl SimNode {
 
     /// The same node without its pods.
     pub fn emptied(&self) -> Self {
-        Self { csi: self.csi.clone(), ..Self::empty(self.node.clone()) }
+        let mut emptied = Self::empty(self.node.clone());
+        emptied.expect(self);
+        emptied
+    }
+
+    /// Takes over what is expected of the storage of another node like it.
+    pub fn expect(&mut self, other: &Self) {
+        if let Some(csi) = &other.csi {
+            self.csi.get_or_insert_with(|| csi.clone());
+        }
+        self.room_unknown.clone_from(&other.room_unknown);
     }
 
     /// What it offers and nobody has requested.

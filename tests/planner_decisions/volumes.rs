@@ -164,3 +164,32 @@ fn a_node_that_no_capacity_covers_is_made_for_nobody() {
     let plan = pod(with_room("capacity: 50Gi", "capacity: 50Gi"), "p", 1, "10Gi").plan(&pool(""));
     assert_eq!(pod_verdict(&plan, "d/p"), PodOutcome::NoPoolFits);
 }
+
+/// The driver's provisioner says nothing of a zone in which no node runs the driver.
+#[test]
+fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
+    let zoned = pool("labels = { \"topology.kubernetes.io/zone\" = \"{{ host }}\" }");
+    let outcome = |nodes: &[(&str, &str)]| {
+        let cluster = with_driver(Cluster::new(), "storageCapacity: true").with(
+            "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts:\n\
+             - {name: a, cores: 64, memory: 512Gi}\n- {name: b, cores: 64, memory: 256Gi}",
+        );
+        let cluster = cluster.with(
+            "apiVersion: storage.k8s.io/v1\nkind: CSIStorageCapacity\nmetadata: {name: a, namespace: csi}\n\
+             storageClassName: block\nnodeTopology: {matchLabels: {topology.kubernetes.io/zone: a}}\ncapacity: 5Gi",
+        );
+        let full = |cluster: Cluster, (name, zone): &(&str, &str)| {
+            let node = format!(
+                "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, creationTimestamp: \"2026-01-01T00:00:00Z\", \
+                 labels: {{topology.kubernetes.io/zone: {zone}, kubernetes.io/hostname: {name}}}}}\n\
+                 status: {{allocatable: {{cpu: 0, memory: 8Gi, pods: 10}}, conditions: [{{type: Ready, status: \"True\"}}]}}"
+            );
+            csi_node(cluster.with(&node), name, ANY)
+        };
+        let plan = pod(nodes.iter().fold(cluster, full), "p", 1, "10Gi").plan(&zoned);
+        let machine = plan.scale_up.first().and_then(|pool| pool.machines.first());
+        machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.clone())
+    };
+    assert_eq!(outcome(&[("n1", "a")]), "b", "no node of b has the driver yet");
+    assert_eq!(outcome(&[("n1", "a"), ("n2", "b")]), "NoPoolFits", "there is none in b, and the driver would say so");
+}
