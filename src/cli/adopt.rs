@@ -24,7 +24,7 @@ What it needs
 
 What it does
   it writes the machine's record, our mark and tag into the VM's notes and tags, and the pool's labels, taints and annotations onto
-  the Node; nothing else is changed
+    the Node; nothing else is changed
   from then on the daemon treats it as any machine of its own: a node that nobody needs is drained, and ITS VM IS DESTROYED
 
 Without `--yes` nothing is written: it says what would be, or everything that speaks against it. It may be repeated.";

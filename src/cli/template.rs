@@ -16,7 +16,7 @@ template with the name that pools use. What is there already stays. What an inte
 
 Where the description has changed
   a new VM takes the name over; pools make their machines of it from then on, and with `drift` in [replace] nodes of the
-  old one are replaced one by one
+    old one are replaced one by one
   the old VM is called NAME-VERSION-1, and the run after this one destroys it, unless linked clones of it live on
 
 It needs more than the daemon does: give it a token of its own (docs/permissions.md has its role).";

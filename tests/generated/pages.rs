@@ -69,22 +69,84 @@ fn bold(line: &str) -> String {
     out
 }
 
-/// What stands below a help, `Heading:` and below it `  term  meaning`, as sections.
+/// What stands below a help: `Heading` with indented rows below it becomes a section, other text its paragraphs.
 fn sections(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let Some(row) = line.strip_prefix("  ") else {
-            let _ = writeln!(out, ".SH {}", roff::plain(&line.trim_end_matches(':').to_uppercase()));
-            continue;
-        };
-        match row.split_once("  ") {
-            Some((term, meaning)) if !row.starts_with(' ') => {
-                let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{}", roff::plain(term), roff::text(meaning.trim()));
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let mut page = Below::default();
+    for (number, line) in lines.iter().enumerate() {
+        let next = lines.get(number + 1).copied().unwrap_or_default();
+        page.add(line, next);
+    }
+    page.out
+}
+
+/// The sections that are made of the text below a help, line by line.
+#[derive(Default)]
+struct Below {
+    out: String,
+    /// Whether the last line was one of a paragraph.
+    in_paragraph: bool,
+    /// The column of the text of the last row.
+    column: usize,
+}
+
+impl Below {
+    fn add(&mut self, line: &str, next: &str) {
+        let indent = line.len() - line.trim_start().len();
+        let row = line.trim_start();
+        match indent {
+            0 if row.is_empty() => self.in_paragraph = false,
+            0 if next.starts_with("  ") && !row.ends_with('.') => self.heading(row),
+            0 => self.paragraph(row),
+            2 => self.row(row),
+            // Deeper than the text above it: a command to copy, which keeps its lines.
+            _ if indent > self.column => {
+                let _ = writeln!(self.out, ".nf\n{}\n.fi", roff::plain(row));
             }
             _ => {
-                let _ = writeln!(out, "{}", roff::text(row.trim()));
+                let _ = writeln!(self.out, "{}", roff::text(row));
             }
         }
     }
-    out
+
+    fn heading(&mut self, row: &str) {
+        let _ = writeln!(self.out, ".SH {}", roff::plain(&row.trim_end_matches(':').to_uppercase()));
+        self.in_paragraph = false;
+    }
+
+    fn paragraph(&mut self, row: &str) {
+        if self.out.is_empty() {
+            self.out.push_str(".SH NOTES\n");
+        } else if !self.in_paragraph {
+            self.out.push_str(".PP\n");
+        }
+        let _ = writeln!(self.out, "{}", roff::text(row));
+        self.in_paragraph = true;
+    }
+
+    /// `term  meaning`, or an item without a term.
+    fn row(&mut self, row: &str) {
+        if let Some((term, meaning)) = row.split_once("  ") {
+            let meaning = meaning.trim_start();
+            self.column = 2 + row.len() - meaning.len();
+            let _ = writeln!(self.out, ".TP\n\\fB{}\\fR\n{}", roff::plain(term), roff::text(meaning));
+        } else {
+            self.column = 4;
+            let _ = writeln!(self.out, ".IP \\(bu 2\n{}", roff::text(row));
+        }
+    }
+}
+
+#[test]
+fn only_short_lines_become_headings() {
+    let below = "What happens\n  one thing\n    and more of it\n  another\n\nA sentence with `code`,\nover two lines.\n";
+    let expected = ".SH WHAT HAPPENS\n.IP \\(bu 2\none thing\nand more of it\n.IP \\(bu 2\nanother\n.PP\nA sentence with \
+                    \\fBcode\\fR,\nover two lines.\n";
+    assert_eq!(sections(below), expected);
+    assert!(sections("No heading at all.\n").starts_with(".SH NOTES\n"));
+    for (name, page) in all(super::shown()) {
+        for heading in page.lines().filter_map(|line| line.strip_prefix(".SH ")) {
+            assert!(heading.len() <= 50 && !heading.ends_with('.'), "{name}: {heading}");
+        }
+    }
 }
