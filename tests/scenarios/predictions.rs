@@ -125,7 +125,8 @@ async fn room_that_others_take_holds_back_no_machine() {
 
 #[tokio::test(start_paused = true)]
 async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
-    let one_at_a_time = "[scale_down]\nmax_parallel_drains = 1\n[bootstrap]";
+    // The scheduler has the time to refuse the pods of one node before another goes.
+    let one_at_a_time = "[scale_down]\nmax_parallel_drains = 1\ndelay_after_delete = \"2m\"\n[bootstrap]";
     let stage = Stage::running(&ONE_POOL.replace("[bootstrap]", one_at_a_time));
     stage.deploy("big", 4, "1500m", "1Gi");
     stage.until("four nodes run", 2 * SOON, |stage| stage.running_pods() == 4).await;
