@@ -68,8 +68,13 @@ impl<'a> Published<'a> {
         driver: &str,
     ) -> BTreeSet<Vec<Option<&'a str>>> {
         let runs = |node: &&CsiNode| node.limits.contains_key(driver);
-        let with: BTreeSet<&str> =
-            snapshot.csi_nodes.iter().map(AsRef::as_ref).filter(runs).map(|node| node.name.as_str()).collect();
+        let with: BTreeSet<&str> = snapshot
+            .csi_nodes
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(runs)
+            .map(|node| node.name.as_str())
+            .collect();
         let old = |created: Option<Timestamp>| {
             !created.is_some_and(|created| coming::is_young(created, snapshot, config))
         };

@@ -191,5 +191,9 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
         machine.map_or_else(|| format!("{:?}", pod_verdict(&plan, "d/p")), |machine| machine.host.clone())
     };
     assert_eq!(outcome(&[("n1", "a")]), "b", "no node of b has the driver yet");
-    assert_eq!(outcome(&[("n1", "a"), ("n2", "b")]), "NoPoolFits", "there is none in b, and the driver would say so");
+    assert_eq!(
+        outcome(&[("n1", "a"), ("n2", "b")]),
+        "NoPoolFits",
+        "there is none in b, and the driver would say so"
+    );
 }
