@@ -144,6 +144,7 @@ impl Real {
             &format!("sc/{CLASS}"),
             &format!("csidriver/{DRIVER}"),
             "csistoragecapacities --all -n kube-system",
+            "volumeattachments --all",
         ];
         for one in all {
             let words = ["delete", "--ignore-not-found", "--wait=false"].into_iter().chain(one.split(' '));
@@ -198,7 +199,9 @@ async fn a_claim_brings_a_machine_where_the_storage_has_room() {
     assert_eq!(bench.vms(), [9100], "one machine was enough");
     bench.kube.scale("data", 0).await;
     bench.kube.scale("huge", 0).await;
+    // No attacher runs here that would detach the volume, and the daemon waits for that before it stops the VM.
+    bench.until("the pod is gone", |bench| bound(bench, "data").is_none()).await;
+    bench.kube.forget_volumes().await;
     bench.until("nothing is left", Bench::is_clean).await;
     bench.stop().await;
-    bench.kube.forget_volumes().await;
 }
