@@ -135,13 +135,18 @@ async fn no_further_node_goes_while_the_pods_of_one_that_went_do_not_run() {
     stage.kube.scale("default", "big", 1);
     tokio::time::sleep(5 * MINUTE).await;
     stage.kube.set_plugin(Some(plugin("small")));
-    stage.until("a node goes", 10 * MINUTE, |stage| stage.ready_nodes("workers").len() == 3).await;
-    stage.throughout("no other goes", 40 * MINUTE, |stage| stage.ready_nodes("workers").len() == 3).await;
-    let said = missed(&stage);
-    assert!(
-        said.iter().any(|what| what.contains("no further node of workers goes: pod default/small-")),
-        "{said:?}"
-    );
+    let no_further = |stage: &Stage| {
+        missed(stage).iter().any(|what| what.contains("no further node of workers goes: pod default/small-"))
+    };
+    stage.until("a removal is found to have gone wrong", 10 * MINUTE, no_further).await;
+    let left = stage.ready_nodes("workers");
+    assert!(left.len() > 1, "{:?}", stage.status().decisions);
+    // One more may come, when a machine is tried again.
+    let all_there = |stage: &Stage| {
+        let ready = stage.ready_nodes("workers");
+        left.iter().all(|node| ready.contains(node))
+    };
+    stage.throughout("no other goes", 40 * MINUTE, all_there).await;
     let waits = |stage: &Stage| stage.status().nodes.iter().any(|node| node.verdict == "CoolingDown");
     assert!(waits(&stage), "{:?}", stage.status().nodes);
     stage.kube.set_plugin(None);
