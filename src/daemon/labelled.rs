@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Daemon;
+use super::long_work::at_length;
 use crate::config::Config;
 use crate::model::Snapshot;
 
@@ -41,7 +42,8 @@ impl Daemon {
     /// `None` where they cannot be.
     pub(super) async fn gather_with_records(&mut self, config: &Arc<Config>) -> Option<Snapshot> {
         loop {
-            let snapshot = self.gather(config, self.clock.now());
+            let now = self.clock.now();
+            let snapshot = at_length(|| self.gather(config, now));
             if !self.labelled.has_new() {
                 return Some(snapshot);
             }

@@ -10,16 +10,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::terms::{Lost, PROBLEM, TermEnd, Unclaimed};
 use crate::causes::chain;
 use crate::config::{Config, Leader};
 use crate::fence::Fence;
-use crate::kubernetes::{Claim, Lease};
+use crate::kubernetes::{Claim, ErrorKind, Lease};
 use crate::observability::Board;
 
 /// How long giving up the lease may take when the daemon stops: without it others wait for its end.
 const RELEASE: Duration = Duration::from_secs(3);
-/// What the board calls trouble with the lease.
-const PROBLEM: &str = "lease";
 
 /// The time in which this instance acts.
 #[derive(Clone, Debug)]
@@ -76,19 +75,22 @@ async fn campaign(
     standing: &watch::Sender<Standing>,
     cancel: &CancellationToken,
 ) {
+    let mut lost = Lost::default();
     loop {
         let settings = config.borrow().leader.clone();
         let pause = match ask(lease, &settings).await {
             Ok(Claim::Held { since }) => {
-                board.clear(PROBLEM);
+                lost.show(board);
                 let term =
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
-                let why = hold(lease, config, board, &term, since).await;
+                let end = hold(lease, config, (board, &mut lost), &term, since).await;
                 // Closed before anybody is told: nothing may be written while tasks still wind up.
                 term.fence.close();
                 term.over.cancel();
-                tracing::warn!(why, "this instance leads no more");
+                board.metrics().term_ended(end.cause());
+                lost.note(&end);
+                tracing::warn!(why = %end, "this instance leads no more");
                 standing.send_replace(Standing::Unknown);
                 continue;
             }
@@ -107,7 +109,7 @@ async fn campaign(
                 left.map_or(usual, |left| usual.min(left + Duration::from_millis(10)))
             }
             Err(problem) => {
-                board.problem(PROBLEM, &problem);
+                board.problem(PROBLEM, &problem.to_string());
                 settings.retry_period / 2
             }
         };
@@ -119,41 +121,105 @@ async fn campaign(
 async fn hold(
     lease: &mut Lease,
     config: &watch::Receiver<Arc<Config>>,
-    board: &Board,
+    (board, lost): (&Board, &mut Lost),
     term: &Term,
     since: Instant,
-) -> String {
+) -> TermEnd {
     let settings = config.borrow().leader.clone();
     let mut end = since + settings.renew_deadline;
     let mut pause = settings.retry_period;
-    let mut problem = String::new();
+    let (mut trouble, mut late) = (None, Duration::ZERO);
     loop {
-        tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
+        late = late.max(wake(end.min(Instant::now() + pause)).await);
         let settings = config.borrow().leader.clone();
         match tokio::time::timeout_at(end, ask(lease, &settings)).await {
             Ok(Ok(Claim::Held { since })) => {
                 end = since + settings.renew_deadline;
                 term.fence.extend(end);
                 pause = settings.retry_period;
-                problem.clear();
-                board.clear(PROBLEM);
+                (trouble, late) = (None, Duration::ZERO);
+                lost.show(board);
             }
-            Ok(Ok(Claim::Other { holder, .. })) => return format!("{holder} has taken the lease"),
+            Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
                 board.problem(PROBLEM, &format!("it cannot be renewed: {why}"));
-                problem = why;
-                pause = settings.retry_period / 4;
+                // After an answer that did not come there is no time to lose.
+                pause = if why == Unclaimed::Silence { Duration::ZERO } else { settings.retry_period / 4 };
+                trouble = Some(why);
             }
-            Err(_) if problem.is_empty() => return "the lease was not renewed in time".to_owned(),
-            Err(_) => return format!("the lease was not renewed in time: {problem}"),
+            Err(_) => {
+                late = late.max(end.elapsed());
+                return TermEnd::of(trouble, late, settings.renew_deadline);
+            }
         }
     }
 }
 
+/// Waits until then; says how much later it became.
+async fn wake(due: Instant) -> Duration {
+    tokio::time::sleep_until(due).await;
+    due.elapsed()
+}
+
 /// One try, which must not use up the time for another.
-async fn ask(lease: &mut Lease, settings: &Leader) -> Result<Claim, String> {
-    match tokio::time::timeout(settings.renew_deadline / 3, lease.claim(settings.lease_duration)).await {
-        Ok(outcome) => outcome.map_err(|error| chain(&error)),
-        Err(_) => Err("the Kubernetes API does not answer".to_owned()),
+async fn ask(lease: &mut Lease, settings: &Leader) -> Result<Claim, Unclaimed> {
+    match tokio::time::timeout(settings.renew_deadline / 2, lease.claim(settings.lease_duration)).await {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(error)) if error.kind() == ErrorKind::Timeout => Err(Unclaimed::Silence),
+        Ok(Err(error)) => Err(Unclaimed::Refused(chain(&error))),
+        Err(_) => Err(Unclaimed::Silence),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_that_ends_for_slowness_says_which_side_was_slow() {
+        let seconds = Duration::from_secs_f64;
+        let deadline = seconds(6.0);
+        let refused = || Unclaimed::Refused("connection refused".to_owned());
+        for (trouble, late, cause) in [
+            (None, 0.1, "ApiSlow"),
+            (Some(Unclaimed::Silence), 0.1, "ApiSlow"),
+            (Some(refused()), 0.1, "ApiFailed"),
+            // An answer that came while nothing here ran was not heard in time.
+            (None, 4.0, "HostSlow"),
+            (Some(Unclaimed::Silence), 2.0, "HostSlow"),
+            (Some(refused()), 30.0, "HostSlow"),
+        ] {
+            let end = TermEnd::of(trouble, seconds(late), deadline);
+            assert_eq!(end.cause(), cause, "{end}");
+        }
+        let stood = TermEnd::of(None, seconds(4.25), deadline).to_string();
+        assert!(stood.contains("4.2 s late"), "{stood}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_lost_to_slowness_stays_a_problem_for_a_while() {
+        let (board, mut lost) = (Board::default(), Lost::default());
+        let problem = || board.status().problems.get(PROBLEM).cloned();
+        lost.note(&TermEnd::Taken { holder: "pve2".to_owned() });
+        lost.show(&board);
+        assert_eq!(problem(), None);
+        let slow = TermEnd::ApiSlow { deadline: Duration::from_secs(6) };
+        lost.note(&slow);
+        lost.show(&board);
+        let once = problem().unwrap();
+        assert!(
+            once.starts_with("it was lost once within the last 10 minutes: the Kubernetes API"),
+            "{once}"
+        );
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.note(&slow);
+        lost.show(&board);
+        assert!(problem().unwrap().starts_with("it was lost 2 times within"));
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.show(&board);
+        assert!(problem().unwrap().starts_with("it was lost once within"));
+        tokio::time::advance(Duration::from_mins(6)).await;
+        lost.show(&board);
+        assert_eq!(problem(), None);
     }
 }

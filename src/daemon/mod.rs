@@ -18,6 +18,7 @@ mod gather;
 mod inventory;
 mod labelled;
 mod leader;
+mod long_work;
 mod measure;
 mod mend;
 mod outcomes;
@@ -33,6 +34,7 @@ mod standby;
 mod strangers;
 mod survey;
 mod switch;
+mod terms;
 mod trigger;
 mod wishes;
 
@@ -40,6 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,6 +62,7 @@ use customary::Customary;
 use dead_hosts::DeadHosts;
 use labelled::Labelled;
 use leader::{Standing, Term};
+use long_work::at_length;
 use regions::Regions;
 use remember::Remembered;
 use standby::{Eyes, Warm};
@@ -84,6 +88,8 @@ pub struct Deps {
     pub regions: BTreeMap<String, Client>,
     /// Kubernetes.
     pub kubernetes: Cluster,
+    /// Kubernetes for the lease alone.
+    pub renewal: Renewal,
     /// Wall-clock time.
     pub clock: SharedClock,
     /// Sees guests come up.
@@ -98,6 +104,20 @@ pub struct Deps {
     pub instance: String,
     /// Where the daemon shows what it does.
     pub board: Board,
+}
+
+/// How the lease is renewed.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// Over the connections and on the threads that everything else uses: for tests in virtual time.
+    Shared,
+    /// Over connections and on threads of its own, so that no work is ever in its way.
+    Apart {
+        /// Kubernetes once more.
+        kubernetes: Box<Cluster>,
+        /// Where the task runs.
+        threads: Handle,
+    },
 }
 
 impl std::fmt::Debug for Deps {
@@ -116,9 +136,13 @@ pub async fn run(deps: Deps, cancel: CancellationToken) {
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
     // Another seed in each run, so that it also tells runs apart.
-    let lease = Lease::new(deps.kubernetes.clone(), &deps.instance, &format!("{:016x}", deps.seed));
+    let (kubernetes, threads) = match &deps.renewal {
+        Renewal::Shared => (deps.kubernetes.clone(), Handle::current()),
+        Renewal::Apart { kubernetes, threads } => (Cluster::clone(kubernetes), threads.clone()),
+    };
+    let lease = Lease::new(kubernetes, &deps.instance, &format!("{:016x}", deps.seed));
     let part = leader::take_part(lease, deps.config.clone(), deps.board.clone(), standing, candidate.clone());
-    let part = tokio::spawn(part);
+    let part = threads.spawn(part);
     tokio::select! {
         biased;
         () = standby::serve(&deps, &cancel, &tasks, seen) => {}
@@ -416,7 +440,7 @@ impl Daemon {
             return false;
         };
         let now = snapshot.time;
-        let plan = crate::planning::plan(&snapshot, &config);
+        let plan = at_length(|| crate::planning::plan(&snapshot, &config));
         self.rounds.keep(&config.record, &snapshot, &plan);
         self.memory.seen(now);
         self.waiting.look(&snapshot, self.board.metrics());

@@ -18,6 +18,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
+use super::patience;
 use crate::clock::{SharedClock, SystemClock};
 use crate::fence::Fence;
 
@@ -52,6 +53,8 @@ pub struct ConnectOptions {
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) client: Client,
+    /// The same without a fence, and without patience.
+    bare: Client,
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
     pub(super) entropy: Entropy,
@@ -110,14 +113,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster behind a client that is already there, whose retries must be off.
+    /// A cluster behind a client that is already there, whose retries must be off. Must be called inside a tokio runtime.
     pub fn with_client(client: Client, namespace: &str) -> Self {
+        let fence = Fence::open();
         Self {
-            client,
+            client: patient(&client, &fence, namespace),
+            bare: client,
             namespace: namespace.into(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(operating_system),
-            fence: Fence::open(),
+            fence,
             limit: DEFAULT_LIMIT,
             server: "".into(),
             observer: None,
@@ -158,17 +163,7 @@ impl Cluster {
 
     /// The same cluster, whose writes this fence has to let pass: all requests but GET, whoever sends them.
     pub fn fenced(&self, fence: &Fence) -> Self {
-        let (open, gate) = (self.client.clone(), fence.clone());
-        let service = service_fn(move |request: http::Request<Body>| {
-            let (open, gate) = (open.clone(), gate.clone());
-            async move {
-                if request.method() != http::Method::GET {
-                    gate.pass().await.map_err(BoxError::from)?;
-                }
-                open.send(request).await.map_err(BoxError::from)
-            }
-        });
-        let client = Client::new(service, &*self.namespace);
+        let client = patient(&self.bare, fence, &self.namespace);
         Self { client, fence: fence.clone(), ..self.clone() }
     }
 
@@ -231,6 +226,16 @@ impl Cluster {
         }
         outcome
     }
+}
+
+/// A client that waits where the API server asks for that, and whose writes this fence has to let pass.
+fn patient(bare: &Client, fence: &Fence, namespace: &str) -> Client {
+    let (bare, fence) = (bare.clone(), fence.clone());
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (bare, fence) = (bare.clone(), fence.clone());
+        async move { patience::send(&bare, &fence, request).await }
+    });
+    Client::new(service, namespace)
 }
 
 fn operating_system(bytes: &mut [u8]) -> Result<(), EntropyError> {

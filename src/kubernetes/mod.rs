@@ -26,6 +26,7 @@ mod lease;
 mod manifest;
 mod memory;
 mod nodes;
+mod patience;
 mod records;
 mod rights;
 mod serving;

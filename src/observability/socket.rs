@@ -10,9 +10,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::Instant;
 
 use super::orders::{Answer, Order, Orders, Request, may_order};
 use super::{Board, Status};
@@ -29,6 +32,8 @@ const ORDER_ANSWER: Duration = Duration::from_secs(25);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long nobody is let in after a connection could not be taken, e.g. because no file can be opened.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many are served at a time; others wait for their turn.
+const CLIENTS: usize = 64;
 /// The largest answer that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
@@ -124,41 +129,47 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves until the future is dropped.
+    /// Serves until the future is dropped: many at a time, so that whoever says or reads nothing is in nobody's way.
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
+        let mut clients = FuturesUnordered::new();
+        let mut open = Instant::now();
         loop {
-            let mut stream = match self.socket.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "nobody can be let in at the control socket");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
+            let next = async {
+                tokio::time::sleep_until(open).await;
+                self.socket.accept().await
             };
-            // One at a time, each with limits: nobody can keep the daemon busy here.
-            let answer = match wanted(&mut stream).await {
-                Some(Request::Order(order)) => {
-                    serde_json::to_vec(&self.carry_out(&stream, order, orders).await)
-                }
-                Some(Request::Status) => serde_json::to_vec(&board.status()),
-                None => serde_json::to_vec(&Answer::Refused("this is no request that it knows".to_owned())),
-            };
-            let answer = match answer {
-                Ok(answer) => answer,
-                Err(error) => {
-                    tracing::error!(%error, "the answer cannot be written as JSON");
-                    continue;
-                }
-            };
-            let written = tokio::time::timeout(ANSWER_LIMIT, async {
-                stream.write_all(&answer).await?;
-                stream.shutdown().await
-            });
-            match written.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "an answer could not be sent"),
-                Err(_) => tracing::debug!("an answer was not read in time"),
+            tokio::select! {
+                Some(()) = clients.next() => {}
+                came = next, if clients.len() < CLIENTS => match came {
+                    Ok((stream, _)) => clients.push(self.attend(stream, board, orders)),
+                    Err(error) => {
+                        tracing::warn!(%error, "nobody can be let in at the control socket");
+                        open = Instant::now() + PAUSE;
+                    }
+                },
             }
+        }
+    }
+
+    /// Answers one client, with a limit for everything.
+    async fn attend(&self, mut stream: UnixStream, board: &Board, orders: &dyn Orders) {
+        let answer = match wanted(&mut stream).await {
+            Some(Request::Order(order)) => serde_json::to_vec(&self.carry_out(&stream, order, orders).await),
+            Some(Request::Status) => serde_json::to_vec(&board.status()),
+            None => serde_json::to_vec(&Answer::Refused("this is no request that it knows".to_owned())),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return tracing::error!(%error, "the answer cannot be written as JSON"),
+        };
+        let written = tokio::time::timeout(ANSWER_LIMIT, async {
+            stream.write_all(&answer).await?;
+            stream.shutdown().await
+        });
+        match written.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an answer could not be sent"),
+            Err(_) => tracing::debug!("an answer was not read in time"),
         }
     }
 
@@ -328,5 +339,30 @@ mod tests {
             () = asking => {}
         }
         assert_eq!(*orders.0.lock().unwrap(), [pause, Order::Resume]);
+    }
+
+    #[tokio::test]
+    async fn whoever_says_or_reads_nothing_is_in_nobodys_way() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("control.sock");
+        let (board, orders) = (Board::default(), Noted::default());
+        let listener = Listener::bind(&path).await.unwrap();
+        let asking = async {
+            let mut idle = Vec::new();
+            for _ in 0..CLIENTS - 1 {
+                idle.push(UnixStream::connect(&path).await.unwrap());
+            }
+            let began = Instant::now();
+            ask(&path).await.unwrap();
+            assert!(began.elapsed() < REQUEST.0, "{:?}", began.elapsed());
+            // One too many waits only until the others are told their answer.
+            idle.extend([UnixStream::connect(&path).await.unwrap()]);
+            ask(&path).await.unwrap();
+            assert!(began.elapsed() < REQUEST.0 * 3, "{:?}", began.elapsed());
+        };
+        tokio::select! {
+            () = listener.serve(&board, &orders) => {}
+            () = asking => {}
+        }
     }
 }

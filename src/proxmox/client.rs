@@ -18,12 +18,15 @@ use super::answer;
 use super::error::{Error, Kind};
 pub(super) use super::lanes::Lane;
 use super::lanes::{Lanes, Sizes};
-use super::transport::{NotSent, Transport};
+use super::transport::{AnswerLimit, NotSent, TooLarge, Transport};
 use crate::causes::{chain, root};
 use crate::fence::{Fence, Fenced};
 
 /// Everything but letters, digits, `-`, `_`, `.` and `~` is encoded: in a form, Proxmox takes `;` for a separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// As much as what a guest says may hold. The scripts that it is given print a few lines; what runs in it is not to be trusted.
+const GUEST_ANSWER: AnswerLimit = AnswerLimit(4 << 20);
 
 /// Parameters of a call, in their order.
 pub(super) type Parameters<'a> = &'a [(&'a str, String)];
@@ -167,13 +170,14 @@ impl Client {
         payload: &Payload<'_>,
     ) -> Result<Value, Error> {
         let call = format!("{method} {path}");
+        let limit = if matches!(lane, Lane::Agent(_)) { GUEST_ANSWER } else { AnswerLimit::default() };
         let lane = self.lanes().of(lane).filter(|_| self.place.is_none());
         let _permit = match &lane {
             Some(lane) => Some(acquire(lane, &call).await?),
             None => None,
         };
         let sent = Instant::now();
-        let outcome = self.over_endpoints(&method, path, payload, &call).await;
+        let outcome = self.over_endpoints(&method, path, payload, (&call, limit)).await;
         if let Some(observer) = &self.observer {
             observer(outcome.as_ref().err().map(|error| error.kind), sent.elapsed());
         }
@@ -190,7 +194,7 @@ impl Client {
         method: &Method,
         path: &str,
         payload: &Payload<'_>,
-        call: &str,
+        (call, limit): (&str, AnswerLimit),
     ) -> Result<Value, Error> {
         let endpoints = &self.shared.settings.endpoints;
         let first = self.shared.current.load(Ordering::Relaxed);
@@ -198,9 +202,10 @@ impl Client {
             Error::without_answer(call, Kind::HostUnreachable, "no endpoint is configured".to_owned());
         for turn in 0..endpoints.len() {
             let at = (first + turn) % endpoints.len();
-            let request = self.request(method, &endpoints[at], path, payload).map_err(|error| {
+            let mut request = self.request(method, &endpoints[at], path, payload).map_err(|error| {
                 Error::without_answer(call, Kind::BadRequest, format!("the request cannot be made: {error}"))
             })?;
+            request.extensions_mut().insert(limit);
             // After all waiting for lanes: what matters is the moment in which the request leaves.
             if method != Method::GET {
                 let refused = |fenced: Fenced| Error::without_answer(call, Kind::Fenced, fenced.to_string());
@@ -215,6 +220,9 @@ impl Client {
             match sent {
                 Ok(response) => {
                     self.shared.current.store(at, Ordering::Relaxed);
+                    if response.body().len() > limit.0 {
+                        return Err(too_large(method, call, &TooLarge { limit }));
+                    }
                     return answer::read(call, &response);
                 }
                 Err(error) if error.is::<NotSent>() => {
@@ -222,6 +230,7 @@ impl Client {
                     let text = format!("no connection to {}: {why}", endpoints[at]);
                     last = Error::without_answer(call, Kind::HostUnreachable, text);
                 }
+                Err(error) if error.is::<TooLarge>() => return Err(too_large(method, call, &*error)),
                 Err(error) => {
                     // It may have arrived. A read can be repeated elsewhere, anything else cannot.
                     let text = format!("no answer from {}: {}", endpoints[at], chain(error.as_ref()));
@@ -263,6 +272,12 @@ impl Client {
         }
         request.body(if in_query { Bytes::new() } else { Bytes::from(encoded) })
     }
+}
+
+/// An answer that was not read to its end. What it answers may have been done.
+fn too_large(method: &Method, call: &str, error: &dyn std::error::Error) -> Error {
+    let kind = if *method == Method::GET { Kind::Other } else { Kind::OutcomeUnknown };
+    Error::without_answer(call, kind, error.to_string())
 }
 
 async fn acquire<'s>(lane: &'s Semaphore, call: &str) -> Result<SemaphorePermit<'s>, Error> {
@@ -335,5 +350,26 @@ mod tests {
         }
         assert_eq!(client.calls(), before);
         assert!(ask(Method::GET).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_guest_may_say_less_than_a_cluster() {
+        let transport = Transport::new(service_fn(|request: Request<Bytes>| async move {
+            assert!(request.extensions().get::<AnswerLimit>().is_some());
+            let text = format!("{{\"data\":\"{}\"}}", "x".repeat(GUEST_ANSWER.0));
+            Ok::<_, BoxError>(Response::new(Bytes::from(text)))
+        }));
+        let shared = client().shared;
+        let settings = shared.settings.clone();
+        let client = Client::new(transport, settings, &SecretString::from("s")).unwrap();
+        let ask = async |method, lane| client.call(method, lane, "/x", &[]).await;
+        assert!(ask(Method::GET, Lane::Lifecycle("pve1")).await.is_ok());
+        let read = ask(Method::GET, Lane::Agent("pve1")).await.unwrap_err();
+        assert_eq!(read.kind, Kind::Other);
+        let said =
+            "Proxmox did not answer GET /x: the answer is larger than 4 MiB, and was not read to its end";
+        assert_eq!(read.to_string(), said);
+        let write = ask(Method::POST, Lane::Agent("pve1")).await.unwrap_err();
+        assert_eq!(write.kind, Kind::OutcomeUnknown);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, service_fn};
 
@@ -18,7 +18,26 @@ pub type Transport = BoxCloneSyncService<Request<Bytes>, Response<Bytes>, BoxErr
 #[error("no connection")]
 pub struct NotSent(#[source] pub BoxError);
 
-/// A transport over the network.
+/// How large the answer to a request may be, in bytes: an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimit(pub usize);
+
+impl Default for AnswerLimit {
+    /// As much as the lists of a large cluster need, several times over.
+    fn default() -> Self {
+        Self(64 << 20)
+    }
+}
+
+/// The answer is larger than it may be; what was asked for may have been done.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is larger than {} MiB, and was not read to its end", limit.0 >> 20)]
+pub struct TooLarge {
+    /// How large it may be.
+    pub limit: AnswerLimit,
+}
+
+/// A transport over the network. No more of an answer is read than its [`AnswerLimit`] allows.
 ///
 /// HTTP/1.1 only. Idle connections are dropped after 3 s, before Proxmox closes them after 5 s. Nothing is repeated, no
 /// proxy of the environment is used.
@@ -44,6 +63,7 @@ pub fn connect(
 }
 
 async fn send(client: reqwest::Client, request: Request<Bytes>) -> Result<Response<Bytes>, BoxError> {
+    let limit = request.extensions().get().copied().unwrap_or_default();
     let request = reqwest::Request::try_from(request.map(reqwest::Body::from))?;
     let response = client.execute(request).await.map_err(|error| {
         if error.is_connect() {
@@ -53,5 +73,36 @@ async fn send(client: reqwest::Client, request: Request<Bytes>) -> Result<Respon
         }
     })?;
     let (parts, body) = Response::<reqwest::Body>::from(response).into_parts();
-    Ok(Response::from_parts(parts, body.collect().await?.to_bytes()))
+    Ok(Response::from_parts(parts, whole(body, limit).await?))
+}
+
+async fn whole<B>(body: B, limit: AnswerLimit) -> Result<Bytes, BoxError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let read = Limited::new(body, limit.0).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() { BoxError::from(TooLarge { limit }) } else { error }
+    })?;
+    Ok(read.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_an_answer_without_an_end_no_more_is_read_than_allowed() {
+        let endless = |limit| {
+            let piece = Bytes::from(vec![b'x'; 1 << 16]);
+            let body = http_body_util::StreamBody::new(futures::stream::repeat_with(move || {
+                Ok::<_, BoxError>(hyper::body::Frame::data(piece.clone()))
+            }));
+            whole(body, AnswerLimit(limit))
+        };
+        let refused = endless(1 << 20).await.unwrap_err();
+        assert_eq!(refused.to_string(), "the answer is larger than 1 MiB, and was not read to its end");
+        let small = http_body_util::Full::new(Bytes::from_static(b"{}"));
+        assert_eq!(whole(small, AnswerLimit(2)).await.unwrap(), "{}");
+    }
 }

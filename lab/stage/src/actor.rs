@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use pve_autoscaler::clock::SharedClock;
 use pve_autoscaler::config::Config;
-use pve_autoscaler::daemon::{self, Controllers, Deps, Switch};
+use pve_autoscaler::daemon::{self, Controllers, Deps, Renewal, Switch};
 use pve_autoscaler::kubernetes::{Cluster, Entropy};
 use pve_autoscaler::machines::{NoProbe, Probe};
 use pve_autoscaler::observability::Board;
@@ -102,6 +102,7 @@ impl Actor {
                 Some(entropy) => kubernetes.with_entropy(entropy),
                 None => kubernetes,
             },
+            renewal: Renewal::Shared,
             clock: cast.clock,
             probe: if cast.probes { Arc::new(Network(all)) } else { Arc::new(NoProbe) },
             seed: cast.seed,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustls::crypto::aws_lc_rs;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
@@ -26,13 +27,13 @@ use super::input::ConfigFile;
 use super::live;
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::{self, Config, Mode, Needs};
-use crate::daemon::{self, Deps, Switch};
+use crate::daemon::{self, Deps, Renewal, Switch};
 use crate::machines::{NoProbe, Probe, TcpProbe};
 use crate::observability::{Board, DEFAULT_SOCKET, Listener, Pages, SocketError, Supervisor};
 use crate::pinning::{self, SocketDoor};
 use crate::proxmox::Client;
 
-/// The rounds have one thread, and what serves beside them the other.
+/// The rounds have one thread, and what serves beside them the other. The lease has another one of its own.
 const THREADS: usize = 2;
 /// How long the daemon may take to end. Machines' tasks end at their next wait, and their records say how to go on.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -72,16 +73,37 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System("start threads", error))?;
-    let ended = runtime.block_on(serve(arguments, config));
+    let lease = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("lease")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::System("start threads", error))?;
+    let secrets = reload::Secrets::read(&config)?;
+    let board = Board::default();
+    let ended = renewal(&lease, &config, &board)
+        .and_then(|renewal| runtime.block_on(serve(arguments, config, secrets, board, renewal)));
     // A name that is being looked up holds a thread for as long as the resolver likes.
     runtime.shutdown_background();
+    lease.shutdown_background();
     ended
 }
 
-async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
+/// Threads and connections for the lease alone: however much is to be done elsewhere, it is renewed in time.
+fn renewal(lease: &Runtime, config: &Config, board: &Board) -> Result<Renewal, Failure> {
+    let kubernetes = lease.block_on(live::kubernetes(config))?;
+    let kubernetes = Box::new(kubernetes.with_observer(board.metrics().of_kubernetes()));
+    Ok(Renewal::Apart { kubernetes, threads: lease.handle().clone() })
+}
+
+async fn serve(
+    arguments: &Arguments,
+    config: Config,
+    secrets: reload::Secrets,
+    board: Board,
+    renewal: Renewal,
+) -> Result<u8, Failure> {
     let mut signals = Signals::new().map_err(|error| Failure::System("listen for signals", error))?;
-    let secrets = reload::Secrets::read(&config)?;
-    let board = Board::default();
     let proxmox = live::proxmox(&config)?.with_observer(board.metrics().of_proxmox());
     let regions = regions(&config, &board)?;
     let kubernetes = live::kubernetes(&config).await?.with_observer(board.metrics().of_kubernetes());
@@ -107,6 +129,7 @@ async fn serve(arguments: &Arguments, config: Config) -> Result<u8, Failure> {
         proxmox,
         regions,
         kubernetes,
+        renewal,
         clock: clock.clone(),
         probe,
         controllers: Arc::new(|settings| live::controller(settings).map_err(|failure| failure.words())),

@@ -62,6 +62,8 @@ const STEPS: [(&str, Phase, Phase); 7] = [
 /// What may be wrong, as the board names it.
 const PROBLEMS: [&str; 7] =
     ["configuration", "kubernetes", "lease", "machines", super::pages::PROBLEM, "proxmox", "strangers"];
+/// How terms end.
+const TERM_ENDS: [&str; 4] = ["Taken", "HostSlow", "ApiSlow", "ApiFailed"];
 const MADE: [&str; 5] = ["Ready", "SlotTaken", "Pool", "Host", "Nobody"];
 const REMOVED: [&str; 4] = ["Removed", "GivenUp", "Discarded", "Stuck"];
 const GROWN: [&str; 2] = ["Grown", "NotGrown"];
@@ -100,6 +102,7 @@ struct Inner {
 #[derive(Debug)]
 struct Counted {
     rounds: Counters,
+    terms_ended: Counters,
     round: Histogram,
     decisions: Counters,
     calls: Counters,
@@ -139,6 +142,7 @@ impl Default for Metrics {
         registry.register_collector(Box::new(Gauges(shown.clone())));
         let counted = Counted {
             rounds: counters(&mut registry, names::ROUNDS),
+            terms_ended: counters(&mut registry, names::TERMS_ENDED),
             round: registered(&mut registry, names::ROUND, quick()),
             decisions: counters(&mut registry, names::DECISIONS),
             calls: counters(&mut registry, names::CALLS),
@@ -155,6 +159,9 @@ impl Default for Metrics {
         // A series that is there from the start shows its first event as a growth.
         for outcome in ["decided", "blind"] {
             drop(counted.rounds.get_or_create_owned(&vec![("outcome", outcome.to_owned())]));
+        }
+        for cause in TERM_ENDS {
+            drop(counted.terms_ended.get_or_create_owned(&vec![("cause", cause.to_owned())]));
         }
         for (step, ..) in STEPS {
             drop(counted.step.get_or_create_owned(&vec![("step", step.to_owned())]));
@@ -218,6 +225,11 @@ impl Metrics {
         let outcome = if decided { "decided" } else { "blind" };
         self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
         self.0.counted.round.observe(took.as_secs_f64());
+    }
+
+    /// This instance leads no more.
+    pub(crate) fn term_ended(&self, cause: &str) {
+        self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }
 
     /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's minimum.

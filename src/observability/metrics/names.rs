@@ -73,6 +73,7 @@ metrics! {
         BUILD: Gauge "build_info" None, &["version"], "Always 1, with the version that runs";
         READY: Gauge "ready" None, &[], "1 once both clusters were seen and rounds run";
         LEADER: Gauge "leader" None, &[], "1 while this instance leads, of those that there are: what is about pools, pods, machines and hosts comes from the one that leads";
+        TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` where a timer of this process fired much too late, `ApiSlow` where the Kubernetes API did not answer in time, `ApiFailed` where it refused or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
         PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`";

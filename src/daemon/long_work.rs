@@ -1,0 +1,31 @@
+//! Work that takes long and asks nobody anything, beside tasks that must not wait for it.
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Does such work. On a runtime with several threads, all other tasks go on meanwhile; on one with a single thread, which tests in
+/// virtual time have, the work is done in no time.
+pub(super) fn at_length<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_go_on_meanwhile() {
+        let heard = tokio::spawn(async {
+            let (sender, receiver) = mpsc::channel();
+            // It is this thread's next task: without another thread nobody would run it.
+            tokio::spawn(async move { sender.send(()) });
+            at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
+        });
+        assert_eq!(heard.await.unwrap(), Ok(()));
+    }
+}
