@@ -1,19 +1,21 @@
 #!/bin/sh
 # Makes what pve-autoscaler needs of Proxmox VE: resource pool, roles, user, token, access. Run it as root on a Proxmox VE
 # host. It can be run again: what is there stays, roles get the privileges that they lack and keep the others, and a token that is
-# there is kept. So `--hardware`, `--mapping` and `--power` come beside the options of the first run, and need not be repeated.
+# there is kept. So `--hardware`, `--mapping`, `--seed` and `--power` come beside the options of the first run, and need not be repeated.
 #
 #   proxmox-setup.sh --template VMID --storage NAME --bridge NAME [--pool NAME] [--user NAME@pve] [--token NAME]
-#                    [--token-file FILE] [--hardware] [--mapping NAME] [--power HOST] [--dry-run]
+#                    [--token-file FILE] [--hardware] [--mapping NAME] [--seed STORAGE] [--power HOST] [--dry-run]
 #
-# --template, --storage, --bridge, --mapping and --power may be given several times; --hardware lets it set the machines' hardware,
-# --mapping lets it give them a PCI device of that resource mapping, too, and --power lets it switch that host off and on, for
-# which it has to see every guest. `--dry-run` prints the commands and runs none.
+# --template, --storage, --bridge, --mapping, --seed and --power may be given several times. --bridge and --storage are also needed for
+# those that a template has itself: Proxmox VE asks for them when it is cloned. --hardware lets it set the machines' hardware,
+# --mapping lets it give them a PCI device of that resource mapping, too (`--mapping usb/NAME`, `dir/NAME` or `cpu/NAME`: what a
+# template has of other kinds), --seed lets it put cloud-init seeds onto that storage, and --power lets it switch that host off and
+# on, for which it has to see every guest. `--dry-run` prints the commands and runs none.
 set -eu
 
 pool=kubernetes user=autoscaler@pve token=agent
 file=/etc/pve-autoscaler/credentials/pve-token
-templates='' storages='' bridges='' mappings='' powers='' hardware='' dry=no
+templates='' storages='' bridges='' mappings='' seeds='' powers='' hardware='' drives='' dry=no
 
 fail() { echo "proxmox-setup.sh: $*" >&2; exit 2; }
 name() { case $2 in '' | -* | *[!A-Za-z0-9_.@/-]*) fail "$1: \`$2\` is not a name" ;; esac; }
@@ -23,7 +25,7 @@ while [ $# -gt 0 ]; do
         --dry-run) dry=yes; shift; continue ;;
         --hardware) hardware=' VM.Config.HWType'; shift; continue ;;
         -h | --help) sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-        --template | --storage | --bridge | --mapping | --power | --pool | --user | --token | --token-file) ;;
+        --template | --storage | --bridge | --mapping | --seed | --power | --pool | --user | --token | --token-file) ;;
         *) fail "what is \`$1\`? --help says what there is" ;;
     esac
     [ $# -ge 2 ] || fail "$1 needs a value"
@@ -32,7 +34,14 @@ while [ $# -gt 0 ]; do
         --template) templates="$templates $2" ;;
         --storage) storages="$storages $2" ;;
         --bridge) bridges="$bridges $2" ;;
-        --mapping) mappings="$mappings $2"; hardware=' VM.Config.HWType' ;;
+        --mapping)
+            case $2 in
+                */*) mappings="$mappings $2" ;;
+                *) mappings="$mappings pci/$2"; hardware=' VM.Config.HWType' ;;
+            esac
+            ;;
+        # The seed replaces the template's own cloud-init drive.
+        --seed) seeds="$seeds $2"; drives=' VM.Config.CDROM VM.Config.Cloudinit' ;;
         --power) powers="$powers $2" ;;
         --pool) pool=$2 ;;
         --user) user=$2 ;;
@@ -81,13 +90,14 @@ role() {
         run pveum role add "$1" --privs "$2"
     fi
 }
-machines="VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options"
-role AutoscalerMachines "$machines $guests$hardware"
+machines="Pool.Audit VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options"
+role AutoscalerMachines "$machines $guests$hardware$drives"
 role AutoscalerTemplates "VM.Clone VM.Audit"
 role AutoscalerStorage "Datastore.AllocateSpace Datastore.Audit"
 role AutoscalerNetwork "SDN.Use"
 role AutoscalerHosts "Sys.Audit"
 [ -z "$mappings" ] || role AutoscalerMappings "Mapping.Use"
+[ -z "$seeds" ] || role AutoscalerSeeds "Datastore.Allocate Datastore.AllocateTemplate Datastore.Audit"
 if [ -n "$powers" ]; then
     role AutoscalerPower "Sys.PowerMgmt"
     role AutoscalerGuests "VM.Audit"
@@ -120,7 +130,8 @@ grant "/pool/$pool" AutoscalerMachines 1
 for template in $templates; do grant "/vms/$template" AutoscalerTemplates 0; done
 for storage in $storages; do grant "/storage/$storage" AutoscalerStorage 0; done
 for bridge in $bridges; do grant "/sdn/zones/localnetwork/$bridge" AutoscalerNetwork 1; done
-for mapping in $mappings; do grant "/mapping/pci/$mapping" AutoscalerMappings 0; done
+for mapping in $mappings; do grant "/mapping/$mapping" AutoscalerMappings 0; done
+for seed in $seeds; do grant "/storage/$seed" AutoscalerSeeds 0; done
 for host in $powers; do grant "/nodes/$host" AutoscalerPower 0; done
 [ -z "$powers" ] || grant /vms AutoscalerGuests 1
 # Which hosts there are, how full they are, and whether the cluster is quorate.

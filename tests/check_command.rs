@@ -6,6 +6,8 @@
 mod bench;
 #[path = "check_command/grow.rs"]
 mod grow;
+#[path = "check_command/inherited.rs"]
+mod inherited;
 #[path = "check_command/kubelet.rs"]
 mod kubelet;
 mod lab;

@@ -164,6 +164,7 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for privilege in [
         "Datastore.AllocateSpace",
         "Datastore.Audit",
+        "Pool.Audit",
         "SDN.Use",
         "Sys.Audit",
         "VM.Allocate",
@@ -182,13 +183,28 @@ fn the_set_up_of_proxmox_grants_what_check_asks_for() {
     for path in ["/pool/kubernetes", "/vms/9000", "/storage/local-lvm", "/sdn/zones/localnetwork/vmbr0"] {
         assert!(printed.contains(&format!("pveum acl modify {path} ")), "{path}:\n{printed}");
     }
-    let more = ["--bridge", "vmbr0", "--mapping", "gpu", "--power", "pve3"];
+    let more = [
+        "--bridge",
+        "vmbr0",
+        "--mapping",
+        "gpu",
+        "--mapping",
+        "usb/stick",
+        "--seed",
+        "local",
+        "--power",
+        "pve3",
+    ];
     let output = ask("sh", &[&arguments[..], &more].concat()).unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     let parts = [
         "VM.Config.HWType",
         "Mapping.Use",
         "pveum acl modify /mapping/pci/gpu ",
+        "pveum acl modify /mapping/usb/stick ",
+        "VM.Config.CDROM VM.Config.Cloudinit",
+        "Datastore.AllocateTemplate",
+        "pveum acl modify /storage/local ",
         "Sys.PowerMgmt",
         "pveum acl modify /nodes/pve3 ",
         "pveum acl modify /vms ",

@@ -161,8 +161,8 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
 /// `AutoscalerMachines` of an administrator who had machines' hardware set, without one that is needed.
 const OTHER_ROLE: (&str, &str) = (
     "AutoscalerMachines",
-    "VM.Allocate VM.Audit VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options VM.Config.HWType \
-     VM.GuestAgent.Unrestricted",
+    "Pool.Audit VM.Allocate VM.Audit VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network VM.Config.Options \
+     VM.Config.HWType VM.GuestAgent.Unrestricted",
 );
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn a_role_gets_what_it_lacks_and_keeps_what_an_administrator_gave_it() {
     );
     let found = bench.privileges("AutoscalerMachines").await;
     assert!(found.contains("VM.Config.HWType") && found.contains("VM.PowerMgmt"), "{found:?}");
-    assert_eq!(found.len(), 10, "{found:?}");
+    assert_eq!(found.len(), 11, "{found:?}");
 
     let (_, again) = bench.set_up(&ANSWERS).await;
     assert!(again.contains("kept        role AutoscalerMachines\n"), "{again}");

@@ -259,8 +259,23 @@ impl Daemon {
         taken
     }
 
+    /// A right without which no machine of a pool can be made is a problem for as long as it is missing.
+    fn say_refusals(&self, config: &Config) {
+        let of = |pool: &Pool| {
+            let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
+            Some(format!("no machines of pool {} are made: {words}", pool.name))
+        };
+        let said: Vec<String> = config.pools.iter().filter_map(of).collect();
+        if said.is_empty() {
+            self.board.clear("rights");
+        } else {
+            self.board.problem("rights", &said.join("; "));
+        }
+    }
+
     /// Pools that have no usable template back off; the others get only hosts that a template reaches.
     fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
+        self.say_refusals(config);
         let found: BTreeMap<&str, BTreeMap<String, Found>> =
             self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
         let now = snapshot.time;

@@ -100,6 +100,7 @@ impl Inventory {
     async fn watch(&self, start: Start) {
         let Start { prefix, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
         let mut templates_due = Instant::now();
+        let mut templates_seen: Option<Instant> = None;
         let mut survey_due = Instant::now();
         let mut surveyed: Option<Arc<Survey>> = None;
         let mut device_survey = DeviceSurvey::default();
@@ -114,7 +115,14 @@ impl Inventory {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
+                    // A right that was missing may be there meanwhile.
+                    if templates.has_refusals()
+                        && templates_seen.is_none_or(|seen| seen.elapsed() >= TEMPLATES_WITH_PROBLEMS)
+                    {
+                        templates_due = Instant::now();
+                    }
                     if Instant::now() >= templates_due {
+                        templates_seen = Some(Instant::now());
                         match templates.refresh(&proxmox, &settings, &seen).await {
                             Ok(()) => {
                                 let all = templates.all();

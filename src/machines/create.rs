@@ -381,25 +381,7 @@ async fn configure(
         }
     }
     seed::provide(ctx, machine, pool, &cloned).await?;
-    let mut known = Some(cloned.clone());
-    insist!(limit, machine.seed(), {
-        let config = match known.take() {
-            Some(config) => config,
-            None => ours(ctx, &record).await?,
-        };
-        let change = shape::wanted(pool, &record, &config);
-        if change.is_empty() {
-            return Ok(());
-        }
-        let (host, vmid) = (&record.host, record.slot.vmid);
-        let digest = config.digest().unwrap_or_default();
-        let delete: Vec<&str> = change.delete.iter().map(String::as_str).collect();
-        match ctx.proxmox.set_config(host, vmid, &change.set, &delete, digest, 20).await? {
-            Some(upid) => jobs::succeed(ctx, CONFIGURE, &upid, limit).await,
-            None => Ok(()),
-        }
-    })
-    .await?;
+    set_options(ctx, machine, pool, &cloned).await?;
     if let Some(disk) = &pool.disk {
         let present = cloned.drive_size(&disk.device).ok_or_else(|| {
             Trouble::pool(format!(
@@ -426,6 +408,41 @@ async fn configure(
             record.task = None;
         })
         .await
+}
+
+/// Until its options are as the pool wants them. What stands in the way of the rest goes first.
+async fn set_options(
+    ctx: &Context,
+    machine: &Tracked,
+    pool: &Pool,
+    cloned: &VmConfig,
+) -> Result<(), Trouble> {
+    let (limit, record) = (ctx.config.limits.configure, machine.record());
+    let tags = ctx.templates.tags();
+    let mut known = Some(cloned.clone());
+    insist!(limit, machine.seed(), {
+        loop {
+            let config = match known.take() {
+                Some(config) => config,
+                None => ours(ctx, record).await?,
+            };
+            let (change, is_last) = shape::next(pool, record, &config, tags.as_ref());
+            if !change.is_empty() {
+                let (host, vmid) = (&record.host, record.slot.vmid);
+                let digest = config.digest().unwrap_or_default();
+                let delete: Vec<&str> = change.delete.iter().map(String::as_str).collect();
+                if let Some(upid) =
+                    ctx.proxmox.set_config(host, vmid, &change.set, &delete, digest, 20).await?
+                {
+                    jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    })
+    .await
 }
 
 /// A new VM that somebody started before it was configured has booted as its template, with its size and its name: it is none that

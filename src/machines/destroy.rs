@@ -427,6 +427,15 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
     stored
 }
 
+/// Somebody wants it kept: Proxmox VE destroys no VM that is protected.
+fn protected(machine: &Tracked) -> Trouble {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    Trouble::Administrator {
+        what: format!("VM {vmid} is protected, and so is not destroyed"),
+        command: format!("on {host}: qm set {vmid} --protection 0"),
+    }
+}
+
 /// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it; unless somebody has started it
 /// meanwhile, and the Node that it is again keeps it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
@@ -449,6 +458,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 _ => return Err(passing(DESTROY, "the VM was being destroyed".to_owned())),
             },
         };
+        let is_protected = config.is_set("protection");
         // Somebody may have moved it meanwhile.
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
@@ -457,6 +467,9 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
                 Stopped::Kept(node, why) => return Ok(Some((node, why))),
                 Stopped::Off(off) => forget_node(ctx, machine, off).await?,
             }
+        }
+        if is_protected {
+            return Err(protected(machine));
         }
         announce(ctx, machine, asked).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;

@@ -15,6 +15,7 @@ use super::trouble::{Blame, Trouble, insist};
 use crate::bootstrap::{MachineFacts, iso};
 use crate::config::{CloudInit, Pool, Seed};
 use crate::model::Record;
+use crate::proxmox::property::Properties;
 use crate::proxmox::{Kind, Seen, VmConfig};
 
 /// The drive that it is in.
@@ -36,8 +37,7 @@ pub(super) fn volume(storage: &str, record: &Record) -> String {
 
 /// Whether a configuration has the machine's seed in its drive.
 pub(super) fn is_attached(storage: &str, record: &Record, config: &VmConfig) -> bool {
-    let there = config.get(DRIVE).and_then(|drive| drive.split(',').next());
-    there == Some(volume(storage, record).as_str())
+    config.parts(DRIVE).get("file") == Some(volume(storage, record).as_str())
 }
 
 /// Sees to it that what the machine's seed drive is to hold is on its storage, where the pool has seeds.
@@ -115,8 +115,7 @@ fn image(
 
 /// The MAC of a network device, in lower case.
 fn mac(config: &VmConfig, number: usize) -> Option<String> {
-    let device = config.get(&format!("net{number}"))?;
-    Some(device.split(',').next()?.split_once('=')?.1.to_lowercase())
+    config.net(&format!("net{number}")).1.map(str::to_lowercase)
 }
 
 /// The network as Proxmox VE's own drive has it: version 1, whose devices are known by their MACs.
@@ -136,9 +135,9 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
             line(format_args!("    mac_address: '{mac}'"));
         }
         line(format_args!("    subnets:"));
-        let part = |name: &str| value.split(',').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        let parts = Properties::of(key, value);
         for (address, gateway, six) in [("ip", "gw", ""), ("ip6", "gw6", "6")] {
-            match part(address) {
+            match parts.get(address) {
                 None => {}
                 Some("dhcp") => {
                     line(format_args!("      - type: dhcp{}", if six.is_empty() { "4" } else { six }));
@@ -146,7 +145,7 @@ fn network(options: &[(String, String)], config: &VmConfig) -> String {
                 Some("auto") => line(format_args!("      - type: ipv6_slaac")),
                 Some(own) => {
                     line(format_args!("      - type: static{six}\n        address: '{own}'"));
-                    if let Some(gateway) = part(gateway) {
+                    if let Some(gateway) = parts.get(gateway) {
                         line(format_args!("        gateway: '{gateway}'"));
                     }
                 }

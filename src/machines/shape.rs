@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{grow, seed, warm};
+use percent_encoding::percent_decode_str;
+
+use super::{grow, inherited, seed, warm};
 use crate::config::{Addressing, CloudInit, Device, DeviceModel, Family, Pool};
 use crate::model::Record;
-use crate::proxmox::{TAG, VmConfig};
+use crate::proxmox::property::{Properties, stem};
+use crate::proxmox::{TAG, TagRules, VmConfig};
 
 /// Keys to set and to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,14 +24,70 @@ impl Change {
     }
 }
 
-/// What has to change for the VM to be as the pool wants it.
-pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change {
-    let mut change = Change::default();
-    let mut set = |key: &str, value: String| {
-        if current.get(key) != Some(value.as_str()) {
-            change.set.insert(key.to_owned(), value);
-        }
+/// What keeps drives from being removed: it has to go before them.
+const PROTECTION: &str = "protection";
+
+/// What the next call has to change for the VM to be as the pool wants it, and whether that is the last one.
+pub(super) fn next(
+    pool: &Pool,
+    record: &Record,
+    current: &VmConfig,
+    tags: Option<&TagRules>,
+) -> (Change, bool) {
+    if current.is_set(PROTECTION) {
+        return (Change { set: BTreeMap::new(), delete: vec![PROTECTION.to_owned()] }, false);
+    }
+    (wanted(pool, record, current, tags), true)
+}
+
+/// What has to change for the VM to be as the pool wants it. `rules`: which tags the token may change, where that is known.
+fn wanted(pool: &Pool, record: &Record, current: &VmConfig, rules: Option<&TagRules>) -> Change {
+    let mut change = Change { delete: unwanted(pool, current), ..Change::default() };
+    let mut values = size(pool, record, current);
+    let rests = record.warm.is_some_and(|state| !state.runs());
+    values.push((warm::ONBOOT.to_owned(), warm::with_host(!rests).to_owned()));
+    values.push(("tags".to_owned(), tags(pool, current, rules)));
+    values.extend(guest(pool, current));
+    let devices = pool.devices.iter().enumerate();
+    values.extend(devices.filter_map(|(number, device)| network(number, device, current)));
+    values.extend(pool.vm_options.clone());
+    let differs = |(key, value): &(String, String)| {
+        current.get(key).is_none_or(|present| sorted(key, present) != sorted(key, value))
     };
+    values.extend(pool.hostpci().into_iter().filter(differs));
+    // One that is there already is kept: writing it again would allocate another.
+    let missing = pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none());
+    values.extend(
+        missing
+            .map(|disk| (disk.device.clone(), format!("{}:{},backup=0,discard=on", disk.storage, disk.gib))),
+    );
+    let addresses = addresses(pool, record);
+    for (key, kept) in foreign_addresses(&addresses, current) {
+        if kept.is_empty() {
+            change.delete.push(key);
+        } else {
+            values.push((key, kept));
+        }
+    }
+    values.extend(addresses);
+    values.extend(current.drives_without_backup());
+    if let CloudInit::Seed(wanted) = &pool.cloud_init {
+        // Proxmox VE adds its size to what it is given.
+        if !seed::is_attached(&wanted.storage, record, current) {
+            let drive = format!("{},media=cdrom", seed::volume(&wanted.storage, record));
+            values.push((seed::DRIVE.to_owned(), drive));
+        }
+        // A guest that finds two seeds takes either.
+        let other = current.cloudinit_drive().filter(|drive| *drive != seed::DRIVE);
+        change.delete.extend(other.map(ToOwned::to_owned));
+    }
+    let new = values.into_iter().filter(|(key, value)| current.get(key) != Some(value.as_str()));
+    change.set.extend(new);
+    change
+}
+
+/// CPUs and memory.
+fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String)> {
     let mut shape = BTreeMap::from([("cores", record.cores.to_string())]);
     if let Some(grow) = &pool.grow {
         shape.extend(grow.options());
@@ -36,69 +95,102 @@ pub(super) fn wanted(pool: &Pool, record: &Record, current: &VmConfig) -> Change
             shape.insert(grow::VCPUS, record.cores.to_string());
         }
     }
-    for (key, value) in shape {
-        set(key, value);
+    // Without it the older `smp` counts.
+    if current.get("sockets").or(current.get("smp")).is_some_and(|sockets| sockets != "1") {
+        shape.insert("sockets", "1".to_owned());
     }
-    if current.get("sockets").is_some_and(|sockets| sockets != "1") {
-        set("sockets", "1".to_owned());
-    }
-    set("memory", (record.memory >> 20).to_string());
+    shape.insert("memory", (record.memory >> 20).to_string());
     // A kubelet reports its memory once: a balloon that takes some back later makes the node lie.
-    set("balloon", "0".to_owned());
-    let rests = record.warm.is_some_and(|state| !state.runs());
-    set(warm::ONBOOT, warm::with_host(!rests).to_owned());
-    // A full upgrade at first boot takes minutes and fails now and then.
-    set("ciupgrade", "0".to_owned());
-    set("tags", tags(pool, current));
-    for (number, device) in pool.devices.iter().enumerate() {
-        if let Some((key, written)) = network(number, device, current) {
-            set(&key, written);
-        }
-    }
-    if let Some(user) = &pool.user {
-        set("ciuser", user.clone());
-    }
-    if !pool.ssh_keys.is_empty() && current.get("sshkeys").is_none() {
-        set("sshkeys", pool.ssh_keys.join("\n"));
-    }
-    for (key, value) in &pool.vm_options {
-        set(key, value.clone());
-    }
-    for (key, value) in pool.hostpci() {
-        if current.get(&key).is_none_or(|present| sorted(present) != sorted(&value)) {
-            set(&key, value);
-        }
-    }
-    // One that is there already is kept: writing it again would allocate another.
-    for disk in pool.extra_disks.iter().filter(|disk| current.get(&disk.device).is_none()) {
-        set(&disk.device, format!("{}:{},backup=0,discard=on", disk.storage, disk.gib));
-    }
-    for (key, value) in addresses(pool, record) {
-        set(&key, value);
-    }
-    for (drive, value) in current.drives_without_backup() {
-        set(&drive, value);
-    }
-    if let CloudInit::Seed(wanted) = &pool.cloud_init {
-        // Proxmox VE adds its size to what it is given.
-        if !seed::is_attached(&wanted.storage, record, current) {
-            set(seed::DRIVE, format!("{},media=cdrom", seed::volume(&wanted.storage, record)));
-        }
-        // A guest that finds two seeds takes either.
-        let other = current.cloudinit_drive().filter(|drive| *drive != seed::DRIVE);
-        change.delete.extend(other.map(ToOwned::to_owned));
-    }
-    change
+    shape.insert("balloon", "0".to_owned());
+    shape.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The template's tags, the pool's own and ours, in the form in which Proxmox stores them.
-fn tags(pool: &Pool, current: &VmConfig) -> String {
+/// What the guest is told besides its addresses.
+fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
+    // A full upgrade at first boot takes minutes and fails now and then.
+    let mut values = vec![("ciupgrade".to_owned(), "0".to_owned())];
+    values.extend(pool.user.iter().map(|user| ("ciuser".to_owned(), user.clone())));
+    if !pool.ssh_keys.is_empty() && keys(current) != pool.ssh_keys {
+        values.push(("sshkeys".to_owned(), pool.ssh_keys.join("\n")));
+    }
+    let kept = cicustom(pool, current).filter(|kept| !kept.is_empty());
+    values.extend(kept.map(|kept| (CICUSTOM.to_owned(), kept)));
+    values
+}
+
+/// What of the template a machine does not keep.
+fn unwanted(pool: &Pool, current: &VmConfig) -> Vec<String> {
+    let is_ours = |key: &str| match stem(key) {
+        grow::VCPUS => pool.grow.as_ref().is_some_and(|grow| grow.grows_cores),
+        // The helper divides the memory of a machine with CPUs of its own, and does so once.
+        "numa" => pool.pinning.is_some(),
+        _ => false,
+    };
+    let mut keys: Vec<String> =
+        inherited::removable(current).filter(|key| !is_ours(key)).map(ToOwned::to_owned).collect();
+    keys.extend(cicustom(pool, current).filter(String::is_empty).map(|_| CICUSTOM.to_owned()));
+    keys
+}
+
+/// The pool's tags and ours, and those of the template that the token may not remove: while the rules are not known, all of them. In
+/// the form in which Proxmox stores them.
+fn tags(pool: &Pool, current: &VmConfig, rules: Option<&TagRules>) -> String {
     let inherited = current.get("tags").unwrap_or_default().split([';', ',', ' ']).map(ToOwned::to_owned);
+    let inherited = inherited.filter(|tag| rules.is_none_or(|rules| !rules.allow(tag)));
     let mut tags: Vec<String> = inherited.chain(pool.tags.iter().cloned()).chain([TAG.to_owned()]).collect();
     tags.retain(|tag| !tag.is_empty());
     tags.sort();
     tags.dedup();
     tags.join(";")
+}
+
+/// The keys that may log in, as they were given: Proxmox VE keeps them URL-encoded.
+fn keys(current: &VmConfig) -> Vec<String> {
+    let decoded = percent_decode_str(current.get("sshkeys").unwrap_or_default()).decode_utf8_lossy();
+    decoded.lines().map(str::trim).filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()
+}
+
+const CICUSTOM: &str = "cicustom";
+
+/// What stays of the template's own cloud-init files, where that is not all: one network for all machines gives all the same
+/// address.
+fn cicustom(pool: &Pool, current: &VmConfig) -> Option<String> {
+    let parts = current.parts(CICUSTOM);
+    if parts.get("network").is_none() || !pool.gives_addresses() {
+        return None;
+    }
+    let kept = parts.all().filter(|(key, _)| *key != "network");
+    Some(kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
+}
+
+/// The network devices with a static address of the template's that the pool does not replace, each with what stays of it.
+fn foreign_addresses(ours: &[(String, String)], current: &VmConfig) -> Vec<(String, String)> {
+    let is_static = |key: &str, value: &str| match key {
+        "ip" => value != "dhcp",
+        "ip6" => !["dhcp", "auto"].contains(&value),
+        _ => false,
+    };
+    let mut found = Vec::new();
+    for (key, text) in current.all().filter(|(key, _)| stem(key) == "ipconfig") {
+        let parts = Properties::of(key, text);
+        let fixed: Vec<&str> =
+            parts.all().filter(|(name, value)| is_static(name, value)).map(|(name, _)| name).collect();
+        if fixed.is_empty() || ours.iter().any(|(own, _)| own == key) {
+            continue;
+        }
+        // A gateway goes with its address.
+        let stays = |name: &str| {
+            let address = match name {
+                "gw" => "ip",
+                "gw6" => "ip6",
+                other => other,
+            };
+            !fixed.contains(&address)
+        };
+        let kept = parts.all().filter(|(name, _)| stays(name)).map(|(name, value)| format!("{name}={value}"));
+        found.push((key.to_owned(), kept.collect::<Vec<_>>().join(",")));
+    }
+    found
 }
 
 /// What a network device is to be, where that is not what it is. One that the pool adds gets its MAC from Proxmox VE.
@@ -110,20 +202,24 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
         ("mtu", device.mtu.map(|mtu| mtu.to_string())),
         ("firewall", device.firewall.map(|on| u8::from(on).to_string())),
     ];
-    let set: Vec<(&str, String)> =
+    let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    // Without a link its guest reaches nobody.
+    if current.parts(&key).flag("link_down") == Some(true) {
+        set.push(("link_down", "0".to_owned()));
+    }
     if set.is_empty() && device.model.is_none() {
         return None;
     }
     let written = current.net_with(&key, device.model.map(DeviceModel::name), &set);
     // The order of the parts means nothing: the same parts need no write.
-    let differs = current.get(&key).is_none_or(|present| sorted(present) != sorted(&written));
+    let differs = current.get(&key).is_none_or(|present| sorted(&key, present) != sorted(&key, &written));
     differs.then_some((key, written))
 }
 
 /// The parts of a property string in an order of their own.
-fn sorted(text: &str) -> Vec<&str> {
-    let mut parts: Vec<_> = text.split(',').collect();
+fn sorted<'t>(key: &str, text: &'t str) -> Vec<(&'t str, &'t str)> {
+    let mut parts: Vec<_> = Properties::of(key, text).all().collect();
     parts.sort_unstable();
     parts
 }
@@ -179,3 +275,7 @@ fn first(addressing: &Addressing, address: Option<IpAddr>) -> Vec<String> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::create as creation;
 use super::jobs;
 use super::node;
+use super::refused;
 use super::retire as retirement;
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
@@ -296,9 +297,15 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
     if matches!(trouble, Trouble::RecordLost(_)) {
         return lost(ctx, &machine, &trouble, reports);
     }
-    let reason = format!("{} failed: {trouble}", doing(machine.phase));
+    let mut reason = format!("{} failed: {trouble}", doing(machine.phase));
+    let refused = refuse(ctx, &machine, &trouble).await;
+    if let Some(words) = &refused {
+        reason = format!("{reason}; {words}");
+    }
     tracing::warn!(machine = %machine.record().name, reason, "a machine could not be made");
     let ending = match &trouble {
+        // The pool is held until the right is there, and goes on at once then.
+        _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Nobody },
         Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
         _ => Ending::Failed { reason: reason.clone(), blame: trouble.blame() },
     };
@@ -307,6 +314,16 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
         Ok(()) => discarding(ctx, machine, &reason, reports).await,
         Err(trouble) => lost(ctx, &machine, &trouble, reports),
     }
+}
+
+/// Holds the pool of a machine that was refused for a missing right; in words, with the way out.
+async fn refuse(ctx: &Context, machine: &Tracked, trouble: &Trouble) -> Option<String> {
+    let Trouble::Proxmox(error) = trouble else { return None };
+    let record = machine.record();
+    let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool)?;
+    let right = refused::missing(ctx, record.slot.vmid, &error.text).await?;
+    let token = ctx.config.proxmox.as_ref().map(|table| table.token_id.as_str()).unwrap_or_default();
+    Some(ctx.templates.refused(pool, right, token))
 }
 
 /// What a phase does, for messages.

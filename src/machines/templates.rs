@@ -3,13 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
-use super::asking;
+use super::refused::Refusals;
+use super::{asking, inherited};
 use crate::config::{Boot, Bootstrap, CloudInit, Config, Pool, TemplateRef};
 use crate::model::snapshot::TemplateSeen;
-use crate::proxmox::{Client, Error, Guest, Kind, Seen, VmConfig};
+use crate::proxmox::property::stem;
+use crate::proxmox::{Client, Error, Guest, Kind, MissingRight, Seen, TAG, TagRules, VmConfig};
+
+/// How often the rules of tags are asked for: they change seldom.
+const TAGS: Duration = Duration::from_mins(10);
 
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +31,8 @@ pub struct Usable {
     pub sources: BTreeSet<String>,
     /// What tells it from every other, and from one that is made anew under its name and VMID.
     pub print: String,
+    /// The same as earlier versions made it: records of their machines have it.
+    pub former_print: String,
 }
 
 impl Usable {
@@ -44,12 +53,16 @@ pub struct Found {
 
 /// Templates by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Templates(Arc<Mutex<BTreeMap<String, Found>>>);
+pub struct Templates {
+    by_pool: Arc<Mutex<BTreeMap<String, Found>>>,
+    tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
+    refusals: Refusals,
+}
 
 impl Templates {
     /// The template for a new machine of the pool on this host: its own before another's.
     pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = || all.get(pool).into_iter().flat_map(|found| &found.usable);
         let own = usable().find(|one| one.host == host);
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
@@ -62,14 +75,14 @@ impl Templates {
     }
 
     fn known(&self, template: u32) -> Option<Usable> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let mut usable = all.values().flat_map(|found| &found.usable);
         usable.find(|usable| usable.vmid == template).cloned()
     }
 
     /// What was found for each pool.
     pub fn all(&self) -> BTreeMap<String, Found> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.by_pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// As a snapshot carries them.
@@ -90,9 +103,50 @@ impl Templates {
 
     /// What tells a pool's present templates from others; nothing while one of them cannot be looked at.
     pub fn prints(&self, pool: &str) -> Vec<String> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.get(pool).filter(|found| found.problems.is_empty());
-        found.into_iter().flat_map(|found| &found.usable).map(|usable| usable.print.clone()).collect()
+        let usable = found.into_iter().flat_map(|found| &found.usable);
+        usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
+    }
+
+    /// Which tags the token may change, once that was asked.
+    pub fn tags(&self) -> Option<TagRules> {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(rules, _)| rules.clone())
+    }
+
+    /// Asks for the rules of tags if they are old, or stand in a pool's way. If they cannot be asked for, the known ones stay.
+    async fn look_at_tags(&self, proxmox: &Client, pools: &[Pool]) {
+        let known = self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_enough = known.is_some_and(|(rules, asked)| {
+            asked.elapsed() < TAGS && pools.iter().all(|pool| refused_tag(pool, Some(&rules)).is_none())
+        });
+        if is_enough && !self.has_refusals() {
+            return;
+        }
+        match proxmox.tag_rules().await {
+            Ok(rules) => {
+                *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, Instant::now()));
+            }
+            Err(error) => tracing::debug!(%error, "the rules of tags cannot be asked for"),
+        }
+    }
+
+    /// Machines of the pool are refused for a right that is missing: none is made until that has changed. What is said of it.
+    pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
+        let words = self.refusals.add(pool, right, self.tags(), token);
+        let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(pool.name.clone(), Found { usable: Vec::new(), problems: vec![words.clone()] });
+        words
+    }
+
+    /// Why no machines of a pool are made, where a right is missing.
+    pub fn refusal(&self, pool: &str) -> Option<String> {
+        self.refusals.of(pool)
+    }
+
+    /// Whether machines of any pool are refused.
+    pub fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
     }
 
     /// Looks at the templates of all pools again: one call for each template.
@@ -100,7 +154,9 @@ impl Templates {
     /// # Errors
     /// A template could not be read: its pools are told, what was known of it stays, and all others were looked at.
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
-        let read = read(proxmox, config, seen).await;
+        let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));
+        let rules = self.tags();
+        self.refusals.look(proxmox, &config.pools, rules.as_ref()).await;
         let known = self.all();
         let mut all = BTreeMap::new();
         for pool in &config.pools {
@@ -112,8 +168,12 @@ impl Templates {
                 let found = of_pool(pool, &needs, wanted, (seen, &read), known.get(&pool.name));
                 all.insert(pool.name.clone(), found);
             }
+            let refused = refused_tag(pool, rules.as_ref()).or_else(|| self.refusal(&pool.name));
+            if let (Some(problem), Some(found)) = (refused, all.get_mut(&pool.name)) {
+                *found = Found { usable: Vec::new(), problems: vec![problem] };
+            }
         }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.by_pool.lock().unwrap_or_else(PoisonError::into_inner) = all;
         read.into_values().find_map(Result::err).map_or(Ok(()), Err)
     }
 }
@@ -174,6 +234,14 @@ fn of_pool(
     found
 }
 
+/// A tag of every machine that the token may not set: no machine could be configured.
+fn refused_tag(pool: &Pool, rules: Option<&TagRules>) -> Option<String> {
+    let mut tags = pool.tags.iter().map(String::as_str).chain([TAG]);
+    let rules = rules?;
+    let (what, help) = rules.refusal(tags.find(|tag| !rules.allow(tag))?);
+    Some(format!("{what}: {help}"))
+}
+
 fn who(guest: &Guest) -> String {
     format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
 }
@@ -187,6 +255,7 @@ fn anew(pool: &Pool, seen: &Seen) -> Vec<Usable> {
         reach: BTreeSet::from([host.clone()]),
         sources: BTreeSet::new(),
         print: "none".to_owned(),
+        former_print: "none".to_owned(),
     };
     seen.hosts
         .iter()
@@ -248,6 +317,9 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
             guest.vmid
         ));
     }
+    if let Some(refused) = uncloneable(guest.vmid, vm) {
+        return Err(format!("{who} {refused}"));
+    }
     if let (Some(device), false) = (vm.device_keys().first(), pool.pci.is_empty()) {
         return Err(format!(
             "{who} has a device of its host itself, and the pool gives its machines some: `qm set {} --delete {device}`",
@@ -264,16 +336,46 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
         host: guest.host.clone(),
         reach: reach(guest, vm, seen),
         sources: sources(guest, vm, seen),
-        print: print(guest.vmid, vm),
+        print: print(guest.vmid, vm, inherited::tells),
+        former_print: print(guest.vmid, vm, told_before),
     })
 }
 
-/// The VMID, and a digest of what a clone inherits. A template that is made anew has another SMBIOS uuid and other MACs.
-fn print(vmid: u32, vm: &VmConfig) -> String {
-    /// What each machine has of its own, and what says nothing of a clone.
-    const OTHERS: [&str; 8] = ["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"];
+/// What a token may never clone: devices and drives of the host itself.
+fn uncloneable(vmid: u32, vm: &VmConfig) -> Option<String> {
+    let real = |key: &&str| {
+        let parts = vm.parts(key);
+        match stem(key) {
+            "hostpci" => parts.get("mapping").is_none(),
+            "usb" => parts.get("mapping").is_none() && parts.get("host").is_none_or(|host| !is_spice(host)),
+            _ => false,
+        }
+    };
+    if let Some(device) = vm.all().map(|(key, _)| key).find(real) {
+        return Some(format!(
+            "has a device of its host itself, `{device}`, which Proxmox VE lets no token clone: make a resource mapping of it, or \
+             `qm set {vmid} --delete {device}`"
+        ));
+    }
+    let drive = vm.drives_of_the_host().next()?;
+    Some(format!(
+        "has a drive of its host itself, `{drive}`, which cannot be cloned: `qm set {vmid} --delete {drive}`"
+    ))
+}
+
+fn is_spice(host: &str) -> bool {
+    host.eq_ignore_ascii_case("spice")
+}
+
+/// What counted before there were rules for what a clone inherits.
+fn told_before(key: &str) -> bool {
+    !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
+}
+
+/// The VMID, and a digest of what tells templates apart. One that is made anew has another SMBIOS uuid and other MACs.
+fn print(vmid: u32, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
-    for (key, value) in vm.all().filter(|(key, _)| !OTHERS.contains(key)) {
+    for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
         hasher.update(format!("{key}: {value}\n"));
     }
     let mut print = format!("{vmid}-");
@@ -301,4 +403,57 @@ fn reach(guest: &Guest, vm: &VmConfig, seen: &Seen) -> BTreeSet<String> {
     let mut reach: BTreeSet<String> = seen.hosts.keys().filter(shared).cloned().collect();
     reach.insert(guest.host.clone());
     reach
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(options: &[(&str, &str)]) -> VmConfig {
+        options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn only_what_machines_are_made_of_makes_another_template() {
+        let plain = [("scsi0", "shared:9000/base-9000-disk-0.qcow2,size=10G"), ("cpu", "host")];
+        let before = print(9000, &vm(&plain), inherited::tells);
+        for (option, value, same) in [
+            ("protection", "1", true),
+            ("onboot", "1", true),
+            ("startup", "order=3", true),
+            ("description", "a note", true),
+            ("tags", "k8s", true),
+            ("vcpus", "1", true),
+            ("balloon", "512", true),
+            ("lock", "backup", true),
+            ("unused0", "shared:9000/vm-9000-disk-1.qcow2", true),
+            ("cpulimit", "2", false),
+            ("affinity", "0-3", false),
+            ("cicustom", "vendor=local:snippets/v.yml", false),
+            ("scsi1", "shared:9000/base-9000-disk-1.qcow2,size=10G", false),
+            ("something-new", "1", false),
+        ] {
+            let after = print(9000, &vm(&[&plain[..], &[(option, value)]].concat()), inherited::tells);
+            assert_eq!(before == after, same, "{option}");
+        }
+    }
+
+    #[test]
+    fn devices_and_drives_of_the_host_cannot_be_cloned() {
+        for (option, value, refused) in [
+            ("usb0", "host=1234:5678", true),
+            ("usb0", "1-2,usb3=1", true),
+            ("usb0", "spice,usb3=yes", false),
+            ("usb1", "usb3=1,host=SPICE", false),
+            ("usb0", "mapping=stick", false),
+            ("hostpci0", "0000:01:00.0", true),
+            ("hostpci0", "pcie=1,host=01:00", true),
+            ("hostpci0", "pcie=1,mapping=gpu", false),
+            ("scsi1", "/dev/disk/by-id/ata-1,size=4G", true),
+            ("ide2", "none,media=cdrom", false),
+            ("serial0", "/dev/ttyS0", false),
+        ] {
+            assert_eq!(uncloneable(9000, &vm(&[(option, value)])).is_some(), refused, "{option}: {value}");
+        }
+    }
 }

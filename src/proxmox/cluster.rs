@@ -37,6 +37,8 @@ pub struct Bridge {
     pub active: bool,
     /// It takes VLAN tags. An OVS bridge does without saying.
     pub vlan_aware: bool,
+    /// It is a network of an SDN zone.
+    pub vnet: bool,
 }
 
 /// The privilege that agent calls which run programs need: Proxmox VE 9 replaced `VM.Monitor`.
@@ -157,6 +159,7 @@ fn bridge(row: &Value) -> Option<Bridge> {
     let vnet = kind == "vnet";
     Some(Bridge {
         name,
+        vnet,
         active: vnet || flag_of(row, "active"),
         vlan_aware: kind == "OVSBridge" || flag_of(row, "bridge_vlan_aware") || flag_of(row, "vlanaware"),
     })

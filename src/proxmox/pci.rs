@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::answer::text_of;
 use super::client::{Client, Lane, encode};
 use super::error::Error;
+use super::property::{Properties, stem};
 use super::vm_config::VmConfig;
 use crate::model::pci::Held;
 
@@ -63,10 +64,7 @@ fn mapping(row: &Value) -> Option<PciMapping> {
 
 /// Host and address of an entry, e.g. `node=pve1,path=0000:01:00,id=10de:2204`.
 fn device(entry: &str) -> Option<(String, String)> {
-    let part = |name: &str| {
-        let parts = entry.split(',').filter_map(|part| part.split_once('='));
-        parts.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
-    };
+    let part = |name: &str| Properties::of("map", entry).get(name).map(ToOwned::to_owned);
     Some((part("node")?, part("path")?))
 }
 
@@ -74,7 +72,7 @@ impl VmConfig {
     /// The devices of its host that a VM with this configuration holds while it runs.
     pub fn held_devices(&self, vmid: u32) -> Vec<Held> {
         let devices = self.all().filter(|(key, _)| is_device(key));
-        devices.flat_map(|(_, value)| held(vmid, value)).collect()
+        devices.flat_map(|(key, value)| held(vmid, key, value)).collect()
     }
 
     /// The keys of its devices of the host.
@@ -84,21 +82,16 @@ impl VmConfig {
 }
 
 fn is_device(key: &str) -> bool {
-    let number = key.strip_prefix("hostpci");
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    stem(key) == "hostpci" && key != "hostpci"
 }
 
 /// One for a mapping, else one for each address: `host=0000:01:00.0;0000:01:00.1`, where `host=` may be left out.
-fn held(vmid: u32, value: &str) -> Vec<Held> {
-    let part = |name: &str| {
-        let parts = value.split(',').filter_map(|part| part.split_once('='));
-        parts.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
-    };
-    if let Some(mapping) = part("mapping") {
+fn held(vmid: u32, key: &str, value: &str) -> Vec<Held> {
+    let parts = Properties::of(key, value);
+    if let Some(mapping) = parts.get("mapping") {
         return vec![Held { vmid, mapping: Some(mapping.to_owned()), address: None }];
     }
-    let bare = value.split(',').next().filter(|first| !first.contains('='));
-    let addresses = part("host").or(bare).unwrap_or_default().split(';');
+    let addresses = parts.get("host").unwrap_or_default().split(';');
     let one = |address: &str| Held { vmid, mapping: None, address: Some(address.to_owned()) };
     addresses.filter(|address| !address.is_empty()).map(one).collect()
 }
@@ -132,7 +125,7 @@ mod tests {
     fn what_a_vm_holds_is_read_from_its_configuration() {
         let config = VmConfig::read(&json!({
             "hostpci0": "mapping=gpu,pcie=1", "hostpci1": "0000:02:00,x-vga=1", "hostpci10": "host=03:00.0;03:00.1",
-            "hostpciX": "mapping=no", "net0": "virtio",
+            "hostpci2": "pcie=1,0000:04:00.0", "hostpciX": "mapping=no", "net0": "virtio",
         }));
         let held: Vec<String> = config
             .unwrap()
@@ -140,6 +133,6 @@ mod tests {
             .into_iter()
             .map(|one| one.mapping.or(one.address).unwrap())
             .collect();
-        assert_eq!(held, ["gpu", "0000:02:00", "03:00.0", "03:00.1"]);
+        assert_eq!(held, ["gpu", "0000:02:00", "03:00.0", "03:00.1", "0000:04:00.0"]);
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::marker::{self, Description};
+use super::property::{self, Properties, stem, truth};
 
 /// A VM's configuration: every key as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,79 +57,99 @@ impl VmConfig {
         }
     }
 
+    /// Whether an option that is a flag is set.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).and_then(truth) == Some(true)
+    }
+
+    /// The parts of an option that is a property string; none where it is missing.
+    pub fn parts(&self, key: &str) -> Properties<'_> {
+        self.get(key).map(|text| Properties::of(key, text)).unwrap_or_default()
+    }
+
     /// Whether it is a template.
     pub fn is_template(&self) -> bool {
-        self.get("template") == Some("1")
+        self.is_set("template")
     }
 
     /// Whether the guest agent's device is there.
     pub fn agent_enabled(&self) -> bool {
-        let agent = self.get("agent").unwrap_or_default();
-        match property(agent, "enabled") {
-            Some(enabled) => enabled == "1",
-            None => agent.split(',').next() == Some("1"),
-        }
+        self.parts("agent").flag("enabled") == Some(true)
     }
 
     /// Whether cloud-init upgrades all packages at a first boot: it does unless told otherwise, which makes boots slow and
     /// their outcome a matter of luck.
     pub fn upgrades_packages(&self) -> bool {
-        self.get("ciupgrade") != Some("0")
+        self.get("ciupgrade").and_then(truth) != Some(false)
     }
 
     /// The drive that holds the cloud-init data, e.g. `ide2`.
     pub fn cloudinit_drive(&self) -> Option<&str> {
-        let found = self.values.iter().find(|(key, value)| {
-            let volume = value.split(',').next().unwrap_or_default();
-            is_drive(key) && (volume.ends_with(":cloudinit") || volume.contains("-cloudinit"))
-        });
-        found.map(|(key, _)| key.as_str())
+        self.drives().find(|drive| drive.is_cloud_init()).map(|drive| drive.key)
     }
 
     /// The SMBIOS uuid in lower case: the guest's, and so the Node's `systemUUID`.
     pub fn smbios_uuid(&self) -> Option<String> {
-        property(self.get("smbios1")?, "uuid").map(str::to_lowercase)
+        self.parts("smbios1").get("uuid").map(str::to_lowercase)
     }
 
     /// The addresses that cloud-init gives the VM's network devices, without those that a server or a router is to give.
     pub fn static_addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let texts = self.values.iter().filter(|(key, _)| {
-            key.strip_prefix("ipconfig").is_some_and(|number| number.parse::<u8>().is_ok())
-        });
-        let given = texts.flat_map(|(_, text)| [property(text, "ip"), property(text, "ip6")]);
+        let texts = self.values.iter().filter(|(key, _)| stem(key) == "ipconfig" && *key != "ipconfig");
+        let parts = texts.map(|(key, text)| Properties::of(key, text));
+        let given = parts.flat_map(|parts| [parts.get("ip"), parts.get("ip6")]);
         given.flatten().filter_map(|address| address.split('/').next()?.parse().ok())
     }
 
-    /// A network device (the first part is its model with its MAC) with its MAC kept, of this model, and with these parts set: a
-    /// device that is written without its MAC gets a new one, as one that is not there yet does.
-    pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
-        let present = self.get(device).unwrap_or("virtio");
-        let mut parts: Vec<String> = present.split(',').map(ToOwned::to_owned).collect();
-        if let (Some(model), Some(first)) = (model, parts.first_mut()) {
-            *first = match first.split_once('=') {
-                Some((_, mac)) => format!("{model}={mac}"),
-                None => model.to_owned(),
-            };
-        }
-        for (name, value) in set {
-            parts.retain(|part| part.split_once('=').is_none_or(|(key, _)| key != *name));
-            parts.push(format!("{name}={value}"));
-        }
-        parts.join(",")
+    /// The model of a network device and its MAC, where it has them.
+    pub fn net(&self, device: &str) -> (Option<&str>, Option<&str>) {
+        let parts = self.parts(device);
+        (parts.get("model"), parts.get("macaddr"))
     }
 
-    /// All drives with a volume, e.g. `scsi0`; CD-ROM drives among them.
-    pub fn drives(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.all().filter(|(key, value)| {
-            is_drive(key) && value.split(',').next().is_some_and(|volume| volume.contains(':'))
-        })
+    /// A network device with its MAC kept, of this model, and with these parts set: a device that is written without its MAC gets a
+    /// new one, as one that is not there yet does.
+    pub fn net_with(&self, device: &str, model: Option<&str>, set: &[(&str, String)]) -> String {
+        let present = self.parts(device);
+        let model = model.or(present.get("model")).unwrap_or("virtio");
+        let first = match present.get("macaddr") {
+            Some(mac) => format!("{model}={mac}"),
+            None => model.to_owned(),
+        };
+        let kept = present.all().filter(|(key, _)| !["model", "macaddr"].contains(key));
+        let kept = kept.filter(|(key, _)| set.iter().all(|(name, _)| name != key));
+        let kept = kept.map(|(key, value)| format!("{key}={value}"));
+        let new = set.iter().map(|(key, value)| format!("{key}={value}"));
+        std::iter::once(first).chain(kept).chain(new).collect::<Vec<_>>().join(",")
+    }
+
+    /// All drives with a volume; CD-ROM drives among them.
+    pub fn drives(&self) -> impl Iterator<Item = Drive<'_>> {
+        self.all().filter(|(key, _)| is_drive(key)).filter_map(|(key, text)| Drive::read(key, text))
+    }
+
+    /// The drives that are files or devices of the host itself, e.g. `/dev/sdb`.
+    pub fn drives_of_the_host(&self) -> impl Iterator<Item = &str> {
+        let paths = self.all().filter(|(key, _)| is_drive(key)).filter(|(key, text)| {
+            Properties::of(key, text).get("file").is_some_and(|file| file.starts_with('/'))
+        });
+        paths.map(|(key, _)| key)
+    }
+
+    /// Whether a drive of it is a CD-ROM drive of the host itself.
+    pub fn has_physical_cdrom(&self) -> bool {
+        let mut drives = self.all().filter(|(key, _)| is_drive(key));
+        drives.any(|(key, text)| Properties::of(key, text).get("file") == Some("cdrom"))
+    }
+
+    /// The disks: what a clone gets a copy of or a link to. Neither images in a drive nor the cloud-init drive, which is made anew.
+    pub fn disks(&self) -> impl Iterator<Item = Drive<'_>> {
+        self.drives().filter(|drive| !drive.is_cdrom() && !drive.is_cloud_init())
     }
 
     /// The volumes of all drives, e.g. `local-lvm:vm-101-disk-0`.
     pub fn volumes(&self) -> Vec<&str> {
-        let volume = |value: &'_ String| value.split(',').next().is_some_and(|first| first.contains(':'));
-        let drives = self.values.iter().filter(|(key, value)| is_drive(key) && volume(value));
-        drives.filter_map(|(_, value)| value.split(',').next()).collect()
+        self.drives().map(|drive| drive.volume).collect()
     }
 
     /// The storages that those volumes are on, and what a suspended VM's memory is in.
@@ -139,35 +160,79 @@ impl VmConfig {
 
     /// The disks that a backup job would take, written so that it leaves them out.
     pub fn drives_without_backup(&self) -> Vec<(String, String)> {
-        let disks = self.values.iter().filter(|(key, value)| {
-            is_drive(key)
-                && !key.starts_with("efidisk")
-                && !key.starts_with("tpmstate")
-                && !value.contains("media=cdrom")
-                && value.split(',').next().is_some_and(|volume| volume.contains(':'))
-                && property(value, "backup").is_none_or(|backup| backup != "0")
-        });
-        let without = |value: &str| {
-            let parts = value.split(',').filter(|part| !part.starts_with("backup="));
+        let backed_up = |drive: &Drive| {
+            !["efidisk", "tpmstate"].contains(&stem(drive.key)) && drive.parts().flag("backup") != Some(false)
+        };
+        let without = |text: &str| {
+            let parts = text.split(',').filter(|part| !part.starts_with("backup="));
             format!("{},backup=0", parts.collect::<Vec<_>>().join(","))
         };
-        disks.map(|(key, value)| (key.clone(), without(value))).collect()
+        let disks = self.drives().filter(|drive| !drive.is_cdrom());
+        disks.filter(backed_up).map(|drive| (drive.key.to_owned(), without(drive.text))).collect()
     }
 
     /// A drive's size in bytes.
     pub fn drive_size(&self, drive: &str) -> Option<i64> {
-        let size = property(self.get(drive)?, "size")?;
-        let (number, unit) =
-            size.split_at(size.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(size.len()));
-        let shift = match unit {
-            "" => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return None,
-        };
-        number.parse::<i64>().ok()?.checked_shl(shift)
+        property::size(self.parts(drive).get("size")?)
+    }
+
+    /// What a full clone of it takes of its storage, in bytes: all disks, and the cloud-init drive that is made anew.
+    pub fn full_clone_bytes(&self) -> i64 {
+        let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
+        copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)
+    }
+}
+
+/// A drive with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drive<'v> {
+    /// Its option, e.g. `scsi0`.
+    pub key: &'v str,
+    /// Its volume, e.g. `local-lvm:vm-101-disk-0`.
+    pub volume: &'v str,
+    /// All of it.
+    pub text: &'v str,
+}
+
+impl<'v> Drive<'v> {
+    /// Such as Proxmox VE gives a cloud-init drive and TPM state, whose size need not be written.
+    const SMALL: i64 = 4 << 20;
+
+    fn read(key: &'v str, text: &'v str) -> Option<Self> {
+        let file = Properties::of(key, text).get("file")?;
+        (file.contains(':') && !file.starts_with('/')).then_some(Self { key, volume: file, text })
+    }
+
+    fn parts(self) -> Properties<'v> {
+        Properties::of(self.key, self.text)
+    }
+
+    /// The storage of its volume.
+    pub fn storage(self) -> &'v str {
+        self.volume.split_once(':').map_or(self.volume, |(storage, _)| storage)
+    }
+
+    /// Whether it is a CD-ROM drive, as a cloud-init drive is, too.
+    pub fn is_cdrom(self) -> bool {
+        self.parts().get("media") == Some("cdrom") || self.is_cloud_init()
+    }
+
+    /// Whether it holds the data for cloud-init: `vm-101-cloudinit` or, before it is made, `cloudinit`.
+    pub fn is_cloud_init(self) -> bool {
+        let file = self.volume.rsplit([':', '/']).next().unwrap_or_default();
+        let name = file.split('.').next().unwrap_or_default();
+        let numbered = name.strip_prefix("vm-").and_then(|rest| rest.strip_suffix("-cloudinit"));
+        name == "cloudinit" || numbered.is_some_and(|vmid| vmid.parse::<u32>().is_ok())
+    }
+
+    /// Its size in bytes.
+    pub fn size(self) -> Option<i64> {
+        property::size(self.parts().get("size")?)
+    }
+
+    fn least_size(self) -> i64 {
+        let small = self.is_cloud_init() || ["efidisk", "tpmstate"].contains(&stem(self.key));
+        if small { Self::SMALL } else { 0 }
     }
 }
 
@@ -179,18 +244,8 @@ impl FromIterator<(String, String)> for VmConfig {
 
 /// Whether a key is a drive's: `scsi0`, not `scsihw`.
 fn is_drive(key: &str) -> bool {
-    ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].iter().any(|bus| {
-        key.strip_prefix(bus)
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    })
-}
-
-/// A named part of a property string (`a=1,b=2`).
-fn property<'v>(text: &'v str, name: &str) -> Option<&'v str> {
-    text.split(',')
-        .filter_map(|part| part.split_once('='))
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| value)
+    let bus = stem(key);
+    bus != key && ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].contains(&bus)
 }
 
 #[cfg(test)]
@@ -227,17 +282,67 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_has_two_ways_of_being_enabled() {
+    fn the_agent_can_be_enabled_in_every_spelling() {
         for (text, enabled) in [
             ("1", true),
             ("1,fstrim_cloned_disks=1", true),
+            ("fstrim_cloned_disks=1,1", true),
             ("enabled=1", true),
+            ("type=virtio,enabled=yes", true),
+            ("on", true),
             ("0", false),
+            ("fstrim_cloned_disks=1", false),
             ("enabled=0", false),
+            ("enabled=off", false),
         ] {
             let config = VmConfig::read(&json!({"agent": text})).unwrap();
             assert_eq!(config.agent_enabled(), enabled, "{text}");
         }
         assert!(!VmConfig::read(&json!({})).unwrap().agent_enabled());
+    }
+
+    #[test]
+    fn a_network_device_is_read_in_any_order_of_its_parts() {
+        let config = VmConfig::read(&json!({
+            "net0": "bridge=vmbr0,virtio=BC:24:11:00:00:01,tag=5", "net1": "bridge=vmbr0,model=e1000,macaddr=BC:24:11:00:00:02",
+        }))
+        .unwrap();
+        let set = [("tag", "20".to_owned())];
+        assert_eq!(config.net_with("net0", None, &set), "virtio=BC:24:11:00:00:01,bridge=vmbr0,tag=20");
+        assert_eq!(config.net_with("net1", Some("virtio"), &[]), "virtio=BC:24:11:00:00:02,bridge=vmbr0");
+        assert_eq!(config.net("net1"), (Some("e1000"), Some("BC:24:11:00:00:02")));
+    }
+
+    #[test]
+    fn disks_of_every_bus_count_for_a_full_clone() {
+        let config = VmConfig::read(&json!({
+            "virtio0": "discard=on,local-lvm:base-9-disk-0,size=8G", "sata1": "volume=local-lvm:base-9-disk-1,size=1.5G",
+            "ide0": "local-lvm:base-9-disk-2,size=512M,backup=no", "efidisk0": "local-lvm:base-9-disk-3,efitype=4m,size=4M",
+            "tpmstate0": "local-lvm:base-9-disk-4,version=v2.0", "ide2": "local-lvm:vm-9-cloudinit,media=cdrom",
+            "ide3": "local:iso/debian.iso,media=cdrom,size=600M", "sata2": "none,media=cdrom", "unused0": "local-lvm:vm-9-disk-5",
+            "scsi1": "/dev/disk/by-id/ata-1", "scsihw": "virtio-scsi-single",
+        }))
+        .unwrap();
+        let disks: Vec<&str> = config.disks().map(|disk| disk.key).collect();
+        assert_eq!(disks, ["efidisk0", "ide0", "sata1", "tpmstate0", "virtio0"]);
+        assert_eq!(config.full_clone_bytes(), (8 << 30) + (3 << 29) + (512 << 20) + 3 * (4 << 20));
+        assert_eq!(config.cloudinit_drive(), Some("ide2"));
+        assert_eq!(config.drives_of_the_host().collect::<Vec<_>>(), ["scsi1"]);
+        let backed_up: Vec<String> = config.drives_without_backup().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(backed_up, ["sata1", "virtio0"]);
+    }
+
+    #[test]
+    fn a_cloud_init_drive_is_known_by_its_volume() {
+        for (volume, expected) in [
+            ("local:cloudinit", true),
+            ("local:9010/vm-9010-cloudinit.qcow2", true),
+            ("zfs:vm-9010-cloudinit", true),
+            ("local:iso/debian-cloudinit.iso", false),
+            ("local:9010/vm-9010-disk-0.qcow2", false),
+        ] {
+            let config = VmConfig::read(&json!({ "ide2": format!("{volume},media=cdrom") })).unwrap();
+            assert_eq!(config.cloudinit_drive().is_some(), expected, "{volume}");
+        }
     }
 }

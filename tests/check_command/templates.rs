@@ -87,9 +87,14 @@ async fn what_seeds_need_is_looked_at() {
         ),
         ("local", all, "VM.Audit", "lacks VM.Config.CDROM on"),
         ("local-lvm", all, "VM.Config.CDROM", "pvesm set local-lvm --content iso"),
+        // The template's own drive, which the seed replaces.
+        ("local", all, "VM.Config.CDROM ", "lacks VM.Config.Cloudinit on"),
     ] {
         let mut spec = ClusterSpec::demo();
-        spec.vms[0].config.remove("ide2");
+        if !machines.ends_with(' ') {
+            spec.vms[0].config.remove("ide2");
+        }
+        let machines = machines.trim_end();
         grant(&mut spec, privileges);
         spec.access.roles.get_mut("KasWorker").unwrap().push(machines.to_owned());
         let bench = Bench::new(spec, KubeSpec::demo()).await;

@@ -1,5 +1,5 @@
 //! Man pages and completions: made from what the program itself says of its commands, and from the example of its
-//! configuration; and the comparison with others. They are kept in the repository, so that a package needs no program to run
+//! configuration; the comparison with others, and what machines inherit. They are kept in the repository, so that a package needs no program to run
 //! for them; a difference is a failure here. They are written anew with `UPDATE=1 cargo test --test generated`.
 
 #![expect(
@@ -10,6 +10,7 @@
 
 mod compare;
 mod configuration;
+mod inherited;
 mod pages;
 mod roff;
 
@@ -88,15 +89,24 @@ fn completions_are_as_the_program_says() {
     holds("packaging/completions", &files);
 }
 
-#[test]
-fn the_comparison_names_tests_that_are_there() {
-    let page = compare::page(include_str!("compare.toml"));
-    let path = folder("docs/compare.md");
+/// A page of the documentation is as it is made.
+fn is_made(name: &str, page: &str) {
+    let path = folder("docs").join(name);
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &page).unwrap();
+        fs::write(&path, page).unwrap();
     }
     let written = fs::read_to_string(path).unwrap_or_default();
-    assert!(page == written, "docs/compare.md differs: UPDATE=1 cargo test --test generated");
+    assert!(page == written, "docs/{name} differs: UPDATE=1 cargo test --test generated");
+}
+
+#[test]
+fn the_comparison_names_tests_that_are_there() {
+    is_made("compare.md", &compare::page(include_str!("compare.toml")));
+}
+
+#[test]
+fn the_page_of_what_is_inherited_is_as_the_rules_are() {
+    is_made("inherited.md", &inherited::page());
 }
 
 /// What a program says of each file, without which nothing is said where it is missing.

@@ -138,7 +138,7 @@ fn cluster() -> ClusterSpec {
     // As docs/cloud-init.md has it of seeds.
     let seeds = ["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"];
     cluster.access.roles.insert("Seeds".to_owned(), seeds.map(ToOwned::to_owned).into());
-    let own = ["VM.Config.CDROM", "VM.Config.HWType"].map(ToOwned::to_owned);
+    let own = ["VM.Config.CDROM", "VM.Config.Cloudinit", "VM.Config.HWType"].map(ToOwned::to_owned);
     cluster.access.roles.entry("KasWorker".to_owned()).or_default().extend(own);
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         let (path, role) = ("/storage/local".to_owned(), "Seeds".to_owned());

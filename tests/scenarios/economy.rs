@@ -8,8 +8,8 @@ use world::kubernetes::KubeEvent;
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(3);
-/// Calls to Proxmox for one node, from its clone to its end.
-const LIFE: usize = 26;
+/// Calls to Proxmox for one node, from its clone to its end; two of them may be further looks at a task that takes longer.
+const LIFE: usize = 27;
 /// Calls to Proxmox in a minute in which nothing happens.
 const IDLE: usize = 15;
 

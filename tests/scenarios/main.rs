@@ -18,6 +18,7 @@ mod economy;
 mod first_boots;
 mod grow;
 mod hosts;
+mod inherited;
 mod leaders;
 mod locks;
 mod metrics;

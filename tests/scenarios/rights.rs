@@ -236,7 +236,8 @@ fn a_life_goes_wrong_without_any_single_privilege_of_the_shipped_roles() {
     let (roles, grants) = script();
     let mut variants = vec![("nothing".to_owned(), roles.clone())];
     for (role, privileges) in &roles {
-        for privilege in privileges {
+        // That one is for `adopt`.
+        for privilege in privileges.iter().filter(|one| *one != "Pool.Audit") {
             let mut less = roles.clone();
             less.get_mut(role).unwrap().retain(|one| one != privilege);
             variants.push((format!("{privilege} in {role}"), less));

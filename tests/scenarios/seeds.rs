@@ -34,7 +34,8 @@ fn stage() -> Stage {
     spec.access
         .roles
         .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    spec.access.roles.get_mut("KasWorker").unwrap().push("VM.Config.CDROM".into());
+    let worker = spec.access.roles.get_mut("KasWorker").unwrap();
+    worker.extend(["VM.Config.CDROM", "VM.Config.Cloudinit"].map(String::from));
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         let (path, role) = ("/storage/local".into(), "Seeds".into());
         spec.access.grants.push(Grant { path, who: who.into(), role, propagate: false });

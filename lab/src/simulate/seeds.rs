@@ -42,7 +42,8 @@ pub fn allow(cluster: &mut ClusterSpec) {
     access
         .roles
         .insert("Seeds".into(), words("Datastore.AllocateTemplate Datastore.Allocate Datastore.Audit"));
-    access.roles.entry("KasWorker".into()).or_default().push("VM.Config.CDROM".into());
+    let worker = access.roles.entry("KasWorker".into()).or_default();
+    worker.extend(["VM.Config.CDROM", "VM.Config.Cloudinit"].map(String::from));
     for who in ["autoscaler@pve", ClusterSpec::DEMO_TOKEN] {
         for storage in STORAGES {
             let (path, role) = (format!("/storage/{storage}"), "Seeds".into());

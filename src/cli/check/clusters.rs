@@ -82,6 +82,7 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     }
     let mut pve = Pve {
         agent: any(config, Bootstrap::needs_agent).then(|| agent_privilege(&version)),
+        version,
         token_id: settings.token_id.clone(),
         resource_pool: settings.resource_pool.clone(),
         hosts,
@@ -208,6 +209,13 @@ async fn resource_pool(config: &Config, pve: &Pve, answer: &mut Answer) {
         },
     };
     let wanted: Vec<&'static str> = ON_MACHINES.into_iter().chain(pve.agent).collect();
+    if pve.resource_pool.is_some()
+        && let Ok(Some((lacks, help))) = pve.lacks(&path, &["Pool.Audit"]).await
+    {
+        let message =
+            format!("{lacks}: which VMs are in the pool is not shown, so that `adopt` finds none there");
+        answer.say(Line::doubtful(what.clone(), message).help(help).key("proxmox.resource_pool"), SUCCESS);
+    }
     match pve.lacks(&path, &wanted).await {
         Ok(None) => {
             answer.say(Line::good(what, format!("{0} of {0} privileges on {path}", wanted.len())), SUCCESS);

@@ -12,11 +12,11 @@ pub(super) fn unfit(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
     let mut wrong = Vec::new();
     let is_node = |key: &str| key.strip_prefix("numa").is_some_and(|number| number.parse::<u8>().is_ok());
     if let Some((key, _)) = vm.all().find(|(key, _)| is_node(key)).filter(|_| grow.grows_memory) {
-        let message =
-            format!("it has a NUMA topology of its own (`{key}`): no clone with memory that grows starts");
-        let help =
-            format!("`qm set {} --delete {key}`, or leave `max_memory` out of `[pool.grow]`", usable.vmid);
-        wrong.push(Line::wrong("", message).key("grow").help(help));
+        let message = format!(
+            "it has a NUMA topology of its own (`{key}`), with which no machine of another size starts: machines do not keep it"
+        );
+        let help = format!("`qm set {} --delete {key}`", usable.vmid);
+        wrong.push(Line::doubtful("", message).key("grow").help(help));
     }
     if vm.get("hugepages").is_some() && grow.grows_memory {
         let message = "it has `hugepages`: they must be free on the host whenever memory grows".to_owned();

@@ -128,17 +128,27 @@ async fn network(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answer)
 }
 
 /// The bridges and VLANs of the machines' network devices: as the pool says, else as the templates do.
-fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
+pub(super) fn networks(pool: &Pool, templates: &[Fit]) -> BTreeSet<(String, Option<u16>)> {
     let mut all = BTreeSet::new();
+    let of = |fit: &Fit, key: &str, name| fit.vm.parts(key).get(name).map(ToOwned::to_owned);
     for (number, device) in pool.devices.iter().enumerate() {
         let key = format!("net{number}");
-        let of = |fit: &Fit, name| part(fit.vm.get(&key)?, name);
-        let tag = |fit: Option<&Fit>| device.vlan.or_else(|| of(fit?, "tag")?.parse().ok());
-        match &device.bridge {
-            Some(bridge) => drop(all.insert((bridge.clone(), tag(templates.first())))),
-            None => {
-                all.extend(templates.iter().filter_map(|fit| Some((of(fit, "bridge")?, tag(Some(fit))))));
-            }
+        let tag = |fit: Option<&Fit>| device.vlan.or_else(|| of(fit?, &key, "tag")?.parse().ok());
+        if let Some(bridge) = &device.bridge {
+            all.insert((bridge.clone(), tag(templates.first())));
+            continue;
+        }
+        all.extend(templates.iter().filter_map(|fit| Some((of(fit, &key, "bridge")?, tag(Some(fit))))));
+    }
+    // Devices of the template that the pool says nothing of stay as they are.
+    for fit in templates {
+        let beyond = |key: &&str| {
+            let number = key.strip_prefix("net").and_then(|number| number.parse::<usize>().ok());
+            number.is_some_and(|number| number >= pool.devices.len())
+        };
+        for key in fit.vm.all().map(|(key, _)| key).filter(beyond) {
+            let tag = of(fit, key, "tag").and_then(|tag| tag.parse().ok());
+            all.extend(of(fit, key, "bridge").map(|bridge| (bridge, tag)));
         }
     }
     all
@@ -186,12 +196,6 @@ async fn tagged(pve: &Pve, what: &str, bridge: &str, tag: u16) -> Option<Line> {
     local.then(|| Line::wrong(what, lacks).help(help))
 }
 
-/// A named part of a property string (`a=1,b=2`).
-fn part(text: &str, name: &str) -> Option<String> {
-    let parts = text.split(',').filter_map(|part| part.split_once('='));
-    parts.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,13 +225,5 @@ mod tests {
             let config = config::parse("c", &text, Needs::Plan).unwrap();
             assert_eq!(fits(&config.pools[0], &host, None, here), expected, "{settings}");
         }
-    }
-
-    #[test]
-    fn parts_of_a_network_device_are_read() {
-        let net = "virtio=BC:24:11:00:00:01,bridge=vmbr1,tag=20";
-        assert_eq!(part(net, "bridge").as_deref(), Some("vmbr1"));
-        assert_eq!(part(net, "tag").as_deref(), Some("20"));
-        assert_eq!(part(net, "rate"), None);
     }
 }

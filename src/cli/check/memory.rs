@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::lines::Line;
 use super::pve::Pve;
-use super::template::{binary, disks};
+use super::template::binary;
 use crate::config::{CloneKind, Pool};
 use crate::machines::Usable;
-use crate::proxmox::{StorageConfig, VmConfig};
+use crate::proxmox::{Drive, StorageConfig, VmConfig};
 
 /// The option of a VM that names the storage.
 const NAMED: &str = "vmstatestorage";
@@ -27,7 +27,10 @@ pub(super) fn storages(pve: &Pve, pool: &Pool, vm: &VmConfig) -> BTreeSet<String
     if pool.clone == CloneKind::Full && !pool.storages.is_empty() {
         return pool.storages.iter().map(|storage| with([storage.as_str()].into())).collect();
     }
-    let of_template = disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0));
+    if let Some(named) = vm.get(NAMED) {
+        return [named.to_owned()].into();
+    }
+    let of_template = vm.disks().map(Drive::storage);
     [with(of_template.collect())].into()
 }
 

@@ -2,9 +2,11 @@
 //!
 //! Everything is looked at and said at once; what cannot be looked at because of something else that is wrong is left out.
 
+mod cloning;
 mod clusters;
 mod grow;
 mod hosts;
+mod inherited;
 mod kubelet;
 mod lines;
 mod made;

@@ -16,11 +16,11 @@ pub(super) async fn check(pve: &Pve, pool: &Pool, answer: &mut Answer) {
     }
     let extra = pool.extra_disks.iter().map(|disk| disk.storage.as_str());
     let storages: BTreeSet<&str> = pool.storages.iter().map(String::as_str).chain(extra).collect();
-    let mut wrong: Vec<Line> = template::seeds(pve, pool).into_iter().collect();
-    let mut paths: Vec<(String, &'static [&'static str])> = Vec::new();
+    let mut wrong: Vec<Line> = template::seeds(pve, pool, None).into_iter().collect();
+    let mut paths: Vec<template::Need> = Vec::new();
     for storage in storages {
         wrong.extend(unfit(pve, pool, storage));
-        paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
+        paths.push((format!("/storage/{storage}"), vec!["Datastore.AllocateSpace", "Datastore.Audit"]));
     }
     paths.extend(template::of_machines(pve, pool));
     wrong.extend(template::lacking(pve, paths).await);

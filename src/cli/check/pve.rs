@@ -11,6 +11,8 @@ use crate::proxmox::{Bridge, Client, Error, Seen, StorageConfig};
 /// A cluster that answers.
 pub(super) struct Pve {
     pub client: Client,
+    /// The release, e.g. `9.2.11`.
+    pub version: String,
     pub token_id: String,
     /// The resource pool that machines are put into.
     pub resource_pool: Option<String>,
@@ -33,6 +35,11 @@ impl Pve {
     /// The hosts that the pool's machines may be put on and that there are.
     pub(super) fn allowed<'p>(&'p self, pool: &'p Pool) -> impl Iterator<Item = &'p String> {
         self.seen.hosts.keys().filter(|host| pool.hosts.is_empty() || pool.hosts.contains(host))
+    }
+
+    /// The path on which the token needs its rights over machines.
+    pub(super) fn machines_path(&self) -> String {
+        self.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"))
     }
 
     pub(super) async fn bridges(&self, host: &str) -> Result<Vec<Bridge>, Error> {

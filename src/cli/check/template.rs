@@ -1,14 +1,18 @@
 //! Is a pool's template there, fit to be cloned the way the pool wants, and reachable from the hosts it may use?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lines::{Answer, Level, Line};
 use super::pve::Pve;
-use super::{grow, memory};
+use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
 use crate::config::{CloneKind, CloudInit, Config, Pool, TemplateRef, option_privilege};
 use crate::machines::{Templates, Usable};
-use crate::proxmox::{VmConfig, makes_linked_clones};
+use crate::proxmox::cloning::asked_by;
+use crate::proxmox::{Drive, VmConfig, makes_linked_clones};
+
+/// The drive that a machine's seed is put into.
+const SEED_DRIVE: &str = "ide2";
 
 /// A template that can be cloned.
 pub(super) struct Fit {
@@ -43,6 +47,8 @@ pub(super) async fn check(pve: &Pve, config: &Config, pool: &Pool, answer: &mut 
         };
         let mut wrong = unfit(pve, pool, usable, &vm);
         wrong.extend(rights(pve, pool, usable, &vm).await);
+        let looked_at = hosts::networks(pool, &[Fit { vm: vm.clone(), reach: BTreeSet::new() }]);
+        wrong.extend(cloning::networks(pve, usable, &vm, &looked_at).await);
         let agent = if vm.agent_enabled() { "agent enabled" } else { "no agent" };
         let told = match (&pool.cloud_init, vm.cloudinit_drive()) {
             (CloudInit::Seed(seed), _) => format!("seeds on {}", seed.storage),
@@ -105,7 +111,8 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
             wrong.push(Line::wrong("", message).key("extra_disks").help(help));
         }
     }
-    wrong.extend(seeds(pve, pool));
+    wrong.extend(seeds(pve, pool, Some(vm)));
+    wrong.extend(inherited::unfit(pve, pool, usable, vm));
     wrong.extend(memory::unfit(pve, pool, usable, vm));
     if pool.pinning.is_some() && vm.get("affinity").is_some() {
         let help = format!("`qm set {} --delete affinity`", usable.vmid);
@@ -126,7 +133,9 @@ fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
 /// A linked clone needs storages that can make one, and disks that became base images with the template.
 fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
     let mut told = BTreeSet::new();
-    for volume in disks(vm) {
+    // TPM state is always copied.
+    for disk in vm.disks().filter(|disk| disk.key != "tpmstate0") {
+        let volume = disk.volume;
         let (storage, file) = volume.split_once(':').unwrap_or((volume, ""));
         let kind = kind(pve, storage);
         if makes_linked_clones(&kind) == Some(false) {
@@ -160,9 +169,9 @@ fn linked(pve: &Pve, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
 
 /// A full clone needs a storage that takes disks, on every host, with room for one.
 fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<Line>) {
-    let wants: i64 = (0..=30).filter_map(|number| vm.drive_size(&format!("scsi{number}"))).sum();
+    let wants = vm.full_clone_bytes();
     let targets: BTreeSet<&str> = if pool.storages.is_empty() {
-        disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect()
+        vm.disks().map(Drive::storage).collect()
     } else {
         pool.storages.iter().map(String::as_str).collect()
     };
@@ -202,28 +211,39 @@ fn full(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig, wrong: &mut Vec<
 }
 
 async fn rights(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
-    let template = format!("/vms/{}", usable.vmid);
-    let mut paths: Vec<(String, &'static [&'static str])> = vec![(template, &["VM.Clone", "VM.Audit"])];
-    let mut storages: BTreeSet<&str> =
-        disks(vm).into_iter().filter_map(|volume| Some(volume.split_once(':')?.0)).collect();
-    if pool.clone == CloneKind::Full && !pool.storages.is_empty() {
-        storages = pool.storages.iter().map(String::as_str).collect();
+    let mut needs: Vec<Need> = vec![(format!("/vms/{}", usable.vmid), vec!["VM.Clone", "VM.Audit"])];
+    needs.extend(cloning::needs(pve, pool, vm));
+    let mut storages: BTreeSet<&str> = pool.extra_disks.iter().map(|disk| disk.storage.as_str()).collect();
+    if pool.clone == CloneKind::Full {
+        storages.extend(pool.storages.iter().map(String::as_str));
     }
-    storages.extend(pool.extra_disks.iter().map(|disk| disk.storage.as_str()));
     let remembering = memory::storages(pve, pool, vm);
     storages.extend(remembering.iter().map(String::as_str));
-    for storage in storages {
-        paths.push((format!("/storage/{storage}"), &["Datastore.AllocateSpace", "Datastore.Audit"]));
-    }
-    paths.extend(of_machines(pve, pool));
-    lacking(pve, paths).await
+    needs.extend(storages.into_iter().map(|storage| -> Need {
+        (format!("/storage/{storage}"), vec!["Datastore.AllocateSpace", "Datastore.Audit"])
+    }));
+    needs.extend(of_machines(pve, pool));
+    lacking(pve, needs).await
 }
 
+/// Privileges on a path.
+pub(super) type Need = (String, Vec<&'static str>);
+
 /// The privileges among these that the token lacks, by their paths.
-pub(super) async fn lacking(pve: &Pve, paths: Vec<(String, &'static [&'static str])>) -> Vec<Line> {
+pub(super) async fn lacking(pve: &Pve, needs: Vec<Need>) -> Vec<Line> {
+    // Each path once, with all that is needed there.
+    let mut paths: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+    for (path, privileges) in needs {
+        let wanted = paths.entry(path).or_default();
+        for privilege in privileges {
+            if !wanted.contains(&privilege) {
+                wanted.push(privilege);
+            }
+        }
+    }
     let mut wrong = Vec::new();
     for (path, wanted) in paths {
-        match pve.lacks(&path, wanted).await {
+        match pve.lacks(&path, &wanted).await {
             Ok(None) => {}
             Ok(Some((lacks, help))) => wrong.push(Line::wrong("", lacks).help(help)),
             Err(error) => wrong.push(Line::wrong("", chain(&error))),
@@ -233,38 +253,38 @@ pub(super) async fn lacking(pve: &Pve, paths: Vec<(String, &'static [&'static st
 }
 
 /// What machines need besides, whatever they are made of.
-pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<(String, &'static [&'static str])> {
-    let mut paths: Vec<(String, &[&'static str])> = Vec::new();
-    let machines =
-        pve.resource_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"));
+pub(super) fn of_machines(pve: &Pve, pool: &Pool) -> Vec<Need> {
+    let mut paths: Vec<Need> = Vec::new();
+    let machines = pve.machines_path();
     if let CloudInit::Seed(seed) = &pool.cloud_init {
         let path = format!("/storage/{}", seed.storage);
         // Upload; removal, for which Proxmox VE asks for the right over the storage itself.
-        paths.push((path, &["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
-        paths.push((machines.clone(), &["VM.Config.CDROM"]));
+        paths.push((path, vec!["Datastore.AllocateTemplate", "Datastore.Allocate", "Datastore.Audit"]));
+        paths.push((machines.clone(), vec!["VM.Config.CDROM"]));
     }
     let hotplug = pool.grow.is_some();
     let hardware = |option: &String| option_privilege(option) == Some("VM.Config.HWType");
     if hotplug || !pool.pci.is_empty() || pool.vm_options.keys().any(hardware) {
-        paths.push((machines, &["VM.Config.HWType"]));
+        paths.push((machines, vec!["VM.Config.HWType"]));
     }
-    for value in pool.vm_options.iter().filter(|(key, _)| key.starts_with("hostpci")).map(|(_, value)| value)
-    {
-        let mapping = value.split(',').find_map(|part| part.strip_prefix("mapping="));
-        paths.extend(mapping.map(|mapping| -> (String, &[&'static str]) {
-            (format!("/mapping/pci/{mapping}"), &["Mapping.Use"])
-        }));
-    }
+    let asked = pool.vm_options.iter().filter_map(|(option, value)| asked_by(&pve.version, option, value));
+    paths.extend(asked.map(|one| (one.path, vec![one.privilege])));
     for one in &pool.pci {
-        paths.push((format!("/mapping/pci/{}", one.mapping), &["Mapping.Use"]));
+        paths.push((format!("/mapping/pci/{}", one.mapping), vec!["Mapping.Use"]));
     }
     paths
 }
 
-/// A storage for seeds that takes none.
-pub(super) fn seeds(pve: &Pve, pool: &Pool) -> Option<Line> {
+/// A storage for seeds that takes none, or a disk in their place.
+pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Line> {
     let CloudInit::Seed(seed) = &pool.cloud_init else { return None };
     let storage = &seed.storage;
+    if let Some(disk) = vm.and_then(|vm| vm.disks().find(|disk| disk.key == SEED_DRIVE)) {
+        let message =
+            format!("its `{SEED_DRIVE}` is the disk {}, and the seed of a machine goes there", disk.volume);
+        let help = "move the disk to another bus or number in the VM that becomes the template";
+        return Some(Line::wrong("", message).key("cloud_init").help(help));
+    }
     if pve.storages.get(storage).is_some_and(|one| one.content.iter().any(|kind| kind == "iso")) {
         return None;
     }
@@ -296,12 +316,6 @@ fn reach(pve: &Pve, pool: &Pool, general: &str, fit: &[Fit], answer: &mut Answer
             .to_owned(),
     };
     answer.say(verdict(what, message).key("hosts").help(help).of(&pool.name), FINDINGS);
-}
-
-/// The volumes that a clone copies or links: neither the cloud-init drive nor images in a drive.
-pub(super) fn disks(vm: &VmConfig) -> Vec<&str> {
-    let disk = |volume: &&str| !volume.contains("cloudinit") && !volume.contains(":iso/");
-    vm.volumes().into_iter().filter(disk).collect()
 }
 
 fn kind(pve: &Pve, storage: &str) -> String {

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use crate::cli::exit::Failure;
 use crate::kubernetes::Cluster;
 use crate::proxmox::Client;
+use crate::proxmox::cloning::AskedFor;
 
 /// Guests that are asked about at a time.
 const AT_A_TIME: usize = 4;
@@ -25,6 +26,11 @@ pub(super) struct Template {
     pub cores: u32,
     /// In bytes.
     pub memory: i64,
+    /// Bridges and storages of its own, which a clone asks for whatever a machine gets later.
+    pub bridges: BTreeSet<String>,
+    pub storages: BTreeSet<String>,
+    /// Resource mappings and the like: paths and privileges.
+    pub asked: Vec<AskedFor>,
 }
 
 /// What there is.
@@ -54,16 +60,17 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found
         if !guest.template {
             continue;
         }
-        let volumes = config.volumes();
-        let disk = volumes.iter().find(|volume| !volume.contains("cloudinit"));
         templates.push(Template {
             vmid: guest.vmid,
             host: guest.host.clone(),
             name: guest.name.clone().unwrap_or_default(),
-            bridge: config.get("net0").and_then(|net| part(net, "bridge")).map(ToOwned::to_owned),
-            storage: disk.and_then(|volume| volume.split(':').next()).map(ToOwned::to_owned),
+            bridge: config.parts("net0").get("bridge").map(ToOwned::to_owned),
+            storage: config.disks().next().map(|disk| disk.storage().to_owned()),
             cores: guest.cores,
             memory: guest.memory,
+            bridges: config.bridges().into_iter().map(|one| one.bridge.to_owned()).collect(),
+            storages: config.disks().map(|disk| disk.storage().to_owned()).collect(),
+            asked: config.asked_when_cloned(&version),
         });
     }
     let snapshot = crate::cli::live::kubernetes_objects(kubernetes).await?;
@@ -116,11 +123,6 @@ impl Found {
         let about = |one: &Template| format!("{} on {}", one.name, one.host);
         self.templates.iter().map(|one| (one.vmid.to_string(), about(one))).collect()
     }
-}
-
-/// The address in `ip=10.0.0.5/24,gw=10.0.0.1`.
-fn part<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.split(',').find_map(|one| one.strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]

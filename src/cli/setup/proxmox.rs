@@ -8,6 +8,7 @@ use secrecy::SecretString;
 
 use super::answers::Choice;
 use super::files::Places;
+use super::found::Template;
 use super::{Arguments, Steps, kept, named};
 use crate::cli::exit::Failure;
 use crate::cli::live;
@@ -15,8 +16,11 @@ use crate::config::SecretSource;
 use crate::proxmox::{self, Client, Error, Granted, Settings};
 
 const COMMENT: &str = "pve-autoscaler";
-const MACHINES: &str = "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
-                        VM.Config.Options";
+const MACHINES: &str = "Pool.Audit VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk \
+                        VM.Config.Network VM.Config.Options";
+const MAPPINGS: &str = "AutoscalerMappings";
+const STORAGE: &str = "AutoscalerStorage";
+const NETWORK: &str = "AutoscalerNetwork";
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const REQUEST_LIMIT: Duration = Duration::from_secs(35);
@@ -72,13 +76,16 @@ pub(super) async fn make(
 ) -> Result<Option<SecretString>, Failure> {
     let (user, dry) = (&arguments.user, arguments.dry_run);
     let machines = format!("{MACHINES} {}", choice.agent_privilege);
-    let roles = [
+    let mut roles = vec![
         ("AutoscalerMachines", machines.as_str()),
         ("AutoscalerTemplates", "VM.Clone VM.Audit"),
-        ("AutoscalerStorage", "Datastore.AllocateSpace Datastore.Audit"),
-        ("AutoscalerNetwork", "SDN.Use"),
+        (STORAGE, "Datastore.AllocateSpace Datastore.Audit"),
+        (NETWORK, "SDN.Use"),
         ("AutoscalerHosts", "Sys.Audit"),
     ];
+    if of_template(&choice.template).iter().any(|(_, role)| *role == MAPPINGS) {
+        roles.push((MAPPINGS, "Mapping.Use"));
+    }
     let there = client.roles().await.map_err(failed)?;
     for (role, privileges) in roles {
         let Some(has) = there.get(role) else {
@@ -159,13 +166,18 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     let user = &arguments.user;
     let token = format!("{user}!{}", arguments.token);
     let there = client.granted().await.map_err(failed)?;
-    let wanted = [
+    let mut wanted = vec![
         (format!("/pool/{}", arguments.resource_pool), "AutoscalerMachines", true),
         (format!("/vms/{}", choice.template.vmid), "AutoscalerTemplates", false),
-        (format!("/storage/{}", choice.storage), "AutoscalerStorage", false),
-        (format!("/sdn/zones/localnetwork/{}", choice.bridge), "AutoscalerNetwork", true),
+        (format!("/storage/{}", choice.storage), STORAGE, false),
+        (format!("/sdn/zones/localnetwork/{}", choice.bridge), NETWORK, true),
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
+    for (path, role) in of_template(&choice.template) {
+        if !wanted.iter().any(|(known, ..)| *known == path) {
+            wanted.push((path, role, role == NETWORK));
+        }
+    }
     for (path, role, propagates) in wanted {
         let has = |who: &String| {
             let one = Granted { path: path.clone(), who: who.clone(), role: role.to_owned(), propagates };
@@ -182,6 +194,21 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
         say.made(&what)?;
     }
     Ok(())
+}
+
+/// What Proxmox VE asks for when it clones the template, whatever a machine gets later: paths and the roles there. A right on a drive or
+/// on hosts as a whole is left to an administrator.
+fn of_template(template: &Template) -> Vec<(String, &'static str)> {
+    let storages = template.storages.iter().map(|storage| (format!("/storage/{storage}"), STORAGE));
+    let bridges = template.bridges.iter();
+    let bridges = bridges.map(|bridge| (format!("/sdn/zones/localnetwork/{bridge}"), NETWORK));
+    let role = |privilege: &str| match privilege {
+        "Mapping.Use" => Some(MAPPINGS),
+        "Datastore.AllocateSpace" => Some(STORAGE),
+        _ => None,
+    };
+    let asked = template.asked.iter().filter_map(|one| Some((one.path.clone(), role(one.privilege)?)));
+    storages.chain(bridges).chain(asked).collect()
 }
 
 fn failed(error: Error) -> Failure {

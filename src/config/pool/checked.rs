@@ -209,11 +209,14 @@ impl Pool {
     /// Whether guests have to be told anything that they do not find out themselves: an address, a user, keys. A name alone is
     /// nothing that a Node is known by.
     pub fn tells_guests(&self) -> bool {
+        self.gives_addresses() || self.user.is_some() || !self.ssh_keys.is_empty()
+    }
+
+    /// Whether machines have addresses of their slots.
+    pub fn gives_addresses(&self) -> bool {
         let told = |family: &Family| matches!(family, Family::Static { .. });
         self.addressing != Addressing::Dhcp
             || self.devices.iter().any(|device| told(&device.four) || told(&device.six))
-            || self.user.is_some()
-            || !self.ssh_keys.is_empty()
     }
 
     /// Whether its labels differ from host to host.

@@ -16,7 +16,7 @@ const FREE: &[(&str, &str)] = &[
     ("cpulimit", "VM.Config.CPU"),
     ("cpuunits", "VM.Config.CPU"),
     ("numa", "VM.Config.CPU"),
-    ("acpi", "VM.Config.Options"),
+    ("acpi", "VM.Config.HWType"),
     ("bios", "VM.Config.Options"),
     ("boot", "VM.Config.Disk"),
     ("vmstatestorage", "VM.Config.Disk"),

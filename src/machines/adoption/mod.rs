@@ -55,6 +55,8 @@ pub struct Found {
     pub unreadable: Vec<String>,
     /// Whether the Proxmox VE cluster is quorate.
     pub quorate: bool,
+    /// The resource pools of which the token is shown which guests are in them (`Pool.Audit`).
+    pub pools: BTreeSet<String>,
 }
 
 /// What would be written.
@@ -158,6 +160,7 @@ pub async fn look(client: &Client, cluster: &Cluster, name: &str) -> Result<Foun
         records: records.readable.into_iter().map(|stored| stored.record).collect(),
         unreadable: records.unreadable.into_iter().map(|one| one.name).collect(),
         quorate: client.quorate().await?,
+        pools: client.pool_names().await?,
     })
 }
 
@@ -186,7 +189,7 @@ pub fn judge(config: &Config, pool: &Pool, found: &Found, id: &str, now: Timesta
     }
     let marked = matches!(vm.config.owner(), Description::Ours(marker)
         if known.is_some_and(|record| marker.machine == record.id) && marker.cluster == config.cluster);
-    against.extend(of_vm(config, vm, known));
+    against.extend(of_vm(config, vm, known, &found.pools));
     against.extend(of_disks(pool, &vm.config));
     if !found.quorate {
         against.push("the Proxmox VE cluster is not quorate".to_owned());

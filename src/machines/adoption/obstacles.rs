@@ -59,7 +59,12 @@ pub(super) fn unseen(config: &Config, node: &Node) -> String {
 }
 
 /// What speaks against the VM as it is.
-pub(super) fn of_vm(config: &Config, vm: &Candidate, known: Option<&Record>) -> Vec<String> {
+pub(super) fn of_vm(
+    config: &Config,
+    vm: &Candidate,
+    known: Option<&Record>,
+    pools: &BTreeSet<String>,
+) -> Vec<String> {
     let (vmid, host) = (vm.guest.vmid, &vm.guest.host);
     let mut against = Vec::new();
     let mut no = |so: bool, why: String| {
@@ -93,14 +98,27 @@ pub(super) fn of_vm(config: &Config, vm: &Candidate, known: Option<&Record>) -> 
         ),
     );
     no(
-        vm.config.get("protection") == Some("1"),
-        format!("VM {vmid} is protected: it could never be removed"),
+        vm.config.is_set("protection"),
+        format!(
+            "VM {vmid} is protected, so that it could never be removed: `qm set {vmid} --protection 0` on {host}"
+        ),
     );
     no(vm.status.power != proxmox::Power::Running, format!("VM {vmid} does not run"));
     if let Some(wanted) = config.proxmox.as_ref().and_then(|table| table.resource_pool.as_deref()) {
         let there = vm.guest.pool.as_deref();
-        let help = format!("as root on a host, `pvesh set /pools/{wanted} --vms {vmid}` puts it there");
-        no(there != Some(wanted), format!("VM {vmid} is not in the resource pool `{wanted}`: {help}"));
+        let what = if pools.contains(wanted) || there.is_some() {
+            let help = format!("as root on a host, `pvesh set /pools/{wanted} --vms {vmid}` puts it there");
+            format!("VM {vmid} is not in the resource pool `{wanted}`: {help}")
+        } else {
+            let token = config.proxmox.as_ref().map(|table| table.token_id.as_str()).unwrap_or_default();
+            let user = token.split('!').next().unwrap_or_default();
+            format!(
+                "whether VM {vmid} is in the resource pool `{wanted}` is not shown to the token, which lacks Pool.Audit on \
+                 /pool/{wanted}: with a role that has it, `pveum acl modify /pool/{wanted} --users {user} --tokens '{token}' \
+                 --roles ROLE`"
+            )
+        };
+        no(there != Some(wanted), what);
     }
     against
 }
@@ -116,8 +134,8 @@ pub(super) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
     let unused = |key: &str| key.strip_prefix("unused").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let drives: Vec<&str> = config
         .drives()
-        .filter(|(key, value)| !expected(key) && !is_empty_cdrom(value))
-        .map(|(key, _)| key)
+        .filter(|drive| !expected(drive.key) && !drive.is_cdrom())
+        .map(|drive| drive.key)
         .collect();
     let left: Vec<&str> = config.all().map(|(key, _)| key).filter(|key| unused(key)).collect();
     drives
@@ -126,11 +144,6 @@ pub(super) fn of_disks(pool: &Pool, config: &VmConfig) -> Vec<String> {
         .chain(left)
         .map(|key| format!("its disk `{key}` would be destroyed with it: detach it, or name it in `extra_disks` of the pool"))
         .collect()
-}
-
-/// An image or a drive without one is no disk of the VM's own.
-fn is_empty_cdrom(value: &str) -> bool {
-    value.split(',').any(|part| part == "media=cdrom")
 }
 
 /// The slot that the VM has: its VMID must be one of the pool's, and its addresses those that go with it. One of another slot would be

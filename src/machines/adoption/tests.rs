@@ -68,6 +68,7 @@ fn found() -> Found {
         records: Vec::new(),
         unreadable: Vec::new(),
         quorate: true,
+        pools: BTreeSet::from(["workers".to_owned()]),
     }
 }
 
@@ -136,7 +137,7 @@ fn a_machine_of_the_pool_is_not_taken_over_twice() {
 #[test]
 fn every_reason_against_it_is_said() {
     type Spoil = fn(&mut Found);
-    let cases: [(Spoil, &str); 34] = [
+    let cases: [(Spoil, &str); 35] = [
         (
             |f| drop(f.node.labels.insert(CONTROL_PLANE[0].to_owned(), String::new())),
             "it is a node of the control plane",
@@ -170,6 +171,13 @@ fn every_reason_against_it_is_said() {
         (|f| set(f, &json!({ "protection": 1 })), "VM 205 is protected"),
         (|f| f.vms[0].status.power = proxmox::Power::Stopped, "VM 205 does not run"),
         (|f| f.vms[0].guest.pool = None, "`pvesh set /pools/workers --vms 205` puts it there"),
+        (
+            |f| {
+                f.vms[0].guest.pool = None;
+                f.pools.clear();
+            },
+            "lacks Pool.Audit on /pool/workers",
+        ),
         (
             |f| set(f, &json!({ "virtio1": "nas:vm-205-data,size=2T" })),
             "its disk `virtio1` would be destroyed",

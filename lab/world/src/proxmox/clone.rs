@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
+    rights,
     state::{State, Volume},
     task::Worker,
     vm::{Vm, parse_size, property},
@@ -124,8 +125,8 @@ impl Pve {
         volid: &str,
         text: &str,
     ) -> Result<Duration, Refusal> {
-        let cloud_init = text.contains("cloudinit");
-        let linked = !plan.full && !cloud_init;
+        let cloud_init = rights::is_cloud_init(text);
+        let linked = !plan.full && !cloud_init && key != "tpmstate0";
         let how = if linked { "linked" } else { "full" };
         worker.log(format!("create {how} clone of drive {key} ({volid})"));
         let mut state = self.state();
@@ -226,14 +227,11 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
     if let Some(snapshot) = params.text("snapname") {
         return Err(Refusal::failed(format!("snapshot '{snapshot}' does not exist")));
     }
+    rights::clone(state, &call.who, source, storage.as_deref())?;
+    // As in the real one, after the rights.
     if target != node && local_storage(state, vm).is_some() {
         return Err(Refusal::failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
     }
-    for (_, volid, _) in vm.drives() {
-        let own = storage.clone().unwrap_or_else(|| volid.split(':').next().unwrap_or_default().to_owned());
-        call.who.need(state, &format!("/storage/{own}"), &["Datastore.AllocateSpace"])?;
-    }
-    check_bridges(state, call, vm)?;
     if state.vms.get(&newid).is_some_and(|vm| vm.node == node) {
         return Err(Refusal::failed(format!("unable to create VM {newid}: config file already exists")));
     }
@@ -257,14 +255,6 @@ fn plan(state: &State, call: &ApiCall) -> Result<Plan, Refusal> {
     })
 }
 
-fn check_bridges(state: &State, call: &ApiCall, vm: &Vm) -> Result<(), Refusal> {
-    let nets = vm.config.iter().filter(|(key, _)| key.starts_with("net"));
-    for bridge in nets.filter_map(|(_, text)| property(text, "bridge")) {
-        call.who.need(state, &format!("/sdn/zones/localnetwork/{bridge}"), &["SDN.Use"])?;
-    }
-    Ok(())
-}
-
 fn local_storage(state: &State, vm: &Vm) -> Option<String> {
     let storages =
         vm.drives().into_iter().filter_map(|(_, volid, _)| Some(volid.split(':').next()?.to_owned()));
@@ -274,7 +264,10 @@ fn local_storage(state: &State, vm: &Vm) -> Option<String> {
 fn unlinkable(state: &State, vm: &Vm) -> Option<(String, String)> {
     let drives = vm.drives().into_iter().filter(|(_, _, text)| !text.contains("media=cdrom"));
     let mut drives = drives.map(|(drive, volid, _)| (drive, volid));
-    drives.find(|(_, volid)| {
+    drives.find(|(drive, volid)| {
+        if drive == "tpmstate0" {
+            return false;
+        }
         let storage = volid.split(':').next().unwrap_or_default();
         !volid.contains("base-") || state.storages.get(storage).is_some_and(|spec| !spec.kind.links())
     })

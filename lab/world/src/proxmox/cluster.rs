@@ -148,15 +148,17 @@ impl Pve {
 
     pub(super) fn cluster_options(&self, call: &ApiCall) -> Answer {
         let state = self.state();
-        let visible =
-            state.vms.values().filter(|vm| call.who.has(&state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
-        let tags: BTreeSet<String> = visible
-            .filter_map(|vm| vm.get("tags"))
-            .flat_map(|tags| tags.split(';').map(String::from).collect::<Vec<_>>())
-            .collect();
-        let mut answer = json!({ "allowed-tags": tags });
+        let rules = &state.tags;
+        let mut answer = json!({ "allowed-tags": rules.allowed(&state, &call.who) });
         if call.who.has(&state, "/", "Sys.Audit") {
             answer["mac_prefix"] = "BC:24:11".into();
+            if !rules.user_allow.is_empty() {
+                answer["user-tag-access"] =
+                    json!({ "user-allow": rules.user_allow, "user-allow-list": rules.user_allow_list });
+            }
+            if !rules.registered.is_empty() {
+                answer["registered-tags"] = json!(rules.registered);
+            }
         }
         answer.into()
     }

@@ -10,6 +10,7 @@ use super::{
     answer::{Answer, Refusal},
     hotplug::{self, Taken},
     params::scalar,
+    rights,
     state::{State, Volume},
     vm::{Pending, Vm, property, typed},
 };
@@ -121,11 +122,12 @@ impl Pve {
             let _lock = self.lock_vm(&node, vmid, LOCK_WAIT).await?;
             self.plug(&node, vmid, &change.set).await?;
             let mut state = self.state();
+            change.check_values_there(&state, &call.who, &node, vmid)?;
             let pid = state.new_pid();
             apply(&mut state, &node, vmid, &change, digest.as_deref(), pid)?;
             return Ok(Value::Null.into());
         }
-        let pve = self.clone();
+        let (pve, who) = (self.clone(), call.who.clone());
         let upid =
             self.spawn_worker(&node.clone(), "qmconfig", &vmid.to_string(), &call.who, |worker| async move {
                 let _lock = pve.lock_vm(&node, vmid, LOCK_WAIT).await?;
@@ -138,6 +140,7 @@ impl Pve {
                 worker.log(format!("update VM {vmid}:{}", change.words));
                 pve.plug(&node, vmid, &change.set).await?;
                 let mut state = pve.state();
+                change.check_values_there(&state, &who, &node, vmid)?;
                 apply(&mut state, &node, vmid, &change, digest.as_deref(), worker.upid.pid)
             });
         let Some(delay) = call.params.number("background_delay") else { return Ok(Value::from(upid).into()) };
@@ -236,15 +239,7 @@ impl Change {
             if ROOT_ONLY.contains(&key.as_str()) {
                 return Err(Refusal::failed(format!("only root can set '{key}' config")));
             }
-            let value = self.set.get(key).map_or("", String::as_str);
-            if key.starts_with("hostpci") && property(value, "mapping").is_none() {
-                let text = format!("only root can set '{key}' config for non-mapped devices");
-                return Err(Refusal::failed(text));
-            }
-            if key.starts_with("hostpci") {
-                super::pci::need(who, state, value)?;
-            }
-            match needed(key, value) {
+            match needed(key) {
                 Needed::All(privileges) => {
                     for privilege in privileges {
                         who.need(state, &path, &[privilege])?;
@@ -257,18 +252,70 @@ impl Change {
             if key == "startup" {
                 who.need(state, "/", &["Sys.Modify"])?;
             }
-            if key.starts_with("net")
-                && !key.contains("nameserver")
-                && let Some(bridge) = property(value, "bridge")
-            {
-                let tag = property(value, "tag").map(|tag| format!("/{tag}")).unwrap_or_default();
-                who.need(state, &format!("/sdn/zones/localnetwork/{bridge}{tag}"), &["SDN.Use"])?;
+        }
+        for (key, value) in &self.set {
+            if is_drive(key) {
+                rights::storage(state, who, value)?;
             }
+            if key == "vmstatestorage" {
+                who.need(state, &format!("/storage/{value}"), &["Datastore.AllocateSpace"])?;
+            }
+        }
+        for (key, value) in &self.set {
+            rights::network(state, who, key, value)?;
         }
         let vm = state.vm_on(node, vmid)?;
         vm.check_lock()?;
         self.check_digest(vm)?;
+        if let Some(cpu) = self.set.get("cpu") {
+            rights::cpu_model(state, who, cpu, vm.get("cpu"))?;
+        }
         self.check_values(vm)
+    }
+
+    /// What is asked where the change is made, in the task: it depends on what is there, and so has to be granted for the old value
+    /// as well as for the new one.
+    fn check_values_there(
+        &self,
+        state: &State,
+        who: &Identity,
+        node: &str,
+        vmid: u32,
+    ) -> Result<(), Refusal> {
+        let vm = state.vm_on(node, vmid)?;
+        let path = format!("/vms/{vmid}");
+        for key in self.delete.iter().filter(|key| is_drive(key) && vm.get(key).is_some()) {
+            if vm.get("protection") == Some("1") {
+                let text = format!("can't remove drive '{key}' - protection mode enabled");
+                return Err(Refusal::failed(text));
+            }
+        }
+        let set = self.set.iter().map(|(key, value)| (key, Some(value.as_str())));
+        for (key, new) in self.delete.iter().map(|key| (key, None)).chain(set) {
+            let old = vm.get(key);
+            let device = ["usb", "hostpci", "rng"].iter().any(|kind| rights::numbered(key, kind));
+            for value in old.into_iter().chain(new) {
+                if is_drive(key) {
+                    rights::drive(state, who, vmid, value)?;
+                } else if device {
+                    who.need(state, &path, &["VM.Config.HWType"])?;
+                    rights::mapping(state, who, key, value)?;
+                } else if rights::numbered(key, "virtiofs") {
+                    who.need(state, &path, &["VM.Config.Disk"])?;
+                    rights::mapping(state, who, key, value)?;
+                } else if rights::numbered(key, "serial") && value != "socket" {
+                    return Err(Refusal::failed(format!(
+                        "only root can modify '{key}' config for real devices"
+                    )));
+                } else if rights::numbered(key, "net") {
+                    rights::network(state, who, key, value)?;
+                }
+            }
+            if key == "tags" {
+                rights::tags(state, who, vmid, old.unwrap_or_default(), new.unwrap_or_default())?;
+            }
+        }
+        Ok(())
     }
 
     /// Values that only the rest of the configuration, or a closer look, proves wrong.
@@ -325,29 +372,31 @@ pub(super) enum Needed {
     Any(&'static [&'static str]),
 }
 
-/// The privileges that setting a key to a value needs.
-pub(super) fn needed(key: &str, value: &str) -> Needed {
+/// The privileges that setting a key, or removing it, needs (`check_vm_modify_config_perm`): of drives and devices it is asked for where
+/// the change is made.
+pub(super) fn needed(key: &str) -> Needed {
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     match stem {
-        "cores" | "sockets" | "vcpus" | "cpulimit" | "cpuunits" | "cpu" | "numa" => {
+        _ if is_drive(key) => Needed::All(&[]),
+        "unused" | "serial" | "usb" | "hostpci" | "virtiofs" if stem != key => Needed::All(&[]),
+        "tags" => Needed::All(&[]),
+        "cores" | "sockets" | "vcpus" | "cpulimit" | "cpuunits" | "cpu" | "numa" | "smp" => {
             Needed::All(&["VM.Config.CPU"])
         }
         "memory" | "balloon" | "shares" | "allow-ksm" => Needed::All(&["VM.Config.Memory"]),
         "net" => Needed::All(&["VM.Config.Network"]),
         "ipconfig" | "nameserver" | "searchdomain" | "ciuser" | "cipassword" | "citype" | "ciupgrade"
         | "sshkeys" | "cicustom" => Needed::Any(&["VM.Config.Cloudinit", "VM.Config.Network"]),
-        "scsi" | "virtio" | "sata" | "ide" if value.contains(":cloudinit") => {
-            Needed::All(&["VM.Config.Cloudinit", "VM.Config.CDROM"])
-        }
-        "scsi" | "virtio" | "sata" | "ide" if value.contains("media=cdrom") => {
-            Needed::All(&["VM.Config.CDROM"])
-        }
-        "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate" | "unused" | "boot" | "bootdisk"
-        | "vmstatestorage" => Needed::All(&["VM.Config.Disk"]),
-        "scsihw" | "vga" | "serial" | "machine" | "smbios" | "watchdog" | "rng" | "hotplug" | "tablet"
-        | "hostpci" | "usb" => Needed::All(&["VM.Config.HWType"]),
+        "boot" | "bootdisk" | "vmstatestorage" => Needed::All(&["VM.Config.Disk"]),
+        "scsihw" | "vga" | "machine" | "smbios" | "watchdog" | "rng" | "hotplug" | "tablet" | "acpi"
+        | "kvm" | "audio" => Needed::All(&["VM.Config.HWType"]),
+        "freeze" => Needed::All(&["VM.PowerMgmt"]),
         _ => Needed::All(&["VM.Config.Options"]),
     }
+}
+
+fn is_drive(key: &str) -> bool {
+    ["ide", "sata", "scsi", "virtio", "efidisk", "tpmstate"].iter().any(|bus| rights::numbered(key, bus))
 }
 
 fn apply(
@@ -381,7 +430,16 @@ fn apply(
         if key == "description" && value.is_empty() {
             vm.config.remove(key);
         } else if live {
+            let is_cdrom =
+                is_drive(key) && property(&value, "media") == Some("cdrom") && !rights::is_cloud_init(&value);
             vm.config.insert(key.clone(), value);
+            // A new CD drive can be booted from.
+            if let Some(boot) = vm.config.get_mut("boot").filter(|_| is_cdrom)
+                && let Some(order) = boot.strip_prefix("order=")
+                && order.split(';').all(|device| device != key)
+            {
+                *boot = format!("{boot};{key}");
+            }
         } else if vm.config.get(key) != Some(&value) {
             vm.pending.insert(key.clone(), Pending::Set(value));
         }

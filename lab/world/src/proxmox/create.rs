@@ -8,6 +8,7 @@ use super::{
     ApiCall, Pve,
     answer::{Answer, Refusal},
     config::{Needed, needed, prepared, stored_description, stored_tags},
+    rights,
     state::{State, Volume},
     task::Worker,
     vm::{Vm, property, show_size},
@@ -175,7 +176,7 @@ fn may_create(
         return Err(Refusal::privilege(&path, "VM.Allocate"));
     }
     for (key, value) in keys {
-        let fine = match needed(key, value) {
+        let fine = match needed_for_new(key, value) {
             Needed::All(privileges) => privileges.iter().find(|one| !has(one)).map(|one| (*one).to_owned()),
             Needed::Any(privileges) => (!privileges.iter().any(|one| has(one))).then(|| privileges.join("|")),
         };
@@ -207,6 +208,24 @@ fn may_create(
         }
     }
     Ok(())
+}
+
+/// The privileges for a key of a new VM: nothing was there before, so that all of them are asked for at once.
+fn needed_for_new(key: &str, value: &str) -> Needed {
+    let numbered = |kinds: &[&str]| kinds.iter().any(|kind| rights::numbered(key, kind));
+    if numbered(&["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"]) {
+        return if rights::is_cloud_init(value) {
+            Needed::All(&["VM.Config.Cloudinit", "VM.Config.CDROM"])
+        } else if property(value, "media") == Some("cdrom") {
+            Needed::All(&["VM.Config.CDROM"])
+        } else {
+            Needed::All(&["VM.Config.Disk"])
+        };
+    }
+    if numbered(&["serial", "usb", "hostpci"]) {
+        return Needed::All(&["VM.Config.HWType"]);
+    }
+    if key == "tags" { Needed::All(&["VM.Config.Options"]) } else { needed(key) }
 }
 
 /// Its disks become base images, of which linked clones can be made.

@@ -156,6 +156,11 @@ impl Pve {
         change(&mut self.state().access);
     }
 
+    /// Says who may use which tags (datacenter options).
+    pub fn restrict_tags(&self, tags: super::rights::TagAccess) {
+        self.state().tags = tags;
+    }
+
     /// Whether anybody has any rights on a path.
     pub fn has_grants_on(&self, path: &str) -> bool {
         self.state().access.grants.iter().any(|grant| grant.path == path)

@@ -40,6 +40,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         storages: spec.storages.into_iter().map(|storage| (storage.id.clone(), storage)).collect(),
         pools: Tracked::from(spec.pools.into_iter().map(pool).collect::<BTreeMap<_, _>>()),
         access: spec.access,
+        tags: super::rights::TagAccess::default(),
         vms: Tracked::default(),
         volumes: Tracked::default(),
         firewall: ClusterFirewall::default(),

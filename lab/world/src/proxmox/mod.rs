@@ -56,6 +56,7 @@ mod pools;
 mod power;
 mod process;
 mod real_agent;
+pub mod rights;
 mod schema;
 mod seed;
 mod sights;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::{
     ApiCall, Pve,
-    access::Identity,
     answer::{Answer, Refusal},
     state::State,
     vm::property,
@@ -91,14 +90,6 @@ impl Pci {
 
 fn mismatch(id: &str, path: &str) -> String {
     format!("PCI device '{path}' (mapping '{id}'): 'id' does not match for '{id}' (10de:2204 != 10de:2206)")
-}
-
-/// What setting a device needs besides the privilege on the VM.
-pub(super) fn need(who: &Identity, state: &State, value: &str) -> Result<(), Refusal> {
-    match property(value, "mapping") {
-        Some(id) => who.need(state, &format!("/mapping/pci/{id}"), &["Mapping.Use"]),
-        None => Ok(()),
-    }
 }
 
 /// Those of VMs that run no more are free.

@@ -292,14 +292,14 @@ impl ClusterSpec {
 }
 
 impl AccessSpec {
-    /// The least-privilege roles of a node autoscaler: workers in the pool `k8s-workers`, templates in the pool
+    /// The least-privilege roles of a node autoscaler, those that `packaging/proxmox-setup.sh` makes and no more: workers in the pool `k8s-workers`, templates in the pool
     /// `k8s-templates`, `Sys.Audit` on the hosts and on `/`, plus an administrator token without privilege separation.
     pub fn least_privilege(version: &str, storages: &[&str], bridges: &[&str]) -> Self {
         let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
         let agent = if version.starts_with("8.") { "VM.Monitor" } else { "VM.GuestAgent.Unrestricted" };
         let worker = format!(
             "VM.Allocate VM.Audit VM.PowerMgmt VM.Config.CPU VM.Config.Memory VM.Config.Disk VM.Config.Network \
-             VM.Config.Options VM.Config.Cloudinit Pool.Audit {agent}"
+             VM.Config.Options Pool.Audit {agent}"
         );
         let roles = [
             ("KasWorker", worker.as_str()),

@@ -15,6 +15,7 @@ use super::{
     hands::{CallRecord, Fault, TaskFault},
     host_power::HostPower,
     pci::Pci,
+    rights::TagAccess,
     spec::{AccessSpec, HostSpec, StorageSpec, Timings, VmSpec},
     task::Task,
     tracked::Tracked,
@@ -37,6 +38,8 @@ pub struct State {
     pub pools: Tracked<BTreeMap<String, Pool>>,
     /// Users, roles, grants.
     pub access: AccessSpec,
+    /// Who may use which tags.
+    pub tags: TagAccess,
     /// VMs by id.
     pub vms: Tracked<BTreeMap<u32, Vm>>,
     /// Volumes by `volid` and, on storages that are not shared, host.

@@ -1,0 +1,68 @@
+//! What a token needs so that Proxmox VE lets it clone a template and configure the clone: rights on what the template has, whatever
+//! the machine gets later.
+
+use std::collections::BTreeSet;
+
+use super::lines::Line;
+use super::pve::Pve;
+use super::template::{self, Need};
+use crate::config::{CloneKind, CloudInit, Pool};
+use crate::machines::Usable;
+use crate::proxmox::{Drive, VmConfig};
+
+/// The networks of the template that the token may not use. `looked_at`: those of which another line says so.
+pub(super) async fn networks(
+    pve: &Pve,
+    usable: &Usable,
+    vm: &VmConfig,
+    looked_at: &BTreeSet<(String, Option<u16>)>,
+) -> Vec<Line> {
+    let mut wrong = Vec::new();
+    for on in vm.bridges() {
+        let vlans = on.vlans.into_iter().filter(|vlan| !looked_at.contains(&(on.bridge.to_owned(), *vlan)));
+        let line = |line: Line| {
+            let (lacks, device) = (&line.message, on.device);
+            let message =
+                format!("{lacks}: Proxmox VE asks for it when it clones the template's own {device}");
+            Line { message, ..line }
+        };
+        wrong.extend(unusable(pve, usable, on.bridge, vlans).await.into_iter().map(line));
+    }
+    wrong
+}
+
+/// The rights on what else the template has.
+pub(super) fn needs(pve: &Pve, pool: &Pool, vm: &VmConfig) -> Vec<Need> {
+    let mut needs: Vec<Need> = Vec::new();
+    if pool.clone == CloneKind::Linked || pool.storages.is_empty() {
+        for storage in vm.disks().map(Drive::storage).collect::<BTreeSet<_>>() {
+            needs.push((format!("/storage/{storage}"), vec!["Datastore.AllocateSpace", "Datastore.Audit"]));
+        }
+    }
+    if pool.cloud_init != CloudInit::Drive && vm.cloudinit_drive().is_some() {
+        // A drive that is replaced or removed asks for what it needed itself.
+        needs.push((pve.machines_path(), vec!["VM.Config.Cloudinit", "VM.Config.CDROM"]));
+    }
+    let asked = vm.asked_when_cloned(&pve.version);
+    needs.extend(asked.into_iter().map(|one| (one.path, vec![one.privilege])));
+    needs
+}
+
+/// The paths of a bridge and its VLANs that the token may not use: of many VLANs the first ones are asked about.
+async fn unusable(
+    pve: &Pve,
+    usable: &Usable,
+    bridge: &str,
+    vlans: impl Iterator<Item = Option<u16>>,
+) -> Vec<Line> {
+    const MOST: usize = 4;
+    // The networks of other zones are only listed for a token that may use them.
+    let listed = pve.bridges(&usable.host).await;
+    if listed.is_ok_and(|all| all.iter().any(|one| one.name == bridge && one.vnet)) {
+        return Vec::new();
+    }
+    let zone = format!("/sdn/zones/localnetwork/{bridge}");
+    let path = |vlan: Option<u16>| vlan.map_or_else(|| zone.clone(), |vlan| format!("{zone}/{vlan}"));
+    let needs = vlans.take(MOST).map(|vlan| -> Need { (path(vlan), vec!["SDN.Use"]) });
+    template::lacking(pve, needs.collect()).await
+}

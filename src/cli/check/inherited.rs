@@ -1,0 +1,158 @@
+//! What machines would inherit of a template, and nobody may have meant: said beforehand. `what` of the lines is filled in later.
+
+use super::lines::Line;
+use super::pve::Pve;
+use crate::config::{CloudInit, Pool};
+use crate::machines::Usable;
+use crate::proxmox::VmConfig;
+use crate::proxmox::property::{stem, truth};
+
+pub(super) fn unfit(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let mut wrong = cpus(pool, usable, vm);
+    wrong.extend(memory(pool, usable, vm));
+    wrong.extend(devices(usable, vm));
+    if pool.cloud_init == CloudInit::Drive {
+        wrong.extend(addresses(pool, usable, vm));
+        wrong.extend(snippets(pve, pool, usable, vm));
+    }
+    if let Some(script) = vm.get("hookscript") {
+        wrong.extend(elsewhere(pve, pool, usable, "hookscript", script));
+    }
+    wrong
+}
+
+/// What keeps machines from the CPUs that their Nodes promise.
+fn cpus(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let vmid = usable.vmid;
+    let mut wrong = Vec::new();
+    if let Some(cpus) = vm.get("affinity").filter(|_| pool.pinning.is_none()) {
+        let message =
+            format!("every machine of it runs on the CPUs {cpus} of its host, as the template does");
+        let help =
+            format!("`qm set {vmid} --delete affinity`; `[pool.pinning]` gives machines CPUs of their own");
+        wrong.push(Line::doubtful("", message).help(help));
+    }
+    let limit = vm.get("cpulimit").and_then(|text| text.parse::<f64>().ok()).filter(|limit| *limit > 0.0);
+    let most = pool.sizes.iter().map(|size| size.cores).max().unwrap_or(pool.cores);
+    if let Some(limit) =
+        limit.filter(|limit| *limit < f64::from(most) && !pool.vm_options.contains_key("cpulimit"))
+    {
+        let message = format!(
+            "its `cpulimit` is {limit}, and machines have {most} cores: their Nodes promise more than they have"
+        );
+        let help = format!("`qm set {vmid} --delete cpulimit`, or set `cpulimit` in `vm_options`");
+        wrong.push(Line::doubtful("", message).key("cores").help(help));
+    }
+    if vm.get("kvm").and_then(truth) == Some(false) {
+        let message = "its `kvm` is off: machines are emulated, and slow";
+        wrong.push(Line::doubtful("", message).help(format!("`qm set {vmid} --delete kvm`")));
+    }
+    wrong
+}
+
+/// Sizes that no VM with this memory can have.
+fn memory(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Option<Line> {
+    let pages = vm.get("hugepages").filter(|_| pool.pinning.is_none())?;
+    let mib: i64 = pages.parse().unwrap_or(2);
+    let odd = pool.sizes.iter().find(|size| (size.memory >> 20) % mib.max(1) != 0)?;
+    let message = format!(
+        "it has `hugepages` of {mib} MiB, and {} MiB of memory are no whole number of them: no such machine starts",
+        odd.memory >> 20
+    );
+    let help =
+        format!("make `memory` a multiple of {mib} MiB, or `qm set {} --delete hugepages`", usable.vmid);
+    Some(Line::wrong("", message).key("memory").help(help))
+}
+
+/// Devices of the host, of which there is one for all.
+fn devices(usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let real = |(key, value): &(&str, &str)| match stem(key) {
+        "serial" => *value != "socket",
+        "parallel" => true,
+        _ => false,
+    };
+    let line = |(key, value): (&str, &str)| {
+        let message = format!(
+            "its `{key}` is `{value}` of the host: one machine on a host can have it, if it is there"
+        );
+        Line::doubtful("", message).help(format!("`qm set {} --delete {key}`", usable.vmid))
+    };
+    vm.all().filter(real).map(line).collect()
+}
+
+/// Static addresses of the template that the pool does not replace.
+fn addresses(pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let fixed = |key: &str| {
+        let parts = vm.parts(key);
+        let is_fixed = |name: &str| parts.get(name).is_some_and(|ip| !["dhcp", "auto"].contains(&ip));
+        is_fixed("ip") || is_fixed("ip6")
+    };
+    let beyond = |key: &&str| {
+        let number = key.strip_prefix("ipconfig").and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number >= pool.devices.len()) && fixed(key)
+    };
+    let line = |key: &str| {
+        let message = format!(
+            "its `{key}` has a static address, which every machine would have: it is removed from them"
+        );
+        let help = format!(
+            "give the device addresses with `[[pool.network]]`, or `qm set {} --delete {key}`",
+            usable.vmid
+        );
+        Line::doubtful("", message).key("network").help(help)
+    };
+    vm.all().map(|(key, _)| key).filter(beyond).map(line).collect()
+}
+
+/// The operator's own cloud-init files: what they replace, and whether they are on every host.
+fn snippets(pve: &Pve, pool: &Pool, usable: &Usable, vm: &VmConfig) -> Vec<Line> {
+    let parts = vm.parts("cicustom");
+    let mut wrong = Vec::new();
+    if parts.get("network").is_some() && pool.gives_addresses() {
+        let message = "its `cicustom` has a network for all machines, which would all have one address: that part is removed from them";
+        let help = format!("leave `network` out of `qm set {} --cicustom`", usable.vmid);
+        wrong.push(Line::doubtful("", message).key("addresses").help(help));
+    }
+    if parts.get("user").is_some() {
+        let set = [(pool.user.is_some(), "`user`"), (!pool.ssh_keys.is_empty(), "`ssh_keys`")];
+        let set = set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name);
+        let void = set.chain(["the machine's name"]).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "its `cicustom` has user data of its own, in which {void} are not: the guest is not told of them"
+        );
+        let help =
+            "put them into `vendor` in place of `user`, or use `[pool.cloud_init]` with `method = \"seed\"`";
+        wrong.push(Line::doubtful("", message).key("cloud_init").help(help));
+    }
+    let kept = parts.all().filter(|(key, _)| *key != "network" || !pool.gives_addresses());
+    wrong.extend(kept.filter_map(|(_, volume)| elsewhere(pve, pool, usable, "cicustom", volume)));
+    wrong
+}
+
+/// A file that every host needs on which a machine starts, on a storage that is not on all of them.
+fn elsewhere(pve: &Pve, pool: &Pool, usable: &Usable, option: &str, volume: &str) -> Option<Line> {
+    let (name, file) = volume.split_once(':')?;
+    let storage = pve.storages.get(name);
+    let hosts: Vec<&str> = pve
+        .allowed(pool)
+        .filter(|host| usable.reach.contains(*host))
+        .filter(|host| storage.is_some_and(|storage| !storage.is_on(host)))
+        .map(String::as_str)
+        .collect();
+    if !hosts.is_empty() {
+        let message = format!(
+            "its `{option}` names {volume}, and {} has no storage `{name}`: no machine starts there",
+            hosts.join(", ")
+        );
+        return Some(
+            Line::wrong("", message)
+                .key("hosts")
+                .help("leave the host out of `hosts`, or make the storage available there"),
+        );
+    }
+    let several = usable.reach.len() > 1 && storage.is_none_or(|storage| !storage.shared);
+    several.then(|| {
+        let message = format!("its `{option}` names {volume}: no machine starts on a host on which storage `{name}` has no {file}");
+        Line::doubtful("", message).help("put the file on every host, or on a storage that they share")
+    })
+}
