@@ -8,11 +8,15 @@ use crate::words;
 
 /// Status, and what is said of each argument with its level.
 async fn said(version: &str, arguments: &str) -> (i32, Vec<String>) {
+    said_of("kubelet_args", version, &format!("kubelet_args = {{ {arguments} }}\n")).await
+}
+
+async fn said_of(key: &str, version: &str, settings: &str) -> (i32, Vec<String>) {
     let kube = KubeSpec { version: version.to_owned(), ..KubeSpec::demo() };
     let bench = Bench::new(ClusterSpec::demo(), kube).await;
-    bench.configure(&format!("{POOL}kubelet_args = {{ {arguments} }}\n"));
+    bench.configure(&format!("{POOL}{settings}"));
     let (status, lines) = bench.about("").await;
-    let of = lines.iter().filter(|line| line["key"] == "kubelet_args" && line["pool"] == "workers");
+    let of = lines.iter().filter(|line| line["key"] == key && line["pool"] == "workers");
     (status, of.map(|line| format!("{} {}", line["level"].as_str().unwrap(), words(line))).collect())
 }
 
@@ -52,4 +56,27 @@ async fn nothing_is_said_of_others() {
     // K3s says its release so.
     let (status, said) = said("v1.37.1+k3s1", "v = 2, cloud-provider = \"external\"").await;
     assert_eq!((status, said), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn feature_gates_that_a_kubelet_does_not_start_with_are_errors() {
+    let (status, said) = said(
+        "v1.37.2",
+        "feature-gates = \"SidecarContainers=true,NodeSwap=false,NodeDeclaredFeatures=true\"",
+    )
+    .await;
+    assert_eq!((status, said.len()), (1, 2), "{said:#?}");
+    assert!(
+        said[0].starts_with("error `SidecarContainers` is gone") && said[0].contains("| remove it"),
+        "{said:#?}"
+    );
+    assert!(said[1].starts_with("error `NodeSwap` is always true since Kubernetes 1.34"), "{said:#?}");
+}
+
+#[tokio::test]
+async fn feature_gates_in_the_kubelets_fields_are_looked_at_too() {
+    let fields = "[pool.kubelet]\nfeatureGates = { SidecarContainers = true, PodLevelResources = true }\n";
+    let (status, said) = said_of("kubelet", "v1.36.3", fields).await;
+    assert_eq!((status, said.len()), (0, 1), "{said:#?}");
+    assert!(said[0].starts_with("warning `SidecarContainers` goes with Kubernetes 1.37"), "{said:#?}");
 }

@@ -1,6 +1,7 @@
 //! Arguments of the kubelet that a release of Kubernetes takes away: a kubelet that is given one does not start, and its machine
-//! never becomes a node.
+//! never becomes a node. The same goes for feature gates ([`super::feature_gates`]).
 
+use super::feature_gates;
 use super::lines::{Answer, Line};
 use crate::cli::exit::FINDINGS;
 use crate::config::{Config, Pool};
@@ -53,7 +54,7 @@ pub(super) fn arguments(config: &Config, version: &str, answer: &mut Answer) {
     let minor = minor.map(|minor| minor.trim_end_matches(|sign: char| !sign.is_ascii_digit()));
     let Some(minor) = minor.and_then(|minor| minor.parse().ok()) else { return };
     for pool in &config.pools {
-        for line in unfit(pool, minor) {
+        for line in unfit(pool, minor).into_iter().chain(feature_gates::unfit(pool, minor)) {
             answer.say(line, FINDINGS);
         }
     }

@@ -4,6 +4,7 @@
 
 mod cloning;
 mod clusters;
+mod feature_gates;
 mod grow;
 mod hosts;
 mod inherited;
