@@ -3,35 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A DNS label (RFC 1123): at most 63 lower-case letters, digits and `-`, none at the ends.
-pub(super) fn is_label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !text.is_empty()
-        && text.len() <= 63
-        && text.chars().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
+pub(super) use crate::model::names::{is_key, is_label, is_word};
 
 /// A DNS name of labels and dots (RFC 1123 subdomain), in either case.
 pub(super) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_label(&part.to_ascii_lowercase()))
-}
-
-/// A label's key or value without the prefix: at most 63 of letters, digits, `-`, `_`, `.`, with an alphanumeric at both
-/// ends (`k8s.io/apimachinery/pkg/util/validation`).
-pub(super) fn is_word(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    text.len() <= 63 && text.chars().all(inner) && edge(text.chars().next()) && edge(text.chars().next_back())
-}
-
-/// A key of a label, a taint or a resource: `name` or `prefix/name`.
-pub(super) fn is_key(text: &str) -> bool {
-    match text.split_once('/') {
-        None => is_word(text),
-        Some((prefix, word)) => prefix.len() <= 253 && prefix.split('.').all(is_label) && is_word(word),
-    }
 }
 
 /// A tag of a VM (`pve-tag`).

@@ -7,6 +7,7 @@ pub mod dimms;
 pub mod features;
 pub mod go;
 pub mod machine;
+pub mod names;
 pub mod node;
 pub mod passing;
 pub mod pause;

@@ -151,10 +151,10 @@ fn node_term(draw: &mut Draw, nodes: &[Value]) -> Value {
     let key = draw.of(&["num", "disk", "tier", ZONE]);
     let expression = match draw.of(&["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]) {
         with @ ("In" | "NotIn") => {
-            json!({"key": key, "operator": with, "values": [draw.of(&["1", "ssd", "t0"]), draw.of(&["7", "", "z1"])]})
+            json!({"key": key, "operator": with, "values": [draw.of(&["1", "ssd", "t0"]), draw.of(&["7", "", "z1", "-x"])]})
         }
         than @ ("Gt" | "Lt") => {
-            json!({"key": "num", "operator": than, "values": [draw.of(&["0", "4", "9"])]})
+            json!({"key": "num", "operator": than, "values": [draw.of(&["0", "4", "9", "-5"])]})
         }
         alone => json!({"key": key, "operator": alone}),
     };
