@@ -1,5 +1,6 @@
 //! VolumeBinding: bound volumes must be usable on the node; unbound claims must find or get one there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::in_tree::{self, Untranslatable};
@@ -42,7 +43,60 @@ struct Waiting {
     room: Option<Vec<Arc<StorageCapacity>>>,
 }
 
-pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
+/// Volumes that claims of pods are to be bound to which have been placed and do not run yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Promised {
+    /// By namespace and name of the claim, with how many of the pods use it.
+    by_claim: BTreeMap<(String, String), (Arc<PersistentVolume>, i64)>,
+}
+
+impl Promised {
+    /// So many pods like this one have come to the node, or left it with a negative number.
+    pub(super) fn count(&mut self, pod: &Pod, sim: &SimNode, by: i64, volumes: &Volumes) {
+        // The claims of one that runs are bound.
+        if pod.node.is_some() || !volumes.any_to_bind() {
+            return;
+        }
+        for claim in unbound(pod, volumes) {
+            let key = (claim.namespace.clone(), claim.name.clone());
+            if let Some((_, users)) = self.by_claim.get_mut(&key) {
+                *users += by;
+                if *users <= 0 {
+                    self.by_claim.remove(&key);
+                }
+            } else if by > 0 {
+                // Those of the pod's claims that are promised by now leave the others to this one.
+                let state = prepare(pod, volumes, self);
+                let taken = state.matches_on(&sim.node).find(|(one, _)| one.name == claim.name);
+                if let Some((_, volume)) = taken {
+                    self.by_claim.insert(key, (volume.clone(), by));
+                }
+            }
+        }
+    }
+
+    fn of(&self, claim: &VolumeClaim) -> Option<&Arc<PersistentVolume>> {
+        if self.by_claim.is_empty() {
+            return None;
+        }
+        self.by_claim.get(&(claim.namespace.clone(), claim.name.clone())).map(|one| &one.0)
+    }
+
+    fn holds(&self, volume: &PersistentVolume) -> bool {
+        self.by_claim.values().any(|(one, _)| one.name == volume.name)
+    }
+}
+
+/// The pod's claims that have no volume yet.
+fn unbound<'v>(pod: &'v Pod, volumes: &'v Volumes) -> impl Iterator<Item = &'v Arc<VolumeClaim>> {
+    let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
+        VolumeSource::Claim { name, .. } => volumes.claim(&pod.namespace, name),
+        _ => None,
+    });
+    claims.map(|claim| &claim.object).filter(|claim| claim.volume.is_none())
+}
+
+pub(super) fn prepare(pod: &Pod, volumes: &Volumes, promised: &Promised) -> State {
     let mut state = State::default();
     for volume in &pod.volumes {
         let VolumeSource::Claim { name, ephemeral, .. } = &volume.source else { continue };
@@ -59,13 +113,27 @@ pub(super) fn prepare(pod: &Pod, volumes: &Volumes) -> State {
         match (&claim.volume, class) {
             (Some(volume), _) if claim.bound => state.bound.push(Bound::new(volumes.persistent(volume))),
             (None, Some(class)) if class.waits_for_consumer => {
-                state.waiting.push(Waiting::new(claim, class, volumes));
+                state.waiting.push(Waiting::new(claim, class, volumes, promised));
             }
             _ => return State { problem: Some(VolumeProblem::UnboundImmediate), ..state },
         }
     }
     state.waiting.sort_by_key(|waiting| waiting.claim.request);
     state
+}
+
+impl State {
+    /// The volumes that the claims would be bound to on this node.
+    fn matches_on(&self, node: &Node) -> impl Iterator<Item = (&VolumeClaim, &Arc<PersistentVolume>)> {
+        let mut taken = Vec::new();
+        self.waiting.iter().filter(|waiting| waiting.claim.selected_node.is_none()).filter_map(
+            move |waiting| {
+                let volume = waiting.matching(node, &taken)?;
+                taken.push(Arc::as_ptr(volume));
+                Some((&*waiting.claim, volume))
+            },
+        )
+    }
 }
 
 impl Bound {
@@ -92,7 +160,12 @@ impl Bound {
 }
 
 impl Waiting {
-    fn new(claim: &Arc<VolumeClaim>, class: &Arc<StorageClass>, volumes: &Volumes) -> Self {
+    fn new(
+        claim: &Arc<VolumeClaim>,
+        class: &Arc<StorageClass>,
+        volumes: &Volumes,
+        promised: &Promised,
+    ) -> Self {
         let suits = |volume: &&Arc<PersistentVolume>| {
             volume.class == class.name
                 && volume.block == claim.block
@@ -105,11 +178,18 @@ impl Waiting {
             claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
                 && claim.selector.as_ref().is_none_or(|selector| labels_match(selector, &volume.labels))
         };
+        let open = |volume: &&Arc<PersistentVolume>| !promised.holds(volume);
+        // What another pod with the same claim is to get is as good as reserved for it.
+        let reserved = match promised.of(claim) {
+            Some(volume) => vec![volume.clone()],
+            None => volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),
+        };
+        let free = volumes.free(&class.name).iter();
         Self {
             claim: claim.clone(),
             class: class.clone(),
-            reserved: volumes.reserved(claim).iter().filter(suits).filter(for_it).cloned().collect(),
-            suitable: volumes.free(&class.name).iter().filter(suits).filter(offers).cloned().collect(),
+            reserved,
+            suitable: free.filter(suits).filter(offers).filter(open).cloned().collect(),
             room: room(claim, class, volumes),
         }
     }

@@ -195,6 +195,11 @@ impl Volumes {
         self.reserved.get(&key).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether there are volumes that claims could be bound to.
+    pub(super) fn any_to_bind(&self) -> bool {
+        !(self.free.is_empty() && self.reserved.is_empty())
+    }
+
     /// What there is room for of the class.
     pub(super) fn capacities(&self, class: &str) -> &[Arc<StorageCapacity>] {
         self.capacities.get(class).map_or(&[], Vec::as_slice)

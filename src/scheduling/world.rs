@@ -69,6 +69,7 @@ pub struct World {
     anti: i64,
     /// By namespace and name: claims that only one pod at a time may use.
     claims_in_use: BTreeMap<(String, String), i64>,
+    promised: volume_binding::Promised,
 }
 
 /// What is free of what every pod asks for.
@@ -139,6 +140,7 @@ impl World {
             crowd: OnceLock::new(),
             anti: 0,
             claims_in_use: BTreeMap::new(),
+            promised: volume_binding::Promised::default(),
         };
         for node in &snapshot.nodes {
             world.add_node(node.clone());
@@ -312,6 +314,7 @@ impl World {
             }
         }
     }
+            self.promised.count(pod, &self.nodes[node], by, &self.volumes);
 
     /// Prepares a pod: what the whole world means for it.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
@@ -326,7 +329,7 @@ impl World {
             volumes_refused: volume_restrictions::prepare(pod, self),
             claims_refused: node_volume_limits::prepare(pod, &self.volumes),
             mounted: self.volumes.mounted(pod),
-            binding: volume_binding::prepare(pod, &self.volumes),
+            binding: volume_binding::prepare(pod, &self.volumes, &self.promised),
             zones: volume_zone::prepare(pod, &self.volumes),
             features: pod.features.asked_by(self.version),
         }
@@ -474,6 +477,7 @@ impl Free {
         Self {
             cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
             memory: offered.memory - sim.used.memory,
+            prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
             pods: offered.pods - sim.used.pods,
         }
     }

@@ -197,3 +197,45 @@ fn a_machine_is_made_in_a_zone_whose_room_is_unknown() {
         "there is none in b, and the driver would say so"
     );
 }
+
+/// So many pods that wait with a claim each, or with one in common, and a node with a local disk that one claim can have.
+fn with_local_disk(claims: &[&str]) -> Cluster {
+    let cluster = Cluster::new().with(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: block}\n\
+         provisioner: kubernetes.io/no-provisioner\nvolumeBindingMode: WaitForFirstConsumer",
+    );
+    let mut cluster = node(cluster, "n1", "4", 60).with(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk}\n\
+         spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], storageClassName: block, local: {path: /a}, \
+         nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}}\n\
+         status: {phase: Available}",
+    );
+    for claim in claims.iter().collect::<std::collections::BTreeSet<_>>() {
+        cluster = cluster.with(&format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {claim}, namespace: d, uid: {claim}}}\n\
+             spec: {{accessModes: [ReadWriteOnce], storageClassName: block, resources: {{requests: {{storage: 1Gi}}}}}}"
+        ));
+    }
+    for (number, claim) in claims.iter().enumerate() {
+        cluster = cluster.with(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p{number}\n  namespace: d\n  \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+             spec: {{volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}], containers: [{{name: c, resources: {{requests: {{cpu: 100m}}}}}}]}}"
+        ));
+    }
+    cluster
+}
+
+#[test]
+fn a_volume_is_promised_to_one_claim_and_to_all_pods_with_this_claim() {
+    let outcomes = |claims: &[&str]| {
+        let plan = with_local_disk(claims).plan(&pool(""));
+        let found = plan.pods.iter().filter(|one| one.verdict == PodOutcome::ExistingNode).count();
+        let nowhere = plan.pods.iter().filter(|one| one.verdict == PodOutcome::NoPoolFits).count();
+        (found, nowhere)
+    };
+    assert_eq!(outcomes(&["a"]), (1, 0));
+    assert_eq!(outcomes(&["a", "b"]), (1, 1));
+    assert_eq!(outcomes(&["a", "a"]), (2, 0));
+    assert_eq!(outcomes(&["b", "a", "b"]), (2, 1));
+}
