@@ -7,11 +7,53 @@ use super::classes::Class;
 use super::filling::Item;
 use super::scale_up::Packer;
 use super::search::Search;
+use super::verdict::Spot;
 use crate::model::Resources;
 
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
+    ///
+    /// Pods that are spread go early, with others that attract or repel. If a later machine opens a domain that they did not know,
+    /// kube-scheduler would not put them where they were placed: then they go after all others of their priority.
     pub(super) fn pack(&mut self, classes: &mut [Class<'a>]) {
+        if !classes.iter().any(|class| class.left() > 0 && is_spread(class)) {
+            return self.pack_some(classes, |_| true);
+        }
+        let done: Vec<usize> = classes.iter().map(|class| class.done).collect();
+        let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
+        let machines = self.planned.len();
+        self.pack_some(classes, |_| true);
+        if !self.exceeds_spread(classes, &done) {
+            return;
+        }
+        (self.view.world, self.rooms, self.spots) = before;
+        self.planned.truncate(machines);
+        for (class, done) in classes.iter_mut().zip(&done) {
+            class.done = *done;
+        }
+        let mut priorities: Vec<i32> = classes.iter().map(|class| class.priority).collect();
+        priorities.dedup();
+        for priority in priorities {
+            self.pack_some(classes, |class| class.priority == priority && !is_spread(class));
+            self.pack_some(classes, |class| class.priority == priority);
+        }
+        self.pack_some(classes, |_| true);
+    }
+
+    /// Whether a pod that was placed on a new machine could not be put there any more.
+    fn exceeds_spread(&self, classes: &[Class], done: &[usize]) -> bool {
+        let spread = classes.iter().zip(done).filter(|(class, done)| class.done > **done && is_spread(class));
+        spread.into_iter().any(|(class, done)| {
+            let prepared = self.view.world.prepare(class.sample);
+            class.pods[*done..class.done].iter().any(|&index| match self.spots[index] {
+                Spot::Node(at) => at >= self.view.existing && self.view.world.exceeds_spread(&prepared, at),
+                Spot::None => false,
+            })
+        })
+    }
+
+    /// Plans machines for what is left of these classes.
+    fn pack_some(&mut self, classes: &mut [Class<'a>], these: impl Fn(&Class) -> bool) {
         let left = |classes: &[Class]| classes.iter().map(Class::left).sum::<usize>();
         loop {
             let before = left(classes);
@@ -19,10 +61,12 @@ impl<'a> Packer<'_, 'a> {
                 return;
             }
             for number in self.social_first_loners(classes) {
-                self.pack_social(number, classes);
+                if these(&classes[number]) {
+                    self.pack_social(number, classes);
+                }
             }
             let plain: Vec<usize> = (0..classes.len())
-                .filter(|&number| classes[number].left() > 0)
+                .filter(|&number| classes[number].left() > 0 && these(&classes[number]))
                 .filter(|&number| self.is_plain(classes[number].sample))
                 .collect();
             self.pack_plain(classes, &plain);
@@ -103,6 +147,11 @@ impl<'a> Packer<'_, 'a> {
             }
         }
     }
+}
+
+/// Whether its pods must be spread.
+fn is_spread(class: &Class) -> bool {
+    class.sample.spread.iter().any(|one| one.hard)
 }
 
 fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {

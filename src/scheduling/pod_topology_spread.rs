@@ -195,6 +195,17 @@ impl State {
         })
     }
 
+    /// Whether more pods stand in a domain of a node than would be put there by now.
+    pub(super) fn is_exceeded(&self, domain: &impl Fn(&Key) -> Domain) -> bool {
+        self.constraints.iter().any(|one| match domain(&one.key) {
+            Domain::Known(domain) => {
+                let here = one.domains.get(domain).copied().flatten().unwrap_or(0);
+                here - one.least() > one.max_skew
+            }
+            _ => false,
+        })
+    }
+
     /// Whether there is nothing to check.
     pub(super) fn is_empty(&self) -> bool {
         self.constraints.is_empty()

@@ -352,6 +352,11 @@ impl World {
         self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
     }
 
+    /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
+    pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        prepared.spread.is_exceeded(&|key: &Key| self.domain(key, node))
+    }
+
     /// Whether the node is open and takes the pod. Says no quickly where there is no room.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         self.has_room(prepared, node) && self.check(prepared, node).is_ok()

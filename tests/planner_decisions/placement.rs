@@ -123,6 +123,25 @@ fn pods_that_spread_over_zones_get_a_machine_in_each() {
     }
 }
 
+/// The zone becomes one to kube-scheduler by the machine of another pod, which leaves no room there.
+#[test]
+fn pods_that_spread_know_of_zones_that_the_same_plan_opens() {
+    let hosts = [host("a", 64, ""), host("b", 48, "")].join(", ");
+    let config = pool("", "labels = { \"topology.kubernetes.io/zone\" = \"{{ host }}\" }");
+    let cluster =
+        (0..4).fold(Cluster::new(), |all, number| spread(all, &format!("p{number}"), &over_zones(1)));
+    let large = "apiVersion: v1\nkind: Pod\nmetadata: {name: large, namespace: d}\n\
+                 spec: {nodeSelector: {topology.kubernetes.io/zone: b}, containers: [{name: c, resources: {requests: {cpu: 3500m}}}]}";
+    let plan = cluster.with(large).with(&inventory(&hosts)).plan(&config);
+    let machines = plan.scale_up.iter().flat_map(|pool| &pool.machines);
+    let mut by_zone = std::collections::BTreeMap::<&str, usize>::new();
+    for machine in machines {
+        let spread = machine.pods.iter().filter(|pod| pod.starts_with("d/p")).count();
+        *by_zone.entry(machine.host.as_str()).or_default() += spread;
+    }
+    assert_eq!(by_zone.into_iter().collect::<Vec<_>>(), [("a", 2), ("b", 2)], "{:?}", plan.scale_up);
+}
+
 #[test]
 fn a_pod_that_selects_a_zone_gets_a_machine_there_or_is_told_why_not() {
     let hosts = [host("a", 64, ""), host("b", 32, ""), host("c", 4, "")].join(", ");
