@@ -113,6 +113,9 @@ pub struct Missed {
     pub settings: String,
     /// Stands for what the node was.
     pub seen: String,
+    /// Stands for what the pod's volumes were; empty without any.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub volumes: String,
     /// The uids of pods of the kind that waited.
     pub waiting: Vec<String>,
 }

@@ -49,6 +49,8 @@ impl Demand {
                     | PodOutcome::PoolAtMax
                     | PodOutcome::NoHostCapacity
                     | PodOutcome::BackingOff
+                    // It would fit elsewhere, but such pods were refused there.
+                    | PodOutcome::PredictionMissed
             )
         };
         Self {

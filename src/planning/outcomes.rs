@@ -3,7 +3,7 @@
 //! A pod that fits a ready node is awaited there. It is a missed prediction if the scheduler has looked at it since and refused it
 //! again, or if it is still refused after a time in which the scheduler takes up every pod more than once. That the scheduler
 //! looked is seen by its words: it writes the condition only if they change, and leaves its time alone. Nothing counts while others took
-//! the room, while pods wait that the scheduler has not looked at, or while nobody watched.
+//! the room, while pods wait that the scheduler has not looked at, or while no instance watched.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
 
 use super::pending::{is_daemon, is_mirror};
 use super::predictions::{BOUND, in_vain, is_recent};
@@ -20,9 +21,9 @@ use crate::model::digest::Fingerprint;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::model::plan::{Plan, PodOutcome};
-use crate::model::pod::{Pod, Scheduling};
+use crate::model::pod::{Pod, Scheduling, VolumeSource};
 use crate::model::prediction::{Awaited, MadeFor, Missed, Predictions, fingerprint, kind};
-use crate::model::workload::Backoff;
+use crate::model::workload::{Backoff, PersistentVolume, VolumeClaim};
 use crate::model::{Machine, Snapshot};
 
 /// After the scheduler has refused a pod again it must have left it so for this long: what it writes may be older than it looks,
@@ -30,7 +31,7 @@ use crate::model::{Machine, Snapshot};
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// While a pod is older than this and the scheduler has not looked at it, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
-/// Without a round for so long, nobody watched.
+/// Without a round for so long, no instance watched.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
 /// A missed prediction of which no pod waits is forgotten so long after its back-off.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
@@ -292,6 +293,7 @@ impl<'a> Follower<'a> {
             backoff: Backoff::next(before.as_ref().map(|one| &one.backoff), "", lengths, self.now),
             settings: self.settings(pool),
             seen: self.seen(node).unwrap_or_default(),
+            volumes: self.volumes(pod),
             waiting: alike.map(|other| other.uid.clone()).collect(),
             kind,
         });
@@ -305,7 +307,9 @@ impl<'a> Follower<'a> {
         let landed: Vec<bool> = missed.iter().map(|one| self.has_landed(one)).collect();
         let mut landed = landed.into_iter();
         missed.retain(|one| {
+            let volumes = self.waiting.get(one.pod.as_str()).map(|pod| self.volumes(pod));
             let changed = self.settings(one.pool.as_deref()) != one.settings
+                || volumes.is_some_and(|volumes| volumes != one.volumes)
                 || self.seen(&one.node).is_some_and(|seen| !one.seen.is_empty() && seen != one.seen);
             let over = one.backoff.until.saturating_add(FORGOTTEN).unwrap_or(Timestamp::MAX);
             let waits = || {
@@ -347,6 +351,34 @@ impl<'a> Follower<'a> {
         let taints: Vec<_> = taints.map(|taint| (&taint.key, &taint.value, taint.effect)).collect();
         let volumes = self.snapshot.csi_nodes.iter().find(|one| one.name == node.name);
         Some(fingerprint(&(&node.labels, taints, &node.allocatable, volumes)))
+    }
+
+    /// Stands for what the volumes of a pod depend on, without how much room storages have: that changes all the time.
+    fn volumes(&self, pod: &Pod) -> String {
+        let claims = pod.volumes.iter().filter_map(|volume| match &volume.source {
+            VolumeSource::Claim { name, .. } => Some(name),
+            _ => None,
+        });
+        let all: Vec<_> = claims.map(|name| self.claim(&pod.namespace, name)).collect();
+        if all.is_empty() { String::new() } else { fingerprint(&all) }
+    }
+
+    fn claim(&self, namespace: &str, name: &str) -> impl Serialize + use<> {
+        let snapshot = self.snapshot;
+        let claim = snapshot.claims.iter().find(|one| (&*one.namespace, &*one.name) == (namespace, name));
+        let class = claim.and_then(|claim| claim.class.as_deref());
+        let class = snapshot.storage_classes.iter().find(|one| Some(&*one.name) == class);
+        let driver =
+            snapshot.csi_drivers.iter().find(|one| class.is_some_and(|class| class.provisioner == one.name));
+        let bound = claim.and_then(|claim| claim.volume.as_ref());
+        let suits = |one: &&Arc<PersistentVolume>| match bound {
+            Some(name) => one.name == *name,
+            None => one.claim.is_none() && class.is_some_and(|class| class.name == one.class),
+        };
+        let volumes: Vec<_> = snapshot.volumes.iter().filter(suits).cloned().collect();
+        // The scheduler chooses a node, and takes it back, each time that it tries.
+        let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
+        (claim, class.cloned(), driver.cloned(), volumes)
     }
 }
 

@@ -319,3 +319,55 @@ fn no_further_node_of_a_pool_goes_while_the_pods_of_one_that_went_do_not_run() {
     let plan = rounds.minutes(41..=42, &runs);
     assert_eq!(removed(&plan), ["w2"]);
 }
+
+/// A class of volumes, a claim of it, and a pod that waits with the claim.
+fn with_volume(cluster: Cluster, class: &str, claim: &str) -> Cluster {
+    cluster
+        .with(&format!("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: block}}\nprovisioner: x.csi\n{class}"))
+        .with(&format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: d, uid: data{claim}}}\n\
+             spec: {{accessModes: [ReadWriteOnce], storageClassName: block, resources: {{requests: {{storage: 1Gi}}}}}}"
+        ))
+        .with(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: d, uid: p, creationTimestamp: 2026-01-01T11:00:00Z}}\n\
+             spec: {{volumes: [{{name: v, persistentVolumeClaim: {{claimName: data}}}}], containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]}}\n\
+             status: {{phase: Pending, conditions: [{{type: PodScheduled, status: \"False\", reason: Unschedulable, message: \"{FULL}\"}}]}}"
+        ))
+}
+
+#[test]
+fn a_change_of_what_the_pods_volumes_depend_on_lets_a_machine_be_made_at_once() {
+    const WAITS: &str = "volumeBindingMode: WaitForFirstConsumer";
+    let other = "volumeBindingMode: WaitForFirstConsumer\nallowedTopologies: [{matchLabelExpressions: [{key: pve-autoscaler/pool, values: [w]}]}]";
+    let chosen = ", annotations: {volume.kubernetes.io/selected-node: w9}";
+    for (what, class, claim, held) in [
+        ("nothing has changed", WAITS, "", true),
+        ("the class", other, "", false),
+        ("the claim was made again", WAITS, "2", false),
+        ("the scheduler has tried another node", WAITS, chosen, true),
+    ] {
+        let mut rounds = Rounds::new(of_pool("", ""));
+        rounds.minutes(0..=15, &with_volume(Cluster::new().idle("w0", "w"), WAITS, ""));
+        assert_eq!(rounds.missed(), 1, "{what}");
+        rounds.minutes(16..=16, &with_volume(Cluster::new(), class, claim));
+        assert_eq!(rounds.missed(), usize::from(held), "{what}");
+    }
+}
+
+#[test]
+fn no_node_goes_whose_pods_would_have_to_run_where_the_scheduler_refuses_such_pods() {
+    // There is room for one more on w0, but kube-scheduler has refused such a pod there.
+    let full = refused(FULL).pod("large", "3", "w0");
+    let alike = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: q\n  namespace: d\n  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]\n\
+                 spec: {nodeName: w1, containers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}}}]}\n\
+                 status: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
+    let both = full.clone().idle("w1", "w").with(alike);
+    let mut rounds = Rounds::new(of_pool("", ""));
+    // The pod that waits has w0's room.
+    assert!(removed(&rounds.minutes(0..=0, &both)).is_empty());
+    let mut rounds = Rounds::new(of_pool("", ""));
+    rounds.minutes(0..=15, &full);
+    assert_eq!(rounds.missed(), 1);
+    let plan = rounds.minutes(16..=16, &both);
+    assert!(removed(&plan).is_empty(), "{:?}", plan.scale_down);
+}
