@@ -1,6 +1,6 @@
 //! Where kube-scheduler may put the pods of nodes that go. The search for such nodes fills others to the last; kube-scheduler
-//! spreads (`NodeResourcesFit` with `LeastAllocated`, its default), takes pods as they come, and one of them may find no room then
-//! that would have had some. Such a node went in vain: a machine would be made for that pod at once.
+//! spreads (`NodeResourcesFit` with `LeastAllocated`, its default), heeds what pods prefer, takes them as they come, and one of
+//! them may find no room then that would have had some. Such a node went in vain: a machine would be made for that pod at once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -67,14 +67,19 @@ fn key(order: usize, pod: &Pod) -> i64 {
     }
 }
 
-/// Whether each pod finds room where it leaves most free, in this order; they do not stay there.
+/// Whether each pod finds room where kube-scheduler's scores are best, in this order; they do not stay there.
 fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
     let mut placed = Vec::with_capacity(pods.len());
     for pod in pods {
         let prepared = world.prepare(pod);
-        let roomy = places.iter().copied().filter(|at| world.has_room(&prepared, *at));
+        let roomy: Vec<NodeIndex> =
+            places.iter().copied().filter(|at| world.has_room(&prepared, *at)).collect();
+        let preferred = world.preferences(pod, &roomy);
+        let preferred = preferred.into_iter().flatten().chain(std::iter::repeat(0));
         // The best is asked first: that takes the pod most often, and to ask costs more than to rank.
-        let mut ranked: BinaryHeap<_> = roomy.map(|at| (score(world.node(at), pod), Reverse(at))).collect();
+        let mut ranked: BinaryHeap<_> = (roomy.iter().zip(preferred))
+            .map(|(at, preferred)| (score(world.node(*at), pod) + preferred, Reverse(*at)))
+            .collect();
         let mut taken =
             std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.check(&prepared, at.0).is_ok());
         let Some((_, Reverse(at))) = taken.next() else { break };

@@ -181,7 +181,7 @@ fn matches_all(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, world: &Worl
 }
 
 /// Whether `other` is one of the pods that a term of `owner` speaks of (`AffinityTerm.Matches`).
-fn matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, world: &World) -> bool {
+pub(super) fn matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, world: &World) -> bool {
     let namespace = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
         other.namespace == owner.namespace
     } else {

@@ -17,6 +17,7 @@ mod node_unschedulable;
 mod node_volume_limits;
 mod nominated;
 mod pod_topology_spread;
+mod preferences;
 mod priorities;
 mod refusal;
 pub mod selector;

@@ -11,8 +11,8 @@ use super::topology::{Domain, Key, Topologies};
 use super::volumes::{Mounted, Volumes};
 use super::{
     inter_pod_affinity, node_affinity, node_declared_features, node_ports, node_resources_fit,
-    node_unschedulable, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
-    volume_restrictions, volume_zone,
+    node_unschedulable, node_volume_limits, pod_topology_spread, preferences, taint_toleration,
+    volume_binding, volume_restrictions, volume_zone,
 };
 use crate::model::features::Features;
 use crate::model::node::Node;
@@ -215,6 +215,11 @@ impl World {
         free.copies(&pod.requests)
     }
 
+    /// How kube-scheduler's scores set these nodes apart for what the pod prefers, in parts of 100; none where it prefers nothing.
+    pub fn preferences(&self, pod: &Pod, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
+        preferences::of(pod, nodes, self)
+    }
+
     pub(super) fn key(&self, name: &str) -> Key {
         self.topologies.key(name)
     }
@@ -309,12 +314,12 @@ impl World {
         }
         if pod.volumes.iter().any(Volume::decides_place) {
             self.nodes[node].held.count(&self.volumes.mounted(pod), by);
+            self.promised.count(pod, &self.nodes[node], by, &self.volumes);
             for claim in volume_restrictions::exclusive_claims(pod, &self.volumes) {
                 *self.claims_in_use.entry((pod.namespace.clone(), claim.to_owned())).or_default() += by;
             }
         }
     }
-            self.promised.count(pod, &self.nodes[node], by, &self.volumes);
 
     /// Prepares a pod: what the whole world means for it.
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
@@ -347,14 +352,14 @@ impl World {
         Self::check_last(prepared, sim)
     }
 
-    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
-    pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
-        self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
-    }
-
     /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
         prepared.spread.is_exceeded(&|key: &Key| self.domain(key, node))
+    }
+
+    /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
+    pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
     }
 
     /// Whether the node is open and takes the pod. Says no quickly where there is no room.
@@ -472,6 +477,7 @@ impl World {
         }
         if prepared.volumes_matter {
             prepared.volumes_refused = volume_restrictions::prepare(pod, self);
+            prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
         }
     }
 }
@@ -482,7 +488,6 @@ impl Free {
         Self {
             cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
             memory: offered.memory - sim.used.memory,
-            prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
             pods: offered.pods - sim.used.pods,
         }
     }

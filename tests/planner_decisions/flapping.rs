@@ -44,6 +44,38 @@ fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_places_them_so() {
     assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
 }
 
+/// 2 CPUs are free on w0 and 4 on w1, which the larger pod of w2 needs: the smaller one goes where more is free in proportion, to w0.
+#[test]
+fn a_node_stays_whose_pods_fit_only_if_kube_scheduler_does_not_heed_what_they_prefer() {
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
+    let cluster = |affinity: &str| {
+        let small = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: small\n  namespace: d\n  labels: {{app: small}}\n  \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+             spec: {{nodeName: w2, affinity: {{{affinity}}}, containers: [{{name: c, resources: {{requests: {{cpu: 1, memory: 1Gi}}}}}}]}}\n\
+             status: {{phase: Running, conditions: [{{type: Ready, status: \"True\"}}]}}"
+        );
+        let nodes = Cluster::new()
+            .idle("w0", "w")
+            .sized("w1", "w", "16", "", "True")
+            .sized("w2", "w", "16", "", "True");
+        nodes.pod("a", "2", "w0").pod("b", "12", "w1").pod("large", "3500m", "w2").with(&small)
+    };
+    let host = "matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [w1]}]";
+    let node = format!("nodeAffinity: {{{PREFERRED}: [{{weight: 1, preference: {{{host}}}}}]}}");
+    // Pods without labels: all but itself.
+    let term = "podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}";
+    let away = format!("podAntiAffinity: {{{PREFERRED}: [{{weight: 100, {term}}}]}}");
+    assert_eq!(removed(&cluster("").plan(&config)), ["w2"]);
+    assert_eq!(removed(&cluster(&away).plan(&config)), ["w2"], "there is one on each");
+    let plan = cluster(&node).plan(&config);
+    assert_eq!(removed(&plan), Vec::<&str>::new());
+    assert_eq!(kept(&plan, "w2"), "its pods fit elsewhere only if kube-scheduler happens to place them so");
+    let more = cluster(&away).pod("c", "0", "w0");
+    assert_eq!(removed(&more.plan(&config)), Vec::<&str>::new(), "two pods on w0 drive it to w1");
+}
+
 #[test]
 fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     let config = pools(0, 9, "[scale_down]\nutilization_threshold = 0.45\n");
