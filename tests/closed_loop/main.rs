@@ -23,20 +23,25 @@ use crate::rounds::Tally;
 
 /// Worlds that each run of the tests plays, always the same.
 const WORLDS: u64 = 300;
+/// Further ones, others each time.
+const FRESH: u64 = 50;
 /// Machines made in all may be so many of a hundred of those that the first plans made.
 const PERCENT: usize = 105;
 
-/// The seeds to play: those asked for, or the known ones.
+/// The seeds to play: those asked for, or the known ones and fresh ones.
 fn seeds() -> Vec<u64> {
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match (asked("LOOP_SEED"), asked("LOOP_WORLDS")) {
         (Some(seed), None) => vec![seed],
         (first, Some(worlds)) => (first.unwrap_or(1)..).take(usize::try_from(worlds).unwrap()).collect(),
-        (None, None) => (1..=WORLDS).collect(),
+        (None, None) => {
+            let fresh = fastrand::u64(WORLDS + 1..u64::from(u32::MAX));
+            (1..=WORLDS).chain(fresh..fresh + FRESH).collect()
+        }
     }
 }
 
-/// Of so many removed nodes one may leave a pod without a place: the scheduler also weighs what pods prefer, which we do not read.
+/// Of so many removed nodes one may leave a pod without a place: the planner does not try all orders in which the scheduler may take pods.
 const UNLUCKY: usize = 500;
 
 /// Plays the worlds, two at a time; none where there is no judge.

@@ -71,7 +71,8 @@ pub fn play(judge: &mut Judge, seed: u64) -> Tally {
 
 fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) {
     let mut draw = fastrand::Rng::with_seed(seed.wrapping_add(1 << 32));
-    if std::env::var("LOOP_SEED").is_ok() {
+    let alone = std::env::var("LOOP_SEED").is_ok() && std::env::var("LOOP_WORLDS").is_err();
+    if alone {
         let objects: Vec<String> = cluster.objects().iter().map(ToString::to_string).collect();
         std::fs::write(format!("closed-loop-{seed}.json"), objects.join("\n")).unwrap();
     }
@@ -100,7 +101,7 @@ fn grow(cluster: &mut Cluster, judge: &mut Judge, seed: u64, tally: &mut Tally) 
             }
         }
         cluster.schedule(judge, seed);
-        if std::env::var("LOOP_SEED").is_ok() {
+        if alone {
             eprintln!("round {round}: {:?}\nwaiting: {:?}", plan.scale_up, cluster.waiting());
         }
     }

@@ -6,6 +6,7 @@ import (
 	"math/rand"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -20,7 +21,7 @@ type bindings struct {
 	Waiting map[string]string `json:"waiting"`
 }
 
-// bind runs a scheduling cycle for each waiting pod. DaemonSets' pods come first, as on nodes that are not ready yet.
+// bind runs a scheduling cycle for each waiting pod. DaemonSets' pods come first whatever their priority, as on nodes that are not ready yet.
 func bind(ctx context.Context, seed int64, objects []runtime.Object) (any, error) {
 	made := daemonPods(ctx, objects)
 	all := make([]runtime.Object, 0, len(objects)+len(made))
@@ -33,15 +34,11 @@ func bind(ctx context.Context, seed int64, objects []runtime.Object) (any, error
 	}
 	defer it.stop()
 	said := bindings{Made: made, Bound: map[string]string{}, Waiting: map[string]string{}}
-	for len(it.SchedulingQueue.PodsInActiveQ()) > 0 {
-		entity, err := it.NextEntity(klog.FromContext(ctx))
-		if err != nil {
-			return nil, err
-		}
-		info, ok := entity.(*framework.QueuedPodInfo)
-		if !ok {
-			return nil, fmt.Errorf("the queue holds a %T", entity)
-		}
+	queued, err := it.popAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range queued {
 		// What the scheduler leaves to chance: which of the nodes with the best score it takes.
 		seed++
 		rand.Seed(seed)
@@ -61,6 +58,27 @@ func bind(ctx context.Context, seed int64, objects []runtime.Object) (any, error
 		}
 	}
 	return said, nil
+}
+
+// popAll empties the queue, in its own order but for DaemonSets' pods.
+func (it *cluster) popAll(ctx context.Context) ([]*framework.QueuedPodInfo, error) {
+	var first, others []*framework.QueuedPodInfo
+	for len(it.SchedulingQueue.PodsInActiveQ()) > 0 {
+		entity, err := it.NextEntity(klog.FromContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		info, ok := entity.(*framework.QueuedPodInfo)
+		if !ok {
+			return nil, fmt.Errorf("the queue holds a %T", entity)
+		}
+		if owner := metav1.GetControllerOf(info.Pod); owner != nil && owner.Kind == "DaemonSet" {
+			first = append(first, info)
+		} else {
+			others = append(others, info)
+		}
+	}
+	return append(first, others...), nil
 }
 
 func id(pod *v1.Pod) string {
