@@ -19,6 +19,9 @@ Where the description has changed
     old one are replaced one by one
   the old VM is called NAME-VERSION-1, and the run after this one destroys it, unless linked clones of it live on
 
+The image brings the container runtime: containerd 2.0 or newer, because no kubelet of Kubernetes 1.38 starts with an older one.
+Proxmox VE imports the image as it is; `containerd --version` in it tells (docs/template.md).
+
 It needs more than the daemon does: give it a token of its own (docs/permissions.md has its role).";
 
 /// Arguments of `template`.

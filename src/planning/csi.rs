@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
+use super::coming::is_young;
 use super::pool_of;
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
@@ -83,7 +82,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
             pools.insert(pool.to_owned(), Seen::default());
         }
         let Some(seen) = pools.get_mut(pool) else { continue };
-        seen.settled |= !young(node, snapshot.time, config);
+        seen.settled |= !young(node, snapshot, config);
         for (driver, limit) in &csi.limits {
             match seen.limits.get_mut(driver) {
                 Some(known) => *known = *limit,
@@ -95,9 +94,8 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
 }
 
 /// Whether the node may still be without something that comes once it is ready.
-fn young(node: &Node, now: Timestamp, config: &Config) -> bool {
-    let patience = config.scale_up.max_node_provision_time;
-    node.created.is_some_and(|created| now.duration_since(created).unsigned_abs() < patience)
+fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
+    node.created.is_some_and(|created| is_young(created, snapshot, config))
 }
 
 /// Remembers the drivers of each pool's nodes. Whether anything changed.
@@ -129,7 +127,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
     let places: BTreeMap<&str, usize> =
         snapshot.csi_nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let mut late = Vec::new();
-    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot.time, config)) {
+    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
         let Some(expected) = pool.and_then(|pool| drivers.of_fresh(pool, &snapshot.memory)) else { continue };
         late.push((node.name.clone(), places.get(node.name.as_str()).copied(), expected));
