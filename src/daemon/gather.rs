@@ -20,7 +20,7 @@ use crate::model::workload::Backoff;
 use crate::model::{Record, Snapshot};
 
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
-const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
+pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
 /// So long after a host came online it may still be about to start the VMs that come up with it.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);

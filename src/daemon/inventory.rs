@@ -16,7 +16,7 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::machines::{DeviceSurvey, Devices, Templates};
 use crate::model::machine::Host;
-use crate::proxmox::{Client, Error, Kind, Seen};
+use crate::proxmox::{Client, Error, Kind, Seen, TAG};
 
 /// Templates are looked at again after this time, sooner where one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
@@ -184,7 +184,8 @@ impl Inventory {
     fn saw(&self, mut look: Look, problem: Option<String>) {
         let (last, trouble) = self.last();
         look.online = Arc::new(online_since(&look, last.as_ref()));
-        let other = last.is_some_and(|last| last.devices != look.devices);
+        let other =
+            last.is_some_and(|last| last.devices != look.devices || has_lost_some(&last.seen, &look.seen));
         let different = other || self.hosts_differ(&look.seen) || trouble.is_some() != problem.is_some();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,6 +245,17 @@ impl Inventory {
         };
         tokio::time::timeout(limit, looked).await.unwrap_or(false)
     }
+}
+
+/// Whether a machine of ours is gone since the last look, off, on another host or a template: it may have been somebody else.
+fn has_lost_some(before: &Seen, now: &Seen) -> bool {
+    let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
+    ours.any(|then| {
+        now.guests.get(&then.vmid).is_none_or(|guest| {
+            let off = guest.stopped && then.running;
+            off || guest.host != then.host || guest.template != then.template
+        })
+    })
 }
 
 /// Since when hosts are online. Nobody knows of one that no look has seen for long: it may have been off meanwhile.

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::inventory::Look;
 use crate::config::{Config, Mode, Pool};
 use crate::kubernetes::{Records, Versioned};
 use crate::machines::{self, Ending, Told, View};
 use crate::model::Record;
-use crate::model::machine::{Intent, Phase, WarmState};
-use crate::proxmox::Guest;
+use crate::model::machine::{Intent, Phase};
 
 /// All records are read again this often.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
@@ -21,9 +19,6 @@ const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(20), SignedDuration::from_mins(10));
-/// A VM has to be missing, or elsewhere, in so many looks more: the first may be of the time before the machine came so far (a
-/// clone is on its template's host until it is done), and the next had begun then.
-const STRANGE_LOOKS: u64 = 2;
 /// The first pause between two tries to read the records, and the longest.
 pub(super) const TRIES: (std::time::Duration, std::time::Duration) =
     (std::time::Duration::from_secs(1), std::time::Duration::from_secs(30));
@@ -34,11 +29,11 @@ pub(super) struct State {
     /// VMIDs that others have, each with the prefix of its cluster, until when they are left alone.
     closed: BTreeMap<(String, u32), Timestamp>,
     /// Machines that got stuck: when they are tried again, and the pause before that.
-    stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
-    /// Machines whose VM was not seen as it should be: the number of the look that showed it first.
-    vm_strange: BTreeMap<String, u64>,
+    pub stuck: BTreeMap<String, (Timestamp, SignedDuration)>,
+    /// Machines whose VM is not seen as it should be: the number of the look after which it was asked itself.
+    pub vm_strange: BTreeMap<String, u64>,
     /// Machines whose VM is locked, since when.
-    vm_locked: BTreeMap<String, Timestamp>,
+    pub vm_locked: BTreeMap<String, Timestamp>,
     /// Machines whose Node is not there, since when.
     node_missing: BTreeMap<String, Timestamp>,
     /// The first look is over: whoever is met from now on was not counted.
@@ -90,7 +85,7 @@ impl State {
                 let pause = self.stuck.get(&id).map_or(STUCK.0, |(_, pause)| (*pause * 2).min(STUCK.1));
                 self.stuck.insert(id, (now.saturating_add(pause).unwrap_or(Timestamp::MAX), pause));
             }
-            Ending::Failed { .. } => {}
+            Ending::Failed { .. } | Ending::Touched(_) => {}
             Ending::Ready
             | Ending::Warm
             | Ending::Grown
@@ -216,59 +211,6 @@ impl Daemon {
         }
     }
 
-    /// Ready machines whose VM is gone, off, or on another host. Where it is told even while everything else is paused: what comes
-    /// after goes by that.
-    fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
-        let looks: BTreeMap<String, Look> = (self.regions.iter())
-            .filter_map(|region| match region.inventory.last() {
-                (Some(look), None) => Some((region.prefix.clone(), look)),
-                _ => None,
-            })
-            .collect();
-        let patience = SignedDuration::try_from(config.limits.clone).unwrap_or(SignedDuration::MAX);
-        let mut locked: BTreeMap<String, Timestamp> = BTreeMap::new();
-        let quiet = |view: &View| {
-            !view.busy && !view.record.is_physical() && matches!(view.phase, Phase::Ready | Phase::Warm)
-        };
-        for view in self.registry.all().into_iter().filter(quiet) {
-            let Some(look) = looks.get(config.prefix(view.record.region.as_deref())) else { continue };
-            let runs = view.record.warm.is_none_or(WarmState::runs);
-            let id = &view.record.id;
-            let guest = look.seen.guests.get(&view.record.slot.vmid);
-            let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
-            let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
-            if guest.is_some_and(|guest| guest.lock.is_some()) {
-                let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
-                locked.insert(id.clone(), since);
-            }
-            // A lock is somebody's at work, unless it stays: of a machine that waits it may be its state.
-            let is_held = || {
-                let since = locked.get(id);
-                since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
-            };
-            // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
-            let missed = || {
-                let wrong = |guest: &Guest| guest.running != runs || is_other(&view.record, guest);
-                host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
-            };
-            let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
-            if elsewhere.is_none() && !missed() {
-                self.mend.vm_strange.remove(id);
-                continue;
-            }
-            let first = *self.mend.vm_strange.entry(id.clone()).or_insert(look.number);
-            if look.number < first + STRANGE_LOOKS {
-                continue;
-            }
-            self.mend.vm_strange.remove(id);
-            match elsewhere {
-                Some(host) => self.moved(&view, host.clone()),
-                None => self.missed(config, &view),
-            }
-        }
-        self.mend.vm_locked = locked;
-    }
-
     /// Ready machines whose Node is gone for longer than a node may take to come, or has lost what was put on it.
     fn hold_against_nodes(&mut self, config: &Arc<Config>, now: Timestamp) {
         let patience =
@@ -305,23 +247,11 @@ impl Daemon {
         }
     }
 
-    /// A VM that is not in sight may be hidden: its task has to find out.
-    fn missed(&mut self, config: &Arc<Config>, view: &View) {
-        let Some(context) = self.context(config, &view.record) else { return };
-        self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
-    }
-
     fn discard(&mut self, config: &Arc<Config>, view: &View, reason: &str) {
         let Some(context) = self.context(config, &view.record) else { return };
         tracing::warn!(machine = %view.record.name, reason, "a machine is removed");
         self.board.decided(self.clock.now(), format!("- {}: {reason}", view.record.name));
         self.spawn(machines::discard(context, view.stored(), reason.to_owned(), self.reports.clone()));
-    }
-
-    /// Follows a VM that somebody moved to another host.
-    fn moved(&mut self, view: &View, host: String) {
-        tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
-        self.note_on(view, |record| record.follow(host));
     }
 
     /// Changes the record of a machine that no task has in hand.
@@ -341,12 +271,6 @@ impl Daemon {
             }
         });
     }
-}
-
-/// Whether a machine that waits has a VM by another name: somebody renamed it, or put another VM in its place. Of a node its
-/// Node tells.
-fn is_other(record: &Record, guest: &Guest) -> bool {
-    record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }
 
 /// Whether a pause of this length that ends then goes on: one that lies further ahead was begun before the clock was set back.

@@ -35,7 +35,9 @@ mod strangers;
 mod survey;
 mod switch;
 mod terms;
+mod touched;
 mod trigger;
+mod vms;
 mod wishes;
 
 use std::collections::BTreeMap;
@@ -216,6 +218,14 @@ async fn lead(deps: &Deps, warm: &Warm, eyes: Eyes, term: &Term) {
             deps.clock.clone(),
         ));
         daemon.spawn(daemon.dead_hosts().watch());
+        let touched = touched::Touched::new(
+            daemon.regions.clone(),
+            daemon.registry.clone(),
+            deps.config.clone(),
+            deps.clock.clone(),
+            deps.board.clone(),
+        );
+        daemon.spawn(touched.watch());
         tokio::select! {
             biased;
             () = term.over.cancelled() => {}

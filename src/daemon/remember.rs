@@ -228,6 +228,7 @@ impl Remembered {
             | Ending::SlotTaken(_)
             | Ending::Discarded
             | Ending::LookedAfter(_)
+            | Ending::Touched(_)
             | Ending::Stuck(_) => return,
         }
         self.store(now);

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::boot::Boot;
 use super::jobs::{self, CONFIGURE, RESIZE, START};
 use super::ownership::{Sight, look, ours, still_ours};
+use super::task::Reports;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, anew, finding, join, node, physical, pinning, security, seed, shape, warm};
+use super::{Context, anew, finding, join, node, physical, pinning, security, seed, shape, touched, warm};
 use crate::config::{CloneKind, Pool};
 use crate::model::Record;
 use crate::model::machine::{Phase, STORED_ON};
@@ -30,8 +31,13 @@ pub(super) enum Made {
 }
 
 /// Goes through all steps. `fresh`: the record was written just now, so that nothing can be there yet.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
-    let made = in_time(ctx, machine, fresh).await;
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    fresh: bool,
+    reports: &Reports,
+) -> Result<Made, Trouble> {
+    let made = in_time(ctx, machine, fresh, reports).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
     // Whoever was before may have asked for its VM, whatever ends this; and so may one who was cut off before the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
@@ -42,7 +48,12 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Re
 }
 
 /// All steps within their limit, in which a pause before anything was begun does not count.
-async fn in_time(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Made, Trouble> {
+async fn in_time(
+    ctx: &Context,
+    machine: &mut Tracked,
+    mut fresh: bool,
+    reports: &Reports,
+) -> Result<Made, Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
     let pool = pool.ok_or_else(|| Trouble::Failed {
@@ -50,15 +61,31 @@ async fn in_time(ctx: &Context, machine: &mut Tracked, fresh: bool) -> Result<Ma
         blame: Blame::Nobody,
     })?;
     let limit = ctx.config.scale_up.max_node_provision_time;
+    let mut starts = 0;
     loop {
         not_paused(ctx, machine).await?;
         let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
         let blame = machine.blame();
-        let made = tokio::time::timeout(limit.saturating_sub(age), steps(ctx, machine, &pool, fresh)).await;
         let late = || Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame };
-        if let Some(made) = made.map_err(|_| late())?? {
-            return Ok(made);
+        let id = machine.record().id.clone();
+        let made = tokio::select! {
+            biased;
+            made = tokio::time::timeout(limit.saturating_sub(age), steps(ctx, machine, &pool, fresh)) =>
+                Some(made.unwrap_or_else(|_| Err(late()))),
+            () = touched::noticed(ctx, &id) => None,
+        };
+        let trouble = match made {
+            Some(Ok(Some(made))) => return Ok(made),
+            Some(Ok(None)) => continue,
+            Some(Err(trouble)) => Some(trouble),
+            None => None,
+        };
+        let is_known = machine.record().smbios_uuid.is_some();
+        match trouble {
+            Some(trouble) if !is_known || !touched::may_explain(&trouble) => return Err(trouble),
+            trouble => touched::go_on(ctx, machine, trouble, &mut starts, reports).await?,
         }
+        fresh = false;
     }
 }
 
@@ -326,7 +353,9 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
         Err(error) => match error.kind {
             Kind::OutcomeUnknown => Ok(Sent::Unknown),
             Kind::Exists => Ok(Sent::Taken(error.text)),
-            Kind::NotFound => Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text))),
+            Kind::NotFound if error.meaning().is_none() => {
+                Err(Trouble::pool(format!("the template cannot be cloned: {}", error.text)))
+            }
             _ => Err(error.into()),
         },
     }
@@ -480,11 +509,14 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
             exit if exit.is_success() => Ok(()),
             // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more often than the template does.
             exit => match jobs::failed(START, &upid, &exit) {
-                Trouble::Proxmox(error) if matches!(error.kind, Kind::Other | Kind::NotFound) => {
-                    // One that somebody has removed meanwhile says nothing about its host.
-                    let is_gone = error.text.contains("onfiguration file");
-                    let blame = if is_gone { Blame::Nobody } else { Blame::Host };
-                    Err(Trouble::Failed { what: error.text, blame })
+                // One that somebody has removed meanwhile says nothing about its host.
+                Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Nobody })
+                }
+                Trouble::Proxmox(error)
+                    if matches!(error.kind, Kind::Other | Kind::NotFound) && error.meaning().is_none() =>
+                {
+                    Err(Trouble::Failed { what: error.text, blame: Blame::Host })
                 }
                 trouble => Err(trouble),
             },

@@ -20,7 +20,7 @@ use super::ownership::ours;
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, guest, node};
+use super::{Context, guest, node, touched};
 use crate::bootstrap;
 use crate::config::{Grow, Pool, Size};
 use crate::kubernetes::Versioned;
@@ -67,7 +67,12 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
     let size = Size { cores: machine.record().cores, memory: machine.record().memory };
     machine.say(ctx, &format!("it grows to {}", size.words()));
-    let grown = Box::pin(run(ctx, &mut machine)).await;
+    let id = machine.record().id.clone();
+    let grown = tokio::select! {
+        biased;
+        grown = Box::pin(run(ctx, &mut machine)) => grown,
+        () = touched::noticed(ctx, &id) => Err(failed("somebody has ended, moved or taken its VM".to_owned())),
+    };
     if matches!(grown, Err(Trouble::RecordLost(_))) {
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);

@@ -77,6 +77,10 @@ pub(super) fn is_fresh(asked: Instant) -> bool {
 }
 
 fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
+    // Whoever made it one wants to keep it: it runs no more, and destroying it would destroy what is to be cloned.
+    if config.is_template() {
+        return Sight::Foreign("somebody made it a template".to_owned());
+    }
     let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     match config.owner() {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == cluster => {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::changes::{Changed, Changes};
 use crate::config::Config;
@@ -100,6 +101,8 @@ struct Inner {
     machines: Mutex<BTreeMap<String, View>>,
     /// When each pool's slots were last given back.
     freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
+    /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
+    doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
     changed: Changes,
 }
 
@@ -112,6 +115,7 @@ impl Default for Registry {
         Self(Arc::new(Inner {
             machines: Mutex::default(),
             freed: Mutex::default(),
+            doubts: Mutex::default(),
             changed: Changes::default(),
         }))
     }
@@ -153,6 +157,20 @@ impl Registry {
         freed.filter(|(_, at)| **at > since).map(|(vmid, _)| *vmid).collect()
     }
 
+    /// The machine's VM is not seen as it should be: the task that works on it is to look.
+    pub fn doubt(&self, id: &str) {
+        let doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = doubts.get(id) {
+            task.notify_one();
+        }
+    }
+
+    /// What wakes the task of a machine when there is such a doubt.
+    pub(super) fn doubts(&self, id: &str) -> Arc<Notify> {
+        let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts.entry(id.to_owned()).or_default().clone()
+    }
+
     /// Claims a machine for a task: false where one works on it already.
     pub(super) fn claim(&self, id: &str) -> bool {
         match self.machines().get_mut(id) {
@@ -190,6 +208,7 @@ impl Registry {
     /// Forgets a machine whose record is gone.
     pub fn forget(&self, id: &str, now: Timestamp) {
         let gone = self.machines().remove(id);
+        self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(view) = gone {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
             freed.entry(view.record.pool).or_default().insert(view.record.slot.vmid, now);

@@ -9,6 +9,8 @@ use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained, Met};
 use super::node::{self, is_ready, is_silent};
 use super::out_of_service::{LOOK, are_of_staying_pods, let_go};
+use super::task::Reports;
+use super::touched::{self, Touched};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
 use crate::kubernetes::ErrorKind;
@@ -31,7 +33,11 @@ pub(super) enum Retired {
 }
 
 /// Takes a machine out of service. Once its VM is being stopped there is no way back, unless somebody starts it again.
-pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired, Trouble> {
+pub(super) async fn run(
+    ctx: &Context,
+    machine: &mut Tracked,
+    reports: &Reports,
+) -> Result<Retired, Trouble> {
     let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let reason = match &machine.record().intent {
         Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),
@@ -42,17 +48,61 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<Retired,
         machine.node = Some(node.name.clone());
         machine.enter(ctx, Phase::Draining, &reason);
         close(ctx, machine, &node).await?;
-        if let Some(why) = empty(ctx, machine, &node).await? {
-            reopen(ctx, machine, &node).await?;
-            return Ok(Retired::GivenUp(why));
+        match empty_while_there(ctx, machine, &node, reports).await? {
+            Emptied::Yes => emptied = Some(Instant::now()),
+            Emptied::VmEnded => {}
+            Emptied::GivenUp(why) => {
+                reopen(ctx, machine, &node).await?;
+                return Ok(Retired::GivenUp(why));
+            }
         }
-        emptied = Some(Instant::now());
     }
     match destroy::run(ctx, machine, Manner::Graceful { emptied }).await? {
         Ended::Gone => Ok(Retired::Gone),
         Ended::Serves(node, why) => {
             reopen(ctx, machine, &node).await?;
             Ok(Retired::GivenUp(why))
+        }
+    }
+}
+
+/// How emptying a node ended.
+enum Emptied {
+    Yes,
+    /// Somebody has ended its VM: there is nothing left to empty.
+    VmEnded,
+    GivenUp(String),
+}
+
+/// Empties a node as long as its VM is there: a drain would wait in vain for the kubelet of one that somebody has ended.
+async fn empty_while_there(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &Node,
+    reports: &Reports,
+) -> Result<Emptied, Trouble> {
+    let id = machine.record().id.clone();
+    loop {
+        let emptied = tokio::select! {
+            biased;
+            emptied = empty(ctx, machine, node) => Some(emptied?),
+            () = touched::noticed(ctx, &id), if !machine.record().is_physical() => None,
+        };
+        match emptied {
+            Some(None) => return Ok(Emptied::Yes),
+            Some(Some(why)) => return Ok(Emptied::GivenUp(why)),
+            None => {}
+        }
+        let before = machine.record().host.clone();
+        // What cannot be told now is noticed again with the next look.
+        let Ok(Some(touched)) = touched::look_into(ctx, machine).await else { continue };
+        let what = touched::words(ctx, machine.record(), &before, &touched).await;
+        if touched == Touched::Moved {
+            touched::say(ctx, reports, machine.record(), &format!("{what}: it is drained there"));
+        } else {
+            let what = format!("{what}: its node is not drained any further, and is removed");
+            touched::say(ctx, reports, machine.record(), &what);
+            return Ok(Emptied::VmEnded);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::jobs;
 use super::node;
 use super::refused;
 use super::retire as retirement;
+use super::touched::{self, Touched};
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, grow, warm};
@@ -48,6 +49,8 @@ pub enum Ending {
     GivenUp(String),
     /// It was looked after, nothing was to be removed, and it serves on: how it is.
     LookedAfter(String),
+    /// It goes on, after somebody has done something with its VM: what, and what follows.
+    Touched(String),
     /// It could not be brought to its end; it is tried again later.
     Stuck(String),
 }
@@ -179,17 +182,16 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     if machine.record().warm.is_some() {
         return Box::pin(missed_warm(&ctx, machine, &reports)).await;
     }
-    match serves_on(&ctx, &mut machine).await {
-        Ok(true) => {
+    match serves_on(&ctx, &mut machine, &reports).await {
+        Ok(None) => {
             let how = "its VM is there".to_owned();
             tell(&ctx, &reports, machine.record(), Ending::LookedAfter(how));
             ctx.registry.release(&machine.record().id);
         }
-        Ok(false) => {
-            let reason = "its VM was removed by somebody else";
-            tracing::warn!(machine = %machine.record().name, reason, "a machine is removed");
-            match give_up(&ctx, &mut machine, reason).await {
-                Ok(()) => discarding(&ctx, machine, reason, &reports).await,
+        Ok(Some(reason)) => {
+            touched::say(&ctx, &reports, machine.record(), &format!("{reason}: the machine is removed"));
+            match give_up(&ctx, &mut machine, &reason).await {
+                Ok(()) => discarding(&ctx, machine, &reason, &reports).await,
                 Err(trouble) => lost(&ctx, &machine, &trouble, &reports),
             }
         }
@@ -244,24 +246,42 @@ pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) 
     }
 }
 
-async fn serves_on(ctx: &Context, machine: &mut Tracked) -> Result<bool, Trouble> {
-    let config = match finding::find(ctx, machine).await? {
-        finding::Found::Gone => return Ok(false),
-        finding::Found::NotOurs => return destroy::no_kubelet(ctx, machine).await.map(|()| false),
-        finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(true),
+/// `None` where it serves on; else why it ends.
+async fn serves_on(
+    ctx: &Context,
+    machine: &mut Tracked,
+    reports: &Reports,
+) -> Result<Option<String>, Trouble> {
+    let before = machine.record().host.clone();
+    let found = finding::find(ctx, machine).await?;
+    let words = async |record: &Record, touched| touched::words(ctx, record, &before, &touched).await;
+    let config = match found {
+        finding::Found::Gone => return Ok(Some(words(machine.record(), Touched::Gone).await)),
+        finding::Found::NotOurs => {
+            let what = words(machine.record(), Touched::NotOurs).await;
+            touched::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
+            destroy::no_kubelet(ctx, machine).await?;
+            return Ok(Some(what));
+        }
+        finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(None),
         finding::Found::There(config) => config,
     };
+    if machine.record().host != before {
+        let what = words(machine.record(), Touched::Moved).await;
+        touched::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
+    }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {
-        return Ok(true);
+        return Ok(None);
     }
     match config.lock() {
         None => {
-            tracing::warn!(machine = %machine.record().name, vmid, host, "the VM is off and is started again");
+            let what = words(machine.record(), Touched::Off).await;
+            touched::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));
             creation::start(ctx, machine, false).await?;
-            Ok(true)
+            Ok(None)
         }
-        Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(true),
+        Some(_) if jobs::is_worked_on(ctx, machine.record()).await? => Ok(None),
         Some(lock) => Err(Trouble::Administrator {
             what: format!(
                 "VM {vmid} is off and locked ({lock}), no task is seen to work on it, and a token cannot remove a lock"
@@ -282,7 +302,7 @@ pub(super) fn claimed(ctx: &Context, stored: Versioned<Record>) -> Option<Tracke
 }
 
 async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh: bool) {
-    let trouble = match Box::pin(creation::run(ctx, &mut machine, fresh)).await {
+    let trouble = match Box::pin(creation::run(ctx, &mut machine, fresh, reports)).await {
         Ok(made) => {
             let ending = match made {
                 creation::Made::Ready => Ending::Ready,
@@ -307,7 +327,10 @@ async fn creating(ctx: &Context, mut machine: Tracked, reports: &Reports, fresh:
         // The pool is held until the right is there, and goes on at once then.
         _ if refused.is_some() => Ending::Failed { reason: reason.clone(), blame: Blame::Nobody },
         Trouble::Foreign { .. } | Trouble::Taken { .. } => Ending::SlotTaken(trouble.to_string()),
-        _ => Ending::Failed { reason: reason.clone(), blame: trouble.blame() },
+        _ => {
+            let blame = super::blame::of(ctx, &machine, &trouble).await;
+            Ending::Failed { reason: reason.clone(), blame }
+        }
     };
     tell(ctx, reports, machine.record(), ending);
     match give_up(ctx, &mut machine, &reason).await {
@@ -371,7 +394,7 @@ async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: 
 }
 
 async fn retiring(ctx: &Context, mut machine: Tracked, reports: &Reports) {
-    match retirement::run(ctx, &mut machine).await {
+    match retirement::run(ctx, &mut machine, reports).await {
         Ok(retirement::Retired::Gone) => tell(ctx, reports, machine.record(), Ending::Removed),
         Ok(retirement::Retired::GivenUp(why)) => {
             tell(ctx, reports, machine.record(), Ending::GivenUp(why));

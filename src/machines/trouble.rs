@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::bootstrap::SshError;
 use crate::causes::chain;
 use crate::kubernetes::{self, ErrorKind, RecordError};
-use crate::proxmox::{self, Kind};
+use crate::proxmox::{self, Kind, Meaning};
 use crate::redfish;
 
 /// Who should be left alone after a failure.
@@ -93,10 +93,10 @@ impl Trouble {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
-            Self::Proxmox(error) => match error.kind {
-                Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy => Blame::Host,
-                Kind::Fenced => Blame::Nobody,
-                _ => Blame::Pool,
+            Self::Proxmox(error) => match (error.kind, error.meaning()) {
+                (Kind::Fenced | Kind::NoQuorum | Kind::Changed, _) => Blame::Nobody,
+                (_, Some(Meaning::Pool | Meaning::Template | Meaning::Right) | None) => Blame::Pool,
+                (_, Some(_)) => Blame::Host,
             },
             // What does not pass is wrong in the settings, so that the next machine fails too.
             Self::Ssh(error) if !error.passes() => Blame::Pool,
@@ -118,6 +118,11 @@ impl Trouble {
         error.kind == Kind::OutcomeUnknown || (error.kind == Kind::HostUnreachable && error.status != 0)
     }
 
+    /// Whether a host does not see a volume that may have been made elsewhere a moment ago.
+    fn is_unseen(&self) -> bool {
+        matches!(self, Self::Proxmox(error) if error.meaning() == Some(Meaning::NotSeen))
+    }
+
     /// Whether it may pass by itself.
     pub(super) fn passes(&self) -> bool {
         match self {
@@ -130,7 +135,7 @@ impl Trouble {
                         | Kind::NoQuorum
                         | Kind::Changed
                         | Kind::Unauthorized
-                )
+                ) || error.meaning() == Some(Meaning::Passes)
             }
             Self::Kubernetes(error) => matches!(
                 error.kind(),
@@ -201,8 +206,13 @@ pub(super) fn words(time: Duration) -> String {
     }
 }
 
+/// A host sees a volume within this time that another host has made: NFS clients keep for up to a minute that a file is not there
+/// (`acdirmax`).
+const APPEARS: Duration = Duration::from_mins(1);
+
 /// Tries at something, with pauses that grow, until a limit.
 pub(super) struct Tries {
+    began: Instant,
     end: Instant,
     pauses: ExponentialBackoff,
 }
@@ -221,7 +231,8 @@ impl Tries {
             .with_jitter_seed(seed)
             .without_max_times()
             .build();
-        Self { end: Instant::now() + limit, pauses }
+        let began = Instant::now();
+        Self { began, end: began + limit, pauses }
     }
 
     /// Waits for the next try, if what went wrong may pass and there is time left.
@@ -230,7 +241,9 @@ impl Tries {
     /// What went wrong, for good.
     pub async fn again(&mut self, trouble: Trouble) -> Result<(), Trouble> {
         let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
-        if !trouble.passes() || Instant::now() + pause > self.end {
+        let next = Instant::now() + pause;
+        let appears = trouble.is_unseen() && next <= self.began + APPEARS;
+        if !(trouble.passes() || appears) || next > self.end {
             return Err(trouble);
         }
         tracing::debug!(error = %trouble, ?pause, "trying again");
@@ -287,6 +300,35 @@ mod tests {
         assert!(matches!(failed, Err(Trouble::Proxmox(_))));
         assert!(started.elapsed() <= Duration::from_mins(1));
         assert!(started.elapsed() > Duration::from_secs(30));
+    }
+
+    fn said(text: &str) -> Trouble {
+        let (call, text) = ("the resize".to_owned(), text.to_owned());
+        Trouble::Proxmox(proxmox::Error { kind: Kind::NotFound, call, status: 500, text })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_is_not_seen_is_waited_for_a_minute_and_is_the_hosts_then() {
+        let text = "volume 'nfs:101/vm-101-disk-0.raw' does not exist";
+        let started = Instant::now();
+        let failed = insist!(Duration::from_mins(5), 1, Err::<(), _>(said(text))).await.unwrap_err();
+        let took = started.elapsed();
+        assert!(took > Duration::from_secs(30) && took <= APPEARS, "{took:?}");
+        assert_eq!(failed.blame(), Blame::Host);
+    }
+
+    #[test]
+    fn who_is_left_alone_is_told_by_the_text() {
+        for (text, blame) in [
+            ("storage 'nfs' is not online", Blame::Host),
+            ("start failed: QEMU exited with code 1", Blame::Host),
+            ("unable to create image: No space left on device", Blame::Host),
+            ("storage 'old' does not exist", Blame::Pool),
+            ("can't clone VM to node 'pve2' (VM uses local storage)", Blame::Pool),
+            ("something new", Blame::Pool),
+        ] {
+            assert_eq!(said(text).blame(), blame, "{text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -188,6 +188,7 @@ impl Board {
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),
             Ending::GivenUp(why) | Ending::LookedAfter(why) => format!("{name} stays: {why}"),
+            Ending::Touched(what) => format!("! {name}: {what}"),
             Ending::Stuck(why) => format!("{name} is stuck: {why}"),
         };
         self.decided(now, what);

@@ -283,7 +283,7 @@ impl Metrics {
             Ending::GivenUp(_) => (&counted.removed, "GivenUp"),
             Ending::Stuck(_) => (&counted.removed, "Stuck"),
             // Nothing was made or removed.
-            Ending::LookedAfter(_) => return,
+            Ending::LookedAfter(_) | Ending::Touched(_) => return,
         };
         family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
         let entered = |phase| told.record.entered.get(&phase).copied();

@@ -14,6 +14,13 @@ pub struct Identity {
     privsep: bool,
 }
 
+impl Identity {
+    /// Somebody who is logged in without a token, such as `root@pam`.
+    pub(super) fn person(user: &str) -> Self {
+        Self { user: user.to_owned(), token: user.to_owned(), privsep: false }
+    }
+}
+
 /// Finds the token that an `Authorization` header names.
 pub fn authenticate(access: &AccessSpec, header: Option<&str>) -> Result<Identity, Refusal> {
     let credential = header

@@ -66,6 +66,7 @@ mod storage;
 mod suspend;
 mod task;
 mod tasks;
+mod touch;
 mod tracked;
 mod upid;
 mod vm;
@@ -75,6 +76,7 @@ pub use firewall::{ClusterFirewall, Firewall};
 pub use hands::{CallRecord, Effect, Fault, TaskFault, VmView};
 pub use host_power::HostPower;
 pub use sights::{GuestView, HostView, StorageView};
+pub use touch::Touch;
 
 /// Blocking workers of a host for protected calls.
 const WORKERS: usize = 3;

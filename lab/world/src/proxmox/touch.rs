@@ -1,0 +1,88 @@
+//! What administrators do with a VM beside the API that a test plays on, with the tasks that they leave.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Pve,
+    access::Identity,
+    vm::{Inside, Vm},
+};
+
+/// What somebody does with a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It is destroyed.
+    Destroyed,
+    /// Its plug is pulled.
+    Stopped,
+    /// Its reset button is pressed.
+    Reset,
+    /// It gets another name. `qm set` leaves no task.
+    Renamed(String),
+    /// It is moved to this host.
+    Migrated(String),
+    /// It is switched off and made a template.
+    Template,
+    /// It goes back to a snapshot without memory: it is off then.
+    RolledBack,
+    /// Nobody can destroy it any more.
+    Protected,
+    /// It is in no pool any more. That leaves no task.
+    LeftPool,
+}
+
+impl Touch {
+    /// The kind of task that Proxmox VE leaves of it.
+    fn task(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Destroyed => "qmdestroy",
+            Self::Stopped => "qmstop",
+            Self::Reset => "qmreset",
+            Self::Migrated(_) => "qmigrate",
+            Self::Template => "qmtemplate",
+            Self::RolledBack => "qmrollback",
+            Self::Protected => "qmconfig",
+            Self::Renamed(_) | Self::LeftPool => return None,
+        })
+    }
+}
+
+impl Pve {
+    /// Somebody, such as `root@pam`, does something with a VM. Must be called inside a tokio runtime.
+    pub fn touch(&self, vmid: u32, user: &str, touch: &Touch) {
+        let Some(node) = self.vm(vmid).map(|vm| vm.node) else { return };
+        if let Some(kind) = touch.task() {
+            let who = Identity::person(user);
+            self.spawn_worker(&node, kind, &vmid.to_string(), &who, |_| std::future::ready(Ok(())));
+        }
+        match touch {
+            Touch::Destroyed => self.delete_by_hand(vmid),
+            Touch::Stopped | Touch::RolledBack => self.stop_by_hand(vmid),
+            Touch::Reset => self.press_reset(vmid),
+            Touch::Renamed(name) => self.set_config_by_hand(vmid, "name", Some(name)),
+            Touch::Migrated(host) => self.migrate_by_hand(vmid, host),
+            Touch::Template => {
+                self.stop_by_hand(vmid);
+                self.set_config_by_hand(vmid, "template", Some("1"));
+            }
+            Touch::Protected => self.set_config_by_hand(vmid, "protection", Some("1")),
+            Touch::LeftPool => self.move_to_pool_by_hand(vmid, None),
+        }
+    }
+
+    /// The guest boots again under the same QEMU; what waits for the VM's next start goes on waiting.
+    fn press_reset(&self, vmid: u32) {
+        let taken = self.state().vms.get_mut(&vmid).and_then(|vm: &mut Vm| {
+            let pending: BTreeMap<_, _> = std::mem::take(&mut vm.pending);
+            Some((vm.machine.take()?, pending))
+        });
+        let Some((machine, pending)) = taken else { return };
+        if let Inside::Simulated(guest) = machine.inside {
+            guest.power_off();
+        }
+        self.power_on(vmid);
+        if let Some(vm) = self.state().vms.get_mut(&vmid) {
+            vm.pending = pending;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Administrators and other tools do something with a machine's VM: it is noticed within half a minute in every phase, said with who did
+//! it, and the pods run in the end.
+
+use std::time::Duration;
+
+use serde_json::json;
+use world::guest::GuestFaults;
+use world::kubernetes::{Effect, Fault};
+use world::proxmox::Touch;
+
+use crate::stage::{ONE_POOL, Stage};
+
+/// Within this time it is said.
+const NOTICED: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(5);
+/// A kubelet that nobody hears has its time, and a pool its back-off.
+const LATE: Duration = Duration::from_mins(30);
+const WHO: &str = "root@pam";
+
+/// How far the machine has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Booting,
+    Joining,
+    Registered,
+    Ready,
+}
+
+const PHASES: [At; 4] = [At::Booting, At::Joining, At::Registered, At::Ready];
+
+/// A stage whose only machine is in this phase, and stays there for longer than it may take to notice something.
+async fn at(phase: At) -> Stage {
+    let mut stage = Stage::new(ONE_POOL);
+    let slow = Duration::from_secs(90);
+    let faults = match phase {
+        At::Booting => GuestFaults { agent_late: slow, ..GuestFaults::default() },
+        At::Joining => GuestFaults { starting_for: slow, ..GuestFaults::default() },
+        At::Registered | At::Ready => GuestFaults::default(),
+    };
+    stage.pve.set_guest_faults(9000, faults);
+    stage.kube.set_nodes_never_ready(phase == At::Registered);
+    stage.start();
+    stage.deploy("web", 1, "1", "1Gi");
+    let reached = |stage: &Stage| {
+        let machines = stage.status().machines;
+        machines.iter().any(|one| one.vmid == 9100 && one.phase == format!("{phase:?}"))
+    };
+    stage.until(&format!("its machine is {phase:?}"), SOON, reached).await;
+    // The list knows it by then as it is.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert!(reached(&stage), "{}", stage.scene());
+    stage
+}
+
+fn said(stage: &Stage, words: &str) -> bool {
+    stage.status().decisions.iter().any(|one| one.what.contains(words))
+}
+
+fn machine(stage: &Stage, vmid: u32) -> bool {
+    stage.status().machines.iter().any(|one| one.vmid == vmid)
+}
+
+fn elsewhere(stage: &Stage) -> String {
+    let host = stage.pve.vm(9100).unwrap().node;
+    ["pve1", "pve2", "pve3"].iter().find(|one| **one != host).unwrap().to_string()
+}
+
+/// Does this in each phase: it is said in these words in time, and the pod runs in the end.
+async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
+    for phase in PHASES {
+        let stage = at(phase).await;
+        let (touch, words) = touch(&stage);
+        stage.pve.touch(9100, WHO, &touch);
+        let what = format!("it is said that {words} in {phase:?}");
+        let took = stage.until(&what, NOTICED, |stage| said(stage, &words)).await;
+        println!("{touch:?} in {phase:?}: said after {took:?}");
+        stage.pve.set_guest_faults(9000, GuestFaults::default());
+        stage.kube.set_nodes_never_ready(false);
+        if touch == Touch::LeftPool {
+            stage.pve.move_to_pool_by_hand(9100, Some("k8s-workers"));
+        }
+        stage.until(&format!("the pod runs after it was {phase:?}"), LATE, |stage| stage.running_pods() == 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_destroyed_is_noticed_in_every_phase() {
+    in_every_phase(|_| (Touch::Destroyed, "root@pam destroyed its VM".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_stopped_is_started_again_in_every_phase() {
+    in_every_phase(|_| (Touch::Stopped, "root@pam stopped its VM: it is started again".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_rolled_back_is_started_again_in_every_phase() {
+    in_every_phase(|_| (Touch::RolledBack, "root@pam rolled its VM back to a snapshot".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_reset_is_told_of_in_every_phase() {
+    in_every_phase(|_| (Touch::Reset, "root@pam reset its VM: its guest starts again".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_moved_is_followed_in_every_phase() {
+    in_every_phase(|stage| {
+        let host = elsewhere(stage);
+        (Touch::Migrated(host.clone()), format!("root@pam moved its VM from {} to {host}", here(stage)))
+    })
+    .await;
+}
+
+fn here(stage: &Stage) -> String {
+    stage.pve.vm(9100).unwrap().node
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_made_a_template_is_left_alone_in_every_phase() {
+    in_every_phase(|_| (Touch::Template, "root@pam made its VM a template".to_owned())).await;
+    let stage = at(At::Registered).await;
+    stage.pve.touch(9100, WHO, &Touch::Template);
+    stage.kube.set_nodes_never_ready(false);
+    stage.until("the machine is forgotten", LATE, |stage| !machine(stage, 9100)).await;
+    tokio::time::sleep(SOON).await;
+    let template = stage.pve.vm(9100).expect("whoever made it a template wants to keep it");
+    assert_eq!(template.config.get("template").map(String::as_str), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that_is_over() {
+    for (touch, words, command) in [
+        (Touch::Renamed("web".to_owned()), "was renamed to `web`", "--name workers-"),
+        (Touch::Protected, "is protected", "qm set 9100 --protection 0"),
+    ] {
+        in_every_phase(|_| (touch.clone(), words.to_owned())).await;
+        let stage = at(At::Ready).await;
+        let name = stage.pve.config_of(9100, "name");
+        stage.pve.touch(9100, WHO, &touch);
+        let shown = |stage: &Stage| stage.status().problems.values().any(|one| one.contains(command));
+        stage.until("the command is shown", NOTICED, shown).await;
+        stage.pve.set_config_by_hand(9100, "name", name.as_deref());
+        stage.pve.set_config_by_hand(9100, "protection", None);
+        stage.until("it is no problem any more", NOTICED, |stage| !shown(stage)).await;
+        assert_eq!(stage.vms(9100..=9109), [9100]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_leaves_the_pool_is_noticed_in_every_phase() {
+    in_every_phase(|_| (Touch::LeftPool, "took it out of the resource pool `k8s-workers`".to_owned())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_vm_that_somebody_has_ended() {
+    for touch in [Touch::Destroyed, Touch::Stopped] {
+        let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+        let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
+        stage.deploy("web", 2, "1500m", "1Gi");
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+        stage.deploy("small", 2, "100m", "128Mi");
+        stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+        stage.kube.scale("default", "web", 1);
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+        });
+        let (method, path) = ("POST".to_owned(), "/api/v1/namespaces/*/pods/*/eviction".to_owned());
+        stage.kube.inject(Fault { method, path, times: usize::MAX, effect: Effect::Answer { status: 429, body } });
+        let draining = |stage: &Stage| {
+            let machines = stage.status().machines;
+            machines.iter().find(|one| one.phase == "Draining").map(|one| one.vmid)
+        };
+        stage.until("a node is drained", LATE, |stage| draining(stage).is_some()).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let vmid = draining(&stage).unwrap();
+        stage.pve.touch(vmid, WHO, &touch);
+        let words = "its node is not drained any further";
+        stage.until("that is said", NOTICED, |stage| said(stage, words) && said(stage, WHO)).await;
+        stage.until("the machine is gone", SOON, |stage| !machine(stage, vmid)).await;
+        stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_ends_again_and_again_is_given_up() {
+    let stage = at(At::Registered).await;
+    for _ in 0..3 {
+        stage.until("it runs", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        stage.pve.stop_by_hand(9100);
+        stage.until("that is noticed", NOTICED * 2, |stage| {
+            stage.pve.vm(9100).is_none_or(|vm| vm.running) || said(stage, "its guest has ended or crashed")
+        })
+        .await;
+    }
+    let given_up = |stage: &Stage| {
+        stage.status().decisions.iter().any(|one| one.what.contains("started again 2 times already"))
+    };
+    stage.until("it is given up", SOON, given_up).await;
+    stage.kube.set_nodes_never_ready(false);
+    stage.until("another one serves", LATE, |stage| stage.running_pods() == 1).await;
+}
