@@ -153,6 +153,21 @@ async fn networks_pools_and_sizes_that_are_not_there_are_told_together() {
 }
 
 #[tokio::test]
+async fn a_host_of_which_nothing_is_known_is_said_to_be_so_and_nothing_else_is_concluded() {
+    let pve = lab::pve(ClusterSpec::demo());
+    for host in ["pve1", "pve2", "pve3"] {
+        pve.forget_what_pvestatd_said(host);
+    }
+    let bench = Bench::of(pve, KubeSpec::demo()).await;
+    let (status, said) = bench.check().await;
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("on pve2: systemctl restart pvestatd"), "{said}");
+    for wrong in ["no template", "could ever take", "0 KiB", "no bridge", "make `memory` smaller"] {
+        assert!(!said.contains(wrong), "{wrong}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn a_token_that_others_can_read_is_refused() {
     let bench = Bench::demo().await;
     bench.write("token", ClusterSpec::DEMO_SECRET, 0o644);

@@ -13,7 +13,7 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
-/// `$1` CPUs are waited for; the unit `$2` is started anew.
+/// `$1` CPUs are waited for; the unit `$2` is started anew, where some of them do not come, too: memory may have.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
     sleep 1
@@ -26,8 +26,8 @@ until [ "$tries" = 15 ]; do
     if [ "$(nproc)" -ge "$1" ]; then break; fi
     tries=$((tries + 1))
 done
+timeout 60 systemctl restart "$2" || exit
 [ "$(nproc)" -ge "$1" ] || { echo "it has $(nproc) of $1 CPUs" >&2; exit 74; }
-timeout 60 systemctl restart "$2"
 "#;
 
 /// The command for the guest agent that finds out whether a machine can grow: fails, with the reason on standard error, where not.

@@ -151,6 +151,7 @@ impl Daemon {
             kept: None,
             pinned: None,
             growing: None,
+            grow_backoff: None,
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");

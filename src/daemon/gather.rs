@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Daemon;
 use super::inventory::Look;
 use super::regions::Region;
+use super::silence::silence;
 use crate::config::{Config, Mode, Pool};
 use crate::machines::{self, Found, Taken, View};
 use crate::model::machine::{Host, Intent, Machine, Phase, WarmState};
@@ -26,7 +27,7 @@ pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
 /// The looks that can be acted on, by the prefixes of their clusters.
-type Looks = BTreeMap<String, Look>;
+pub(super) type Looks = BTreeMap<String, Look>;
 
 /// A machine for the planner. One that is being made on a host that is offline is nothing to wait for: its slot stays taken
 /// until the host is back and it can be seen what is there. So it is, where there are others, with a cluster out of sight.
@@ -173,6 +174,7 @@ impl Daemon {
         snapshot.memory.free_slots =
             Some(machines::free(config, &taken, |pool, slot| self.registry.freed(pool, slot)));
         snapshot.memory.name_seed = self.random.u64(..);
+        self.hold_silent_hosts(&mut snapshot, &looks);
         self.narrow(config, &mut snapshot, &looks);
         self.out_of_service(config, &mut snapshot, &views);
         snapshot
@@ -295,7 +297,9 @@ impl Daemon {
             } else if !were_asked {
                 Some("which addresses the VMs of others have is not known yet".to_owned())
             } else if reach.is_empty() {
-                let problem = usable.and_then(|found| found.problems.first().cloned());
+                let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
+                let silent = silent.map(|host| silence(&host.name));
+                let problem = silent.or_else(|| usable.and_then(|found| found.problems.first().cloned()));
                 Some(problem.unwrap_or_else(|| "its template was not found yet".to_owned()))
             } else {
                 None

@@ -108,6 +108,11 @@ impl Inventory {
             let settings = config.borrow_and_update().alone(&prefix);
             match look(&proxmox, asks_for_quorum).await {
                 Ok((seen, problem)) => {
+                    let last = self.last().0;
+                    let seen = match last {
+                        Some(last) if seen.silent().next().is_some() => seen.with_known(&last.seen),
+                        _ => seen,
+                    };
                     // What is asked beside the list makes it no younger.
                     let at = clock.now();
                     let seen = Arc::new(seen);

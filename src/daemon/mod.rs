@@ -29,6 +29,7 @@ mod regions;
 mod remember;
 mod serving;
 mod show;
+mod silence;
 mod speak;
 mod standby;
 mod strangers;
@@ -54,7 +55,7 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
-use crate::machines::{Context, Pace, Probe, Registry, Reports, Told};
+use crate::machines::{Context, Pace, Probe, Registry, Reports, Told, View};
 use crate::model::Record;
 use crate::observability::{Board, Rounds};
 use crate::pinning::Door;
@@ -482,7 +483,12 @@ impl Daemon {
     fn heard(&mut self, told: &Told) {
         let config = self.config.borrow().clone();
         let now = self.clock.now();
-        self.memory.heard(told, &config, now);
+        let failed = |view: &View| {
+            let is_other = view.record.pool == told.record.pool && view.record.id != told.record.id;
+            is_other && view.record.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(now))
+        };
+        let others_failed = self.registry.all().iter().any(failed);
+        self.memory.heard(told, others_failed, &config, now);
         self.mend.heard(told, &config);
         self.physical.heard(told);
         self.board.heard(told, now);

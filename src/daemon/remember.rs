@@ -201,8 +201,8 @@ impl Remembered {
         self.memory.removals.len()
     }
 
-    /// A machine's task told something.
-    pub fn heard(&mut self, told: &Told, config: &Config, now: Timestamp) {
+    /// A machine's task told something; whether others of its pool could not grow lately.
+    pub fn heard(&mut self, told: &Told, others_failed: bool, config: &Config, now: Timestamp) {
         let pool = told.record.pool.clone();
         match &told.ending {
             Ending::Ready => {
@@ -215,6 +215,8 @@ impl Remembered {
                 }
             }
             Ending::Grown => self.memory.pools.entry(pool).or_default().grow_backoff = None,
+            // The machine has a back-off of its own: the pool is held where it is not the only one.
+            Ending::NotGrown(_) if !others_failed => return,
             Ending::NotGrown(reason) => {
                 let place = &mut self.memory.pools.entry(pool).or_default().grow_backoff;
                 *place = Some(doubled(place.as_ref(), reason, config, now));

@@ -109,10 +109,8 @@ impl Touched {
     async fn hear_tasks(&mut self, region: &Region, own: &str, views: &[&View]) {
         let Ok(rows) = region.proxmox.cluster_tasks().await else { return };
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
-        let before = self.tasks.insert(
-            region.prefix.clone(),
-            rows.iter().map(|row| row.upid.to_string()).collect(),
-        );
+        let before =
+            self.tasks.insert(region.prefix.clone(), rows.iter().map(|row| row.upid.to_string()).collect());
         // Those of before the first look are no news: whoever led then has said them.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
@@ -141,7 +139,13 @@ impl Touched {
     }
 
     /// Reads the configurations whose turn it is.
-    async fn read_some(&mut self, region: &Region, config: &Config, (look, own): (&Look, &str), views: &[&View]) {
+    async fn read_some(
+        &mut self,
+        region: &Region,
+        config: &Config,
+        (look, own): (&Look, &str),
+        views: &[&View],
+    ) {
         let online = |host: &str| look.seen.hosts.get(host).is_some_and(|host| host.online);
         let now = Instant::now();
         let due = |view: &&View| self.known.get(&view.record.name).is_none_or(|known| known.due <= now);
@@ -220,7 +224,7 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
             record.name
         ));
     }
-    if config.get("protection") == Some("1") {
+    if config.is_set("protection") {
         all.push(format!(
             "VM {vmid} is protected: it serves on, and can be neither destroyed nor replaced until then; on {host}: qm set {vmid} --protection 0"
         ));

@@ -37,7 +37,7 @@ pub(super) async fn run(
     fresh: bool,
     reports: &Reports,
 ) -> Result<Made, Trouble> {
-    let made = in_time(ctx, machine, fresh, reports).await;
+    let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
     // Whoever was before may have asked for its VM, whatever ends this; and so may one who was cut off before the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));

@@ -28,6 +28,7 @@ use crate::model::Record;
 use crate::model::machine::{Growing, Phase};
 use crate::model::node::{Taint, TaintEffect};
 use crate::model::snapshot::GROWING_TAINT;
+use crate::model::workload::Backoff;
 use crate::proxmox::{ExecStatus, Kind, VmConfig};
 
 /// The option that says how many of a VM's `cores` it has.
@@ -82,12 +83,19 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
         return task::stuck(ctx, &mut machine, &trouble, reports);
     }
     let ending = match grown {
-        Ok(()) => Ending::Grown,
+        Ok(()) => {
+            machine.stored.record.grow_backoff = None;
+            Ending::Grown
+        }
         Err(trouble) => {
             let reason = format!("{} could not grow to {}: {trouble}", machine.record().name, size.words());
             if let Err(trouble) = take_stock(ctx, &mut machine).await {
                 return task::stuck(ctx, &mut machine, &trouble, reports);
             }
+            let scale_up = &ctx.config.scale_up;
+            let lengths = (scale_up.backoff_initial, scale_up.backoff_max);
+            let backoff = &mut machine.stored.record.grow_backoff;
+            *backoff = Some(Backoff::next(backoff.as_ref(), &reason, lengths, ctx.clock.now()));
             tracing::warn!(machine = %machine.record().name, reason, "a machine did not grow");
             Ending::NotGrown(reason)
         }

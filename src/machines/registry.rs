@@ -91,6 +91,7 @@ impl View {
             pods: self.record.pods.clone(),
             warm: self.record.warm,
             growing: self.record.growing.clone(),
+            grow_backoff: self.record.grow_backoff.clone(),
             made_of: self.record.made_of.clone(),
         }
     }

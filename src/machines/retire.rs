@@ -33,11 +33,7 @@ pub(super) enum Retired {
 }
 
 /// Takes a machine out of service. Once its VM is being stopped there is no way back, unless somebody starts it again.
-pub(super) async fn run(
-    ctx: &Context,
-    machine: &mut Tracked,
-    reports: &Reports,
-) -> Result<Retired, Trouble> {
+pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports) -> Result<Retired, Trouble> {
     let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let reason = match &machine.record().intent {
         Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),

@@ -5,13 +5,13 @@
 
 use jiff::SignedDuration;
 
+use super::Context;
 use super::create;
 use super::finding::{self, Found};
 use super::ownership::{Sight, look};
 use super::task::{Ending, Reports, tell};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble};
-use super::Context;
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::proxmox::{Client, Kind, Power, TaskFilter, TaskRow};
@@ -200,7 +200,9 @@ fn hidden(ctx: &Context, record: &Record) -> String {
             "VM {vmid} is hidden from the token or is not ours any more: somebody took it out of the resource pool `{pool}`, made it a \
              template, or made another with its VMID"
         ),
-        None => format!("VM {vmid} is not ours any more: somebody made it a template, or made another with its VMID"),
+        None => format!(
+            "VM {vmid} is not ours any more: somebody made it a template, or made another with its VMID"
+        ),
     }
 }
 
@@ -208,7 +210,14 @@ fn hidden(ctx: &Context, record: &Record) -> String {
 async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
     let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
     let now = ctx.clock.now();
-    by_others(&ctx.proxmox, host, (record.slot.vmid, own), now.saturating_sub(LATELY).ok()?.as_second(), kinds).await
+    by_others(
+        &ctx.proxmox,
+        host,
+        (record.slot.vmid, own),
+        now.saturating_sub(LATELY).ok()?.as_second(),
+        kinds,
+    )
+    .await
 }
 
 /// The latest task about a VM since a Unix time that is one of these kinds and not this token's own.
@@ -221,7 +230,9 @@ pub(crate) async fn by_others(
 ) -> Option<TaskRow> {
     let filter = TaskFilter { vmid: Some(vmid), kind: None, since: Some(since), limit: Some(50) };
     let rows = proxmox.tasks(host, &filter).await.ok()?;
-    rows.into_iter().filter(|row| row.user != own && kinds.contains(&row.upid.kind())).max_by_key(|row| row.started)
+    rows.into_iter()
+        .filter(|row| row.user != own && kinds.contains(&row.upid.kind()))
+        .max_by_key(|row| row.started)
 }
 
 /// Says what others have done, and what follows.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pci::HostPci;
 use super::resources::Resources;
+use super::workload::Backoff;
 
 /// Where a machine is in its life. Derived from what is seen against the record, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -179,6 +180,9 @@ pub struct Machine {
     /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
+    /// Its growth has failed: it is not tried again until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grow_backoff: Option<Backoff>,
     /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
@@ -381,6 +385,9 @@ pub struct Record {
     /// It runs and is being given more: what it had before; `cores` and `memory` are what it is to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growing: Option<Growing>,
+    /// Its growth has failed: it is not tried again until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grow_backoff: Option<Backoff>,
     /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
     /// an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -423,6 +430,7 @@ impl Record {
             kept: None,
             pinned: None,
             growing: None,
+            grow_backoff: None,
             made_of: BTreeMap::new(),
         }
     }

@@ -140,14 +140,18 @@ impl<'a> Packer<'_, 'a> {
     fn candidates(&self) -> Vec<Candidate> {
         let view = &*self.view;
         let machines = by_node(view.snapshot.proxmox.machines.as_deref());
+        let deaf = self.deaf(&machines);
         let candidate = |at: NodeIndex| {
             let node = &view.snapshot.nodes[at];
             let machine = *machines.get(node.name.as_str())?;
             let (number, grow) = pool(view, node, machine)?;
             let own = &view.config.pools[number];
             let from = Shape::from(machine);
-            let most =
-                Shape { cores: grow.max_cores.max(from.cores), memory: grow.max_memory.max(from.memory) };
+            let takes_cpus = !deaf.contains(&kind(machine));
+            let cores = if takes_cpus { grow.max_cores.max(from.cores) } else { from.cores };
+            let memory =
+                if lacks_memory(machine, node) { from.memory } else { grow.max_memory.max(from.memory) };
+            let most = Shape { cores, memory };
             let may = view.world.node(at).open
                 && ready(node)
                 && !node.unschedulable
@@ -167,6 +171,20 @@ impl<'a> Packer<'_, 'a> {
             })
         };
         (0..view.existing).filter_map(candidate).collect()
+    }
+
+    /// Pools, with their templates, of which a machine has CPUs that its Node does not report: its guest takes none that are plugged, and
+    /// those of the same template do not either.
+    fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
+        let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
+        let lacks = |node: &&Arc<Node>| {
+            let machine = machines.get(node.name.as_str())?;
+            let settled = machine.phase == Phase::Ready && machine.growing.is_none();
+            let reported = node.capacity.cpu_milli;
+            let lacks = settled && reported > 0 && reported < i64::from(machine.cores) * 1000;
+            lacks.then(|| kind(machine))
+        };
+        nodes.filter_map(|node| lacks(&node)).collect()
     }
 
     /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come last, are no reason
@@ -327,6 +345,21 @@ impl Candidate {
     }
 }
 
+/// Whether a machine whose growth has failed has memory that its Node does not report. A kernel keeps a tenth and a bit of it for itself at
+/// most.
+fn lacks_memory(machine: &Machine, node: &Node) -> bool {
+    let kept = machine.memory / 10 + (256 << 20);
+    let reported = node.capacity.memory;
+    machine.grow_backoff.is_some() && reported > 0 && machine.memory - reported > kept
+}
+
+/// A pool and a template.
+type Kind<'m> = (&'m str, Option<&'m String>);
+
+fn kind(machine: &Machine) -> Kind<'_> {
+    (&machine.pool, machine.made_of.get("template"))
+}
+
 /// The pool of a machine that may grow, by its place in the configuration, and how far.
 fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &'v Grow)> {
     let name = pool_of(node).filter(|name| *name == machine.pool)?;
@@ -335,7 +368,8 @@ fn pool<'v>(view: &View<'v>, node: &Node, machine: &Machine) -> Option<(usize, &
     let grow = own.grow.as_ref()?;
     let made_so = machine.made_of.get("grow").is_some_and(|made| *made == grow.words());
     let still = machine.phase == Phase::Ready && machine.growing.is_none() && machine.cores > 0;
-    (made_so && still).then_some((number, grow))
+    let rests = machine.grow_backoff.as_ref().is_some_and(|backoff| backoff.runs(view.snapshot.time));
+    (made_so && still && !rests).then_some((number, grow))
 }
 
 fn size(shape: Shape) -> GrownSize {

@@ -52,6 +52,8 @@ pub struct HostSeen {
     pub name: String,
     /// It is up.
     pub online: bool,
+    /// Its `pvestatd` has said nothing for five minutes: nothing but their names is known of it, its guests and its storages.
+    pub silent: bool,
     /// It is in HA maintenance.
     pub maintenance: bool,
     /// Its threads.
@@ -129,6 +131,38 @@ impl Seen {
         seen
     }
 
+    /// The hosts whose `pvestatd` is silent.
+    pub fn silent(&self) -> impl Iterator<Item = &HostSeen> {
+        self.hosts.values().filter(|host| host.silent)
+    }
+
+    /// With what was known of silent hosts before. What the list knows without `pvestatd` is as it is now: which guests there are, where,
+    /// with which tags, pools and locks.
+    #[must_use]
+    pub fn with_known(mut self, before: &Self) -> Self {
+        let silent: BTreeSet<String> = self.silent().map(|host| host.name.clone()).collect();
+        for name in &silent {
+            let (Some(now), Some(then)) = (self.hosts.get_mut(name), before.hosts.get(name)) else {
+                continue;
+            };
+            *now =
+                HostSeen { silent: true, online: now.online, maintenance: now.maintenance, ..then.clone() };
+            let known = before.storages.iter().filter(|storage| storage.host == *name).cloned();
+            self.storages.extend(known);
+        }
+        for (vmid, now) in &mut self.guests {
+            let Some(then) = before.guests.get(vmid).filter(|_| silent.contains(&now.host)) else { continue };
+            *now = Guest {
+                host: now.host.clone(),
+                tags: now.tags.clone(),
+                pool: now.pool.clone(),
+                lock: now.lock.clone(),
+                ..then.clone()
+            };
+        }
+        self
+    }
+
     /// The guests that are being migrated (lock `migrate`), running or not; nobody says to which host.
     pub fn migrating(&self) -> BTreeSet<u32> {
         let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
@@ -185,9 +219,13 @@ fn bytes(row: &Value, field: &str) -> i64 {
 }
 
 fn host(row: &Value) -> HostSeen {
+    let status = text_of(row, "status");
+    // The status of a member that is away is `offline`, whatever was said of it; `unknown` is one of which nothing is said.
+    let silent = status.as_deref() == Some("unknown");
     HostSeen {
         name: text_of(row, "node").unwrap_or_default(),
-        online: text_of(row, "status").as_deref() == Some("online"),
+        online: silent || status.as_deref() == Some("online"),
+        silent,
         maintenance: text_of(row, "hastate").as_deref() == Some("maintenance"),
         cores: count(row, "maxcpu"),
         memory: bytes(row, "maxmem"),
@@ -269,6 +307,32 @@ mod tests {
         assert!(hosts[0].online && !hosts[1].online);
         // VM 102 is being cloned: the record of whoever makes it counts.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
+    }
+
+    #[test]
+    fn what_was_known_of_a_silent_host_holds_and_what_the_list_still_knows_is_new() {
+        let before = Seen::read(&[
+            json!({"type": "node", "node": "pve1", "status": "online", "maxcpu": 8, "maxmem": 100, "mem": 40}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "stopped", "name": "worker", "template": 1}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "running", "name": "a", "maxcpu": 2, "maxmem": 30}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 102, "status": "running", "name": "b"}),
+            json!({"type": "storage", "node": "pve1", "storage": "local", "status": "available", "maxdisk": 50}),
+        ]);
+        // As a real cluster says it.
+        let bare = Seen::read(&[
+            json!({"type": "node", "cgroup-mode": 1, "node": "pve1", "status": "unknown", "hastate": "online"}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 9000, "status": "unknown"}),
+            json!({"type": "qemu", "node": "pve1", "vmid": 101, "status": "unknown", "lock": "backup"}),
+            json!({"type": "storage", "node": "pve1", "storage": "local", "status": "unknown", "shared": 0}),
+        ]);
+        assert!(bare.hosts["pve1"].online && bare.find("worker").is_empty());
+        let seen = bare.with_known(&before);
+        let host = &seen.hosts["pve1"];
+        assert_eq!((host.silent, host.online, host.cores, host.memory_used), (true, true, 8, 40));
+        assert_eq!(seen.templates().len(), 1);
+        assert_eq!((seen.guests[&101].running, seen.guests[&101].lock.as_deref()), (true, Some("backup")));
+        assert!(!seen.guests.contains_key(&102), "one that was destroyed is gone");
+        assert_eq!(seen.storages.len(), 1);
     }
 
     #[test]

@@ -52,7 +52,11 @@ const TABLE: &[Entry] = &[
     (&["storage '", "is disabled"], "pve-storage: Storage.pm", Storage),
     (&["storage '", "is not online"], "pve-storage: Storage.pm", Storage),
     (&["connection check for storage"], "pve-storage: Storage.pm", Storage),
-    (&["unable to activate storage"], "pve-storage: Plugin.pm, NFSPlugin.pm, CIFSPlugin.pm, CephFSPlugin.pm", Storage),
+    (
+        &["unable to activate storage"],
+        "pve-storage: Plugin.pm, NFSPlugin.pm, CIFSPlugin.pm, CephFSPlugin.pm",
+        Storage,
+    ),
     (&["could not activate storage"], "pve-storage: ZFSPoolPlugin.pm", Storage),
     (&["failed to create content directory"], "pve-storage: Plugin.pm", Storage),
     (&["mount error"], "pve-storage: NFSPlugin.pm, CIFSPlugin.pm, CephFSPlugin.pm", Storage),

@@ -4,7 +4,8 @@ use super::*;
 use crate::proxmox::error::classify;
 
 fn meaning(text: &str) -> Option<Meaning> {
-    let error = Error { kind: classify(500, text), call: "a task".to_owned(), status: 500, text: text.to_owned() };
+    let error =
+        Error { kind: classify(500, text), call: "a task".to_owned(), status: 500, text: text.to_owned() };
     error.meaning()
 }
 

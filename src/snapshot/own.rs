@@ -83,6 +83,7 @@ struct MachineDocument {
     pods: Vec<String>,
     warm: Option<WarmState>,
     growing: Option<Growing>,
+    grow_backoff: Option<Backoff>,
     #[serde(default)]
     made_of: BTreeMap<String, String>,
 }
@@ -236,6 +237,7 @@ impl MachineDocument {
             pods: self.pods,
             warm: self.warm,
             growing: self.growing,
+            grow_backoff: self.grow_backoff,
             made_of: self.made_of,
         })
     }

@@ -52,6 +52,7 @@ fn record(id: &str) -> Record {
         vm_gone: None,
         pods: vec![],
         growing: None,
+        grow_backoff: None,
         made_of: std::collections::BTreeMap::default(),
     }
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use world::clock::WorldClock;
 use world::kubernetes::Kube;
 use world::kubernetes::spec::KubeSpec;
+use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 use world::serve::{Serving, serve_https, tls::ServerTls};
 
@@ -40,9 +41,13 @@ impl Bench {
 
     /// Clusters of this shape. Kubernetes is asked as the first service account, or else as the administrator.
     pub async fn new(spec: ClusterSpec, kube: KubeSpec) -> Self {
+        Self::of(crate::lab::pve(spec), kube).await
+    }
+
+    /// This cluster of hosts, as a test has left it.
+    pub async fn of(pve: Pve, kube: KubeSpec) -> Self {
         let tls = ServerTls::for_loopback("Both").unwrap();
         let any = || "127.0.0.1:0".parse().unwrap();
-        let pve = crate::lab::pve(spec);
         let handler = move |request| {
             let pve = pve.clone();
             async move { pve.handle(request).await }

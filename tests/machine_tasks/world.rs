@@ -227,6 +227,7 @@ impl World {
             vm_gone: None,
             pods: Vec::new(),
             growing: None,
+            grow_backoff: None,
             made_of: BTreeMap::new(),
         }
     }

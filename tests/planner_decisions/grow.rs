@@ -235,6 +235,40 @@ fn a_machine_that_grows_is_room_to_come_and_nobody_takes_it_back() {
 }
 
 #[test]
+fn a_machine_that_failed_to_grow_rests_by_itself() {
+    let both = |more: &str| {
+        let machines = inventory(&(ready("a", more) + &ready("b", "")));
+        let cluster = used(used(Cluster::new(), "a", "3", ""), "b", "3", "").with(&machines);
+        told_of(&cluster.pod("p", "3", "").plan(&growing("")))
+    };
+    assert_eq!(both(""), (vec!["a".to_owned()], 0));
+    let rests = ", growBackoff: {until: 2026-01-01T12:04:00Z, reason: x, seconds: 300}";
+    assert_eq!(both(rests), (vec!["b".to_owned()], 0));
+    let over = ", growBackoff: {until: 2026-01-01T11:59:00Z, reason: x, seconds: 300}";
+    assert_eq!(both(over), (vec!["a".to_owned()], 0));
+}
+
+/// Which machines grow, and how many are made.
+fn told_of(plan: &Plan) -> (Vec<String>, usize) {
+    let (grown, made) = told(plan);
+    (grown.into_iter().map(|(name, ..)| name.to_owned()).collect(), made)
+}
+
+#[test]
+fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_template() {
+    let of =
+        |name: &str, template: &str| ready(name, "").replace("}}", &format!(", template: {template}}}}}"));
+    let deaf = of("a", "t1").replace("cores: 4, memory: 8Gi", "cores: 5, memory: 8Gi");
+    let plan = |other: &str, cpu: &str| {
+        let machines = inventory(&(deaf.clone() + &of("b", other)));
+        let cluster = used(used(Cluster::new(), "a", "3", ""), "b", "3", "").with(&machines);
+        told_of(&cluster.pod("p", cpu, "").plan(&growing("")))
+    };
+    assert_eq!(plan("t1", "2"), (vec![], 1), "a new machine is made instead");
+    assert_eq!(plan("t2", "2"), (vec!["b".to_owned()], 0), "one of another template may");
+}
+
+#[test]
 fn a_machine_that_has_grown_has_not_drifted_and_serves_on() {
     let grown =
         ready("a", ", size: 4 cores and 8Gi").replace("cores: 4, memory: 8Gi", "cores: 8, memory: 16Gi");

@@ -167,6 +167,8 @@ async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_tha
         stage.until("it is a node, and another waits", SOON * 5, joined).await;
         let running = if unseen { 4 } else { 1 };
         stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
+        let another = |stage: &Stage| stage.vms(9100..=9109).len() > number && waits(stage);
+        stage.until("another one is kept in its place", SOON, another).await;
         assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made anew");
         assert_eq!(
             stage.pve.vm(vmid).unwrap().config["onboot"],

@@ -75,7 +75,9 @@ async fn a_full_storage_that_all_hosts_share_holds_the_pool() {
 
 #[tokio::test(start_paused = true)]
 async fn what_passes_is_tried_again_with_the_same_machine() {
-    for text in ["can't lock file '/var/lock/qemu-server/lock-9100.conf' - got timeout", "lock changed unexpectedly"] {
+    for text in
+        ["can't lock file '/var/lock/qemu-server/lock-9100.conf' - got timeout", "lock changed unexpectedly"]
+    {
         let stage = Stage::running(ONE_POOL);
         fail(&stage, "qmstart", text, 3);
         stage.deploy("web", 1, "1", "1Gi");

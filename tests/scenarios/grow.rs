@@ -148,6 +148,25 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_growth_that_failed_is_not_repeated_larger() {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    stage.pve.set_guest_faults(9000, GuestFaults { deaf_to_plugs: true, ..GuestFaults::default() });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    // No other machine may be made: the pod waits for as long as it takes.
+    stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
+    stage.deploy("large", 1, "1500m", "4Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    let had = (config(&stage, "vcpus"), config(&stage, "memory"));
+    let same = |stage: &Stage| (config(stage, "vcpus"), config(stage, "memory")) == had;
+    stage.throughout("it gets no more", Duration::from_mins(90), same).await;
+    let grows = stage.status().decisions.iter().filter(|one| one.what.starts_with("~ ")).count();
+    assert_eq!(grows, 1, "{:#?}", stage.status().decisions);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kubelet_that_would_not_start_with_other_cpus_is_left_alone() {
     let stage = with_one().await;
     let policy = "{\"policyName\":\"static\",\"defaultCpuSet\":\"0-1\",\"checksum\":1}";

@@ -45,6 +45,7 @@ mod security;
 mod seeds;
 mod serving;
 mod settings;
+mod silent_hosts;
 mod sizes;
 mod stage;
 mod storms;

@@ -72,14 +72,15 @@ async fn in_every_phase(touch: impl Fn(&Stage) -> (Touch, String)) {
         let (touch, words) = touch(&stage);
         stage.pve.touch(9100, WHO, &touch);
         let what = format!("it is said that {words} in {phase:?}");
-        let took = stage.until(&what, NOTICED, |stage| said(stage, &words)).await;
-        println!("{touch:?} in {phase:?}: said after {took:?}");
+        stage.until(&what, NOTICED, |stage| said(stage, &words)).await;
         stage.pve.set_guest_faults(9000, GuestFaults::default());
         stage.kube.set_nodes_never_ready(false);
         if touch == Touch::LeftPool {
             stage.pve.move_to_pool_by_hand(9100, Some("k8s-workers"));
         }
-        stage.until(&format!("the pod runs after it was {phase:?}"), LATE, |stage| stage.running_pods() == 1).await;
+        stage
+            .until(&format!("the pod runs after it was {phase:?}"), LATE, |stage| stage.running_pods() == 1)
+            .await;
     }
 }
 
@@ -167,7 +168,12 @@ async fn a_drain_does_not_wait_for_a_vm_that_somebody_has_ended() {
             "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
         });
         let (method, path) = ("POST".to_owned(), "/api/v1/namespaces/*/pods/*/eviction".to_owned());
-        stage.kube.inject(Fault { method, path, times: usize::MAX, effect: Effect::Answer { status: 429, body } });
+        stage.kube.inject(Fault {
+            method,
+            path,
+            times: usize::MAX,
+            effect: Effect::Answer { status: 429, body },
+        });
         let draining = |stage: &Stage| {
             let machines = stage.status().machines;
             machines.iter().find(|one| one.phase == "Draining").map(|one| one.vmid)
@@ -190,10 +196,12 @@ async fn a_guest_that_ends_again_and_again_is_given_up() {
         stage.until("it runs", SOON, |stage| stage.pve.vm(9100).is_some_and(|vm| vm.running)).await;
         tokio::time::sleep(Duration::from_secs(25)).await;
         stage.pve.stop_by_hand(9100);
-        stage.until("that is noticed", NOTICED * 2, |stage| {
-            stage.pve.vm(9100).is_none_or(|vm| vm.running) || said(stage, "its guest has ended or crashed")
-        })
-        .await;
+        stage
+            .until("that is noticed", NOTICED * 2, |stage| {
+                stage.pve.vm(9100).is_none_or(|vm| vm.running)
+                    || said(stage, "its guest has ended or crashed")
+            })
+            .await;
     }
     let given_up = |stage: &Stage| {
         stage.status().decisions.iter().any(|one| one.what.contains("started again 2 times already"))

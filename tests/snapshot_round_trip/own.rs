@@ -107,9 +107,15 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             since,
         },
     );
-    let made_of = (btree_map(name(), text(), 0..3), option::of(growing));
+    let made_of = (btree_map(name(), text(), 0..3), option::of(growing), option::of(backoff()));
     (texts, (any::<u32>(), any::<u32>(), bytes()), phase, option::of(time()), made_of).prop_map(
-        |((name, pool, host, node, pods), (vmid, cores, memory), phase, since, (made_of, growing))| Machine {
+        |(
+            (name, pool, host, node, pods),
+            (vmid, cores, memory),
+            phase,
+            since,
+            (made_of, growing, grow_backoff),
+        )| Machine {
             name,
             pool,
             vmid,
@@ -125,6 +131,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             pods,
             warm: None,
             growing,
+            grow_backoff,
             made_of,
         },
     )

@@ -35,6 +35,25 @@ pub(super) fn special(pve: &Pve, answer: &mut Answer) {
     }
 }
 
+/// Hosts that say nothing of themselves, of their VMs and of their storages.
+pub(super) fn silent(pve: &Pve, answer: &mut Answer) {
+    for host in pve.seen.silent() {
+        let name = &host.name;
+        let message = "pvestatd has said nothing for five minutes: neither its memory nor the names of its VMs and templates are known";
+        let help = format!("on {name}: systemctl restart pvestatd; a storage that hangs may hold it up");
+        answer.say(Line::wrong(format!("host {name}"), message).help(help), FINDINGS);
+    }
+}
+
+/// Whether a pool cannot be looked at, for a host that it may use says nothing; that is said.
+pub(super) fn is_unknown(pve: &Pve, pool: &Pool, answer: &mut Answer) -> bool {
+    let silent = |host: &&String| pve.seen.hosts.get(*host).is_some_and(|host| host.silent);
+    let Some(host) = pve.allowed(pool).find(silent) else { return false };
+    let message = format!("not looked at: nothing is known of host {host}");
+    answer.say(Line::doubtful("template, room and network", message).of(&pool.name), FINDINGS);
+    true
+}
+
 /// How many more machines of this size the hosts take, counted as a plan does; `key` is where the size is written.
 fn room(pve: &Pve, pool: &Pool, key: &'static str, templates: &[Fit], answer: &mut Answer) {
     let reached: BTreeSet<&String> = templates.iter().flat_map(|fit| &fit.reach).collect();

@@ -166,9 +166,13 @@ async fn region(pve: &Pve, config: &Config, nodes: Option<&[Arc<Node>]>, answer:
             Vec::new()
         }
     };
+    hosts::silent(pve, answer);
     made::check(pve, config, answer).await;
     power::check(pve, answer).await;
     for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
+        if hosts::is_unknown(pve, pool, answer) {
+            continue;
+        }
         let templates = template::check(pve, config, pool, answer).await;
         network_boot::check(pve, pool, answer).await;
         slots::check(pve, config, pool, nodes, &configured, answer).await;

@@ -309,6 +309,7 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         pods: Vec::new(),
         // Of what it was made is not known: no difference to it replaces the node.
         growing: None,
+        grow_backoff: None,
         made_of: BTreeMap::new(),
     }
 }

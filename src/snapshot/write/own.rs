@@ -73,6 +73,7 @@ fn machine(machine: &Machine) -> Fields {
         .list("pods", machine.pods.iter().map(String::as_str))
         .some("warm", machine.warm.map(crate::model::machine::WarmState::name))
         .some("growing", machine.growing.as_ref().and_then(|growing| serde_json::to_value(growing).ok()))
+        .some("growBackoff", machine.grow_backoff.as_ref().map(backoff))
         .part(
             "madeOf",
             machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),

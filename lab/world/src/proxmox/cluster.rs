@@ -46,11 +46,12 @@ impl Pve {
     pub(super) fn beat(&self) {
         let mut state = self.state();
         let mut now = state.statistics[0].clone();
-        // A dead host's VMs keep their last numbers.
-        now.retain(|vmid, _| {
-            state.vms.get(vmid).is_some_and(|vm| state.hosts.get(&vm.node).is_some_and(|h| !h.online))
-        });
-        for vm in state.vms.values().filter(|vm| state.hosts.get(&vm.node).is_some_and(|host| host.online)) {
+        // A dead host's VMs keep their last numbers, as those of one whose pvestatd is silent do for a while.
+        let speaks = |node: &str| {
+            state.hosts.get(node).is_some_and(|host| host.online) && !state.silent.contains_key(node)
+        };
+        now.retain(|vmid, _| state.vms.get(vmid).is_some_and(|vm| !speaks(&vm.node)));
+        for vm in state.vms.values().filter(|vm| speaks(&vm.node)) {
             let row = vm.summary(false);
             let mut kept = json!({
                 "template": i32::from(vm.is_template()), "maxcpu": row["cpus"], "diskread": 0, "diskwrite": 0,
@@ -101,6 +102,14 @@ impl Pve {
                     continue;
                 }
                 for node in state.hosts.keys().filter(|node| storage.is_on(node)) {
+                    if state.is_silent(node) {
+                        rows.push(json!({
+                            "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
+                            "status": "unknown", "plugintype": storage.kind.plugin(), "content": storage.content,
+                            "shared": i32::from(storage.shared),
+                        }));
+                        continue;
+                    }
                     rows.push(json!({
                         "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
                         "status": "available", "plugintype": storage.kind.plugin(), "content": storage.content,
@@ -247,7 +256,8 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
     let rows = visible.map(|vm| {
         let vmid = vm.vmid;
         let mut row = json!({ "id": format!("qemu/{vmid}"), "type": "qemu", "vmid": vmid, "node": vm.node, "status": "unknown" });
-        if let Some(Value::Object(known)) = state.statistics[generation].get(&vmid) {
+        let known = state.statistics[generation].get(&vmid).filter(|_| !state.is_silent(&vm.node));
+        if let Some(Value::Object(known)) = known {
             for (key, value) in known {
                 row[key] = value.clone();
             }
@@ -276,6 +286,14 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
     let mut row = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "status": if online { "online" } else { "offline" }, "level": "",
     });
+    if online && state.is_silent(name) {
+        row["status"] = "unknown".into();
+        row["cgroup-mode"] = 2.into();
+        if let Some(members) = row.as_object_mut() {
+            members.remove("level");
+        }
+        return row;
+    }
     if let (Some(host), true) =
         (state.hosts.get(name), call.who.has(state, &format!("/nodes/{name}"), "Sys.Audit"))
     {

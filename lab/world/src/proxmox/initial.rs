@@ -60,6 +60,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         task_faults: Vec::new(),
         calls: VecDeque::new(),
         away: false,
+        silent: BTreeMap::new(),
         statistics: [BTreeMap::new(), BTreeMap::new()],
         beat_at: None,
         clock,

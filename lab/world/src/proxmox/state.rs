@@ -82,6 +82,8 @@ pub struct State {
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd spoke last.
     pub beat_at: Option<Instant>,
+    /// Hosts whose pvestatd says nothing, since when; `None`: for long.
+    pub silent: BTreeMap<String, Option<Instant>>,
     /// Wall-clock time.
     pub clock: WorldClock,
     /// Source of every random choice.
@@ -119,6 +121,16 @@ const BACK: Duration = Duration::from_millis(6300);
 const LOOKED_FOR: Duration = Duration::from_secs(25);
 /// From a host's power to its API.
 const BOOT: Duration = Duration::from_secs(8);
+
+/// The list forgets what pvestatd said after this time.
+const FORGOTTEN: Duration = Duration::from_mins(5);
+
+impl State {
+    /// Whether nothing is known any more of what a host's pvestatd tells.
+    pub fn is_silent(&self, node: &str) -> bool {
+        self.silent.get(node).is_some_and(|since| since.is_none_or(|since| since.elapsed() >= FORGOTTEN))
+    }
+}
 
 impl Host {
     /// Whether the others take it for online: they notice late that it went, or that it is back.

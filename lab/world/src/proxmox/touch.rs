@@ -70,6 +70,21 @@ impl Pve {
         }
     }
 
+    /// A host's pvestatd hangs, as on a storage that does not answer, or is started again.
+    pub fn set_pvestatd_silent(&self, node: &str, silent: bool) {
+        let mut state = self.state();
+        if silent {
+            state.silent.entry(node.to_owned()).or_insert_with(|| Some(tokio::time::Instant::now()));
+        } else {
+            state.silent.remove(node);
+        }
+    }
+
+    /// A host's pvestatd has said nothing for so long that the list has forgotten what it said.
+    pub fn forget_what_pvestatd_said(&self, node: &str) {
+        self.state().silent.insert(node.to_owned(), None);
+    }
+
     /// The guest boots again under the same QEMU; what waits for the VM's next start goes on waiting.
     fn press_reset(&self, vmid: u32) {
         let taken = self.state().vms.get_mut(&vmid).and_then(|vm: &mut Vm| {
