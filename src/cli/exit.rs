@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::config::Report;
+use crate::config::{Report, SecretError};
 use crate::observability::SocketError;
 use crate::snapshot::SnapshotError;
 
@@ -47,6 +47,8 @@ pub(super) enum Failure {
     Lacking(&'static str),
     /// A secret or a certificate named by the configuration cannot be used.
     Named(String, Box<dyn Error + Send + Sync>),
+    /// Several secrets cannot be used: each with what it is.
+    Secrets(Vec<(String, SecretError)>),
     /// One of the clusters cannot be reached, or refuses.
     Unreachable(String, Box<dyn Error + Send + Sync>),
     /// The output could not be written.
@@ -68,7 +70,11 @@ pub(super) enum Failure {
 impl Failure {
     pub(super) fn status(&self) -> u8 {
         match self {
-            Self::Configuration(_) | Self::Lacking(_) | Self::Named(..) | Self::Socket(_) => USAGE,
+            Self::Configuration(_)
+            | Self::Lacking(_)
+            | Self::Named(..)
+            | Self::Secrets(_)
+            | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
             Self::Snapshot(_) | Self::File(..) => SNAPSHOT,
             // A reader that has seen enough (`| head`) is no failure.
@@ -85,6 +91,10 @@ impl Failure {
         match self {
             Self::Named(what, error) | Self::Unreachable(what, error) => {
                 format!("{what}: {}", chain(error.as_ref()))
+            }
+            Self::Secrets(all) => {
+                let all = all.iter().map(|(what, error)| format!("{what}: {}", chain(error)));
+                all.collect::<Vec<_>>().join("\n")
             }
             Self::Lacking(table) => format!("the configuration has no table `[{table}]`"),
             Self::Configuration(report) => report.plain(),
@@ -107,6 +117,11 @@ impl Failure {
                  help: add it (see config.example.toml), or give a file with `--snapshot`",
                 self.words()
             ),
+            Self::Secrets(_) => {
+                for one in self.words().lines() {
+                    anstream::eprintln!("error: {one}");
+                }
+            }
             _ => {
                 anstream::eprintln!("error: {}", self.words());
                 if let Some(help) = self.help() {
@@ -124,6 +139,7 @@ impl Failure {
             {
                 Some("only root and the daemon's group may ask: use `sudo`, or join the group")
             }
+            Self::Unreachable(..) => Some("`pve-autoscaler check` says what hinders, and what helps"),
             Self::NotRunning(_) => Some(
                 "start it with `systemctl start pve-autoscaler` (`journalctl -u pve-autoscaler` says why it ended or did not \
                  start; `pve-autoscaler setup` makes what it needs first), or name its socket with `--socket`",

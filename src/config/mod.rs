@@ -250,7 +250,14 @@ impl Written {
                 .and_then(|table| proxmox::Written::check(table, &regions, checker)),
             also,
             kubernetes: self.kubernetes.as_ref().and_then(|table| kubernetes::Written::check(table, checker)),
-            bootstrap: self.bootstrap.as_ref().and_then(|table| bootstrap::Written::check(table, checker)),
+            bootstrap: match &self.bootstrap {
+                Some(table) => bootstrap::Written::check(table, checker),
+                // All that the table says has a default.
+                None if checker.runs() => {
+                    bootstrap::Written::check(&Spanned::new(0..0, bootstrap::Written::default()), checker)
+                }
+                None => None,
+            },
             scale_up: self.scale_up.check(checker),
             scale_down: self.scale_down.check(checker),
             replace: self.replace.check(checker),
@@ -279,7 +286,6 @@ impl Written {
         let tables = [
             ("[proxmox]", self.proxmox.is_some(), "how the Proxmox VE cluster is reached"),
             ("[kubernetes]", self.kubernetes.is_some(), "how the Kubernetes cluster is reached"),
-            ("[bootstrap]", self.joins(), "how a booted VM becomes a node"),
             ("[[pool]]", !self.pool.is_empty(), "which machines there may be"),
         ];
         for (table, _, what) in tables.into_iter().filter(|(_, given, _)| !given) {
@@ -292,14 +298,6 @@ impl Written {
                 )),
             });
         }
-    }
-
-    /// Whether it is written for every pool what makes its machines nodes.
-    fn joins(&self) -> bool {
-        let own = |pool: &Spanned<pool::Written>| {
-            pool.get_ref().own_bootstrap().is_some() || pool.get_ref().is_physical()
-        };
-        self.bootstrap.is_some() || (!self.pool.is_empty() && self.pool.iter().all(own))
     }
 
     fn batch(&self, checker: &mut Checker) -> (Duration, Duration) {

@@ -56,12 +56,19 @@ impl Report {
     pub(super) fn syntax(source: &str, text: &str, error: &toml::de::Error) -> Self {
         let message = error.message();
         let label = message.split_once(", expected").map_or("", |(_, allowed)| allowed).trim();
-        let label = if label.is_empty() { "here".to_owned() } else { format!("expected {}", words(label)) };
+        let label = match label {
+            // They are dozens in some tables.
+            _ if message.starts_with("unknown field") => "not a key of this table".to_owned(),
+            "" => "here".to_owned(),
+            label => format!("expected {}", words(label)),
+        };
         let finding = Finding {
             title: message.split(", expected").next().unwrap_or(message).to_owned(),
             at: error.span().map(|span| (span, label)),
             because: None,
-            help: suggestion(message).or_else(|| shape(masked(text).get(error.span()?)?.trim(), message)),
+            help: suggestion(message)
+                .or_else(|| unknown_key(message))
+                .or_else(|| shape(masked(text).get(error.span()?)?.trim(), message)),
         };
         Self::new(source, text, vec![finding])
     }
@@ -211,6 +218,12 @@ fn hidden_from(line: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// Where all keys are, for one that resembles none.
+fn unknown_key(message: &str) -> Option<String> {
+    let help = "pve-autoscaler.toml(5) and config.example.toml have all keys of each table";
+    message.starts_with("unknown field").then(|| help.to_owned())
 }
 
 /// The known key or value that is closest to an unknown one, from serde's own message.

@@ -92,10 +92,16 @@ impl Checker {
     /// A size such as `8GiB`, `8Gi`, `512MiB` or a number of bytes.
     pub(super) fn size(&mut self, key: &str, written: &Spanned<String>) -> i64 {
         let text = written.get_ref().trim();
-        let text = text.strip_suffix('B').unwrap_or(text);
-        let Ok(bytes) = quantity::units(text) else {
+        let bytes = match text.strip_suffix('B') {
+            // `4GB` is 4 · 10⁹ bytes to some and 4 · 2³⁰ to others.
+            Some(number) if !number.ends_with('i') && !number.ends_with(|c: char| c.is_ascii_digit()) => None,
+            Some(number) => quantity::units(number).ok(),
+            None => quantity::units(text).ok(),
+        };
+        let Some(bytes) = bytes else {
             let title = format!("{key} is not a size");
-            self.wrong(title, written.span(), "expected e.g. \"8GiB\" or \"512MiB\"", "");
+            let help = meant_size(text).map(|meant| format!("did you mean \"{meant}\"?")).unwrap_or_default();
+            self.wrong(title, written.span(), "expected e.g. \"8GiB\" or \"512MiB\"", &help);
             return 0;
         };
         if bytes < 0 {
@@ -116,7 +122,15 @@ impl Checker {
         let value = *written.get_ref();
         if !(bounds.0..=bounds.1).contains(&value) {
             let title = format!("`{key}` must be between {} and {}", bounds.0, bounds.1);
-            self.wrong(title, written.span(), &format!("must be from {} to {}", bounds.0, bounds.1), "");
+            let label = format!("must be from {} to {}", bounds.0, bounds.1);
+            let help = match value {
+                // A share of one, written as a percentage.
+                value if bounds.1 <= 1.0 && value > 1.0 && value <= 100.0 => {
+                    format!("{value} % is written as {}", value / 100.0)
+                }
+                _ => String::new(),
+            };
+            self.wrong(title, written.span(), &label, &help);
         }
         value
     }
@@ -203,6 +217,17 @@ impl Checker {
             (None, None) => {}
         }
     }
+}
+
+/// The size that somebody meant who wrote `4GB`, `4 gb` or `4g`.
+fn meant_size(text: &str) -> Option<String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(split);
+    let number = number.trim();
+    number.parse::<f64>().ok()?;
+    let unit = unit.to_ascii_uppercase();
+    let prefix = unit.trim_end_matches('B').trim_end_matches('I');
+    ["K", "M", "G", "T"].contains(&prefix).then(|| format!("{number}{prefix}iB"))
 }
 
 /// A duration by its key, as it is written, and its value.

@@ -62,6 +62,25 @@ impl Written {
     }
 }
 
+const FIELDS: &str =
+    "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
+
+/// The first field that is wrong by itself: what it is, what is written there, what may be.
+fn wrong_field(start: &str) -> Option<(&'static str, &str, &'static str)> {
+    let fields = [
+        ("minute", "0 to 59"),
+        ("hour", "0 to 23"),
+        ("day of the month", "1 to 31"),
+        ("month", "1 to 12, or JAN to DEC"),
+        ("day of the week", "0 to 7, or SUN to SAT"),
+    ];
+    start.split_whitespace().zip(fields).enumerate().find_map(|(at, (text, (field, allowed)))| {
+        let alone: Vec<&str> = (0..5).map(|other| if other == at { text } else { "*" }).collect();
+        let wrong = cronexpr::parse_crontab(&format!("{} UTC", alone.join(" "))).is_err();
+        wrong.then_some((field, text, allowed))
+    })
+}
+
 /// What makes a window, wherever it is written.
 pub(super) struct Parts<'a> {
     pub start: &'a Spanned<String>,
@@ -75,9 +94,8 @@ impl Parts<'_> {
         let length = checker.positive("duration", Some(self.duration), Duration::from_mins(1));
         let start = self.start.get_ref().trim();
         if start.split_whitespace().count() != 5 {
-            let help = "minute, hour, day of the month, month, day of the week: \"0 2 * * SAT\" is Saturdays at 2:00";
             let title = format!("{what}: `start` has not five fields");
-            checker.wrong(title, self.start.span(), "expected as in a crontab", help);
+            checker.wrong(title, self.start.span(), "expected as in a crontab", FIELDS);
             return None;
         }
         let zone = self.time_zone.map_or("UTC", |zone| zone.get_ref().as_str());
@@ -104,9 +122,15 @@ impl Parts<'_> {
                 None
             }
             Err(error) => {
-                let text = error.to_string();
-                let why = text.lines().next_back().unwrap_or_default().trim_matches([' ', '^']);
-                checker.wrong(format!("{what}: `start` is not understood"), self.start.span(), why, "");
+                let title = format!("{what}: `start` is not understood");
+                if let Some((field, text, allowed)) = wrong_field(start) {
+                    let label = format!("`{text}` is no {field}: {allowed}");
+                    checker.wrong(title, self.start.span(), &label, FIELDS);
+                } else {
+                    let text = error.to_string();
+                    let why = text.lines().next_back().unwrap_or_default().trim_matches([' ', '^']);
+                    checker.wrong(title, self.start.span(), why, FIELDS);
+                }
                 None
             }
         }
@@ -156,7 +180,9 @@ mod tests {
     fn what_is_no_window_is_refused_at_its_place() {
         for (fields, expected) in [
             ("start = \"2 * *\", duration = \"1h\"", "`start` has not five fields"),
-            ("start = \"0 25 * * *\", duration = \"1h\"", "`start` is not understood"),
+            ("start = \"0 25 * * *\", duration = \"1h\"", "`25` is no hour: 0 to 23"),
+            ("start = \"0 2 * * FUNDAY\", duration = \"1h\"", "`FUNDAY` is no day of the week"),
+            ("start = \"0 2 32 * *\", duration = \"1h\"", "`32` is no day of the month"),
             ("start = \"0 0 30 2 *\", duration = \"1h\"", "`start` never comes"),
             ("start = \"0 2 * * *\", duration = \"0s\"", "`duration` must be longer than zero"),
             (

@@ -18,6 +18,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use super::error::{Error, ErrorKind};
 use super::feed::WATCH_SECONDS;
+use super::kubeconfig;
 use super::patience;
 use crate::clock::{SharedClock, SystemClock};
 use crate::fence::Fence;
@@ -78,16 +79,16 @@ impl Cluster {
     /// A cluster by kubeconfig. Nothing is sent yet. Must be called inside a tokio runtime, after the process's rustls
     /// provider was installed.
     ///
-    /// Only a proxy that the kubeconfig names is used, none of the environment.
+    /// No proxy is used, whatever the environment says.
     ///
     /// # Errors
     /// The text is no kubeconfig, lacks the context, or names unusable certificates.
     pub async fn connect(kubeconfig: &SecretString, options: &ConnectOptions) -> Result<Self, Error> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig.expose_secret()).map_err(Error::Kubeconfig)?;
-        let proxied = kubeconfig
-            .clusters
-            .iter()
-            .any(|one| one.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some()));
+        if let Some(lacks) = kubeconfig::lacks(&kubeconfig, options.context.as_deref()) {
+            return Err(Error::KubeconfigLacks(lacks));
+        }
+        let program = kubeconfig::program(&kubeconfig, options.context.as_deref());
         let choice = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
         let mut config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(Error::Kubeconfig)?;
@@ -102,11 +103,16 @@ impl Cluster {
         // A watch ends by itself after WATCH_SECONDS: a connection silent for longer is dead.
         config.read_timeout =
             Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 15).max(options.request_timeout));
-        if !proxied {
-            config.proxy_url = None;
-        }
+        // The environment's; one of the kubeconfig was refused.
+        config.proxy_url = None;
         let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|source| Error::Client(Box::new(source)))?;
+        let client = Client::try_from(config).map_err(|source| match program {
+            Some(program) => Error::KubeconfigLacks(format!(
+                "its user gets tokens from the program `{program}`, which gave none: use a kubeconfig with a token or certificate \
+                 of its own, e.g. of the ServiceAccount in rbac.yaml"
+            )),
+            None => Error::Client(Box::new(source)),
+        })?;
         let mut cluster = Self::with_client(client, &options.namespace);
         cluster.limit = options.request_timeout;
         cluster.server = server.into();

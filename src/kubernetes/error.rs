@@ -13,6 +13,9 @@ pub enum Error {
     /// The kubeconfig cannot be used.
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] kube::config::KubeconfigError),
+    /// The kubeconfig lacks something, in one sentence.
+    #[error("{0}")]
+    KubeconfigLacks(String),
     /// No client can be made of the settings, e.g. because a certificate is not one.
     #[error("no client can be made of the kubeconfig")]
     Client(#[source] Box<kube::Error>),
@@ -101,9 +104,11 @@ impl Error {
             Self::Call { source, .. } => kind_of(source),
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Contended { .. } => ErrorKind::Conflict,
-            Self::Kubeconfig(_) | Self::Client(_) | Self::Unusable { .. } | Self::Malformed { .. } => {
-                ErrorKind::Unusable
-            }
+            Self::Kubeconfig(_)
+            | Self::KubeconfigLacks(_)
+            | Self::Client(_)
+            | Self::Unusable { .. }
+            | Self::Malformed { .. } => ErrorKind::Unusable,
             Self::Entropy(_) => ErrorKind::Other,
         }
     }

@@ -22,6 +22,7 @@ mod error;
 mod events;
 mod evictions;
 mod feed;
+mod kubeconfig;
 mod lease;
 mod manifest;
 mod memory;

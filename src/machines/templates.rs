@@ -209,7 +209,7 @@ fn of_pool(
     let mut found = Found::default();
     let candidates: Vec<&Guest> = seen.guests.values().filter(|guest| matches(wanted, guest)).collect();
     if candidates.is_empty() {
-        found.problems.push(missing(wanted));
+        found.problems.push(missing(wanted, seen));
     }
     for guest in candidates {
         if !is_online(guest, seen) {
@@ -273,15 +273,27 @@ fn matches(wanted: &TemplateRef, guest: &Guest) -> bool {
     }
 }
 
-fn missing(wanted: &TemplateRef) -> String {
-    match wanted {
+fn missing(wanted: &TemplateRef, seen: &Seen) -> String {
+    /// So many are named.
+    const NAMED: usize = 10;
+    let there = seen.guests.values().filter(|guest| guest.template);
+    let mut there: Vec<String> = there.map(who).collect();
+    let more = there.len().saturating_sub(NAMED);
+    there.truncate(NAMED);
+    let there = match (there.is_empty(), more) {
+        (true, _) => "it sees no template at all".to_owned(),
+        (false, 0) => format!("it sees {}", there.join(", ")),
+        (false, more) => format!("it sees {} and {more} more", there.join(", ")),
+    };
+    let what = match wanted {
         TemplateRef::Vmid(vmid) => format!(
             "there is no VM {vmid} that the token may see: check `template`, and VM.Audit and VM.Clone on /vms/{vmid} or its pool"
         ),
         TemplateRef::Name(name) => format!(
             "no template is called `{name}`, or the token may not see it: check `template`, and VM.Audit and VM.Clone on it or its pool"
         ),
-    }
+    };
+    format!("{what}; {there}")
 }
 
 /// What a pool needs of its template.

@@ -8,9 +8,10 @@ use super::hosts;
 use super::kubelet;
 use super::lines::{Answer, Line};
 use super::pve::Pve;
+use super::reach;
 use super::serving;
 use crate::bootstrap::TokenHost;
-use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, chain};
+use crate::cli::exit::{FINDINGS, Failure, SUCCESS, UNREACHABLE, USAGE, chain};
 use crate::cli::live;
 use crate::cli::plan_text::count;
 use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
@@ -53,6 +54,20 @@ const ON_MACHINES: [&str; 8] = [
 /// How long the control plane node may take that makes tokens over SSH.
 const TOKEN_HOST: Duration = Duration::from_secs(15);
 
+/// The secrets by which machines join: all that cannot be read, whatever else is wrong. Those of the clusters are read where these are
+/// asked.
+pub(super) fn secrets(config: &Config, answer: &mut Answer) {
+    for (pool, bootstrap) in config.bootstraps() {
+        let what = pool.map_or_else(|| "joining".to_owned(), |pool| format!("joining, pool {}", pool.name));
+        for (name, secret) in bootstrap.secrets() {
+            if let Err(error) = secret.read() {
+                let line = Line::wrong(what.clone(), format!("{name}: {}", chain(&error)));
+                answer.say(line.key("bootstrap"), USAGE);
+            }
+        }
+    }
+}
+
 /// Looks at the Proxmox VE cluster as a whole; `None` where nothing else can be asked of it.
 pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve> {
     let settings = config.proxmox.as_ref()?;
@@ -68,7 +83,7 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     let (version, seen) = match (client.version().await, client.resources().await) {
         (Ok(version), Ok(seen)) => (version, seen),
         (Err(error), _) | (_, Err(error)) => {
-            let help = proxmox_help(error.kind, &settings.token_id);
+            let help = reach::proxmox(&error, settings);
             answer.say(Line { help, ..Line::wrong(what, chain(&error)).key("proxmox") }, UNREACHABLE);
             return None;
         }
@@ -102,21 +117,6 @@ pub(super) async fn proxmox(config: &Config, answer: &mut Answer) -> Option<Pve>
     }
     resource_pool(config, &pve, answer).await;
     Some(pve)
-}
-
-/// A way out where Proxmox VE does not answer, or does not know us.
-fn proxmox_help(kind: Kind, token_id: &str) -> Option<String> {
-    let (user, name) = token_id.split_once('!').unwrap_or((token_id, ""));
-    match kind {
-        Kind::Unauthorized => Some(format!(
-            "`pveum user token list {user}` must show `{name}`, not expired, and the secret must be that token's"
-        )),
-        Kind::HostUnreachable | Kind::OutcomeUnknown => Some(
-            "`endpoints` must name hosts of the cluster with port 8006, and whom to trust must be its CA or certificate"
-                .to_owned(),
-        ),
-        _ => None,
-    }
 }
 
 /// Two tables for one cluster: each would take the other's machines for strangers'.
@@ -261,8 +261,9 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
             kubelet::arguments(config, &version, answer);
         }
         Err(error) => {
-            let help = "`kubectl --kubeconfig FILE version` with the same kubeconfig goes the same way";
-            answer.say(Line::wrong(what, chain(&error)).key("kubernetes").help(help), UNREACHABLE);
+            let why = chain(&error);
+            let help = reach::kubernetes(&why);
+            answer.say(Line::wrong(what, why).key("kubernetes").help(help), UNREACHABLE);
             return None;
         }
     }
@@ -326,11 +327,6 @@ async fn joining(config: &Config, cluster: &Cluster, answer: &mut Answer) {
 }
 
 async fn joins(what: &str, bootstrap: &Bootstrap, cluster: &Cluster, answer: &mut Answer) {
-    for (name, secret) in bootstrap.secrets() {
-        if let Err(error) = secret.read() {
-            answer.say(Line::wrong(what, format!("{name}: {}", chain(&error))).key("bootstrap"), UNREACHABLE);
-        }
-    }
     let kubeadm = match &bootstrap.method {
         BootstrapMethod::Kubeadm(kubeadm) => kubeadm,
         BootstrapMethod::K3s(k3s) => {

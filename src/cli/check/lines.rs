@@ -47,6 +47,9 @@ pub(super) struct Line {
     /// The place in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
+    /// For how many things it stands.
+    #[serde(skip)]
+    pub stands_for: usize,
 }
 
 /// A place in the configuration, counted from 1 on.
@@ -74,6 +77,7 @@ impl Line {
             key: None,
             help: None,
             at: None,
+            stands_for: 1,
         }
     }
 
@@ -96,6 +100,11 @@ impl Line {
 
     pub(super) fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
+    }
+
+    /// It stands for so many things.
+    pub(super) fn counts(self, stands_for: usize) -> Self {
+        Self { stands_for, ..self }
     }
 
     pub(super) fn key(self, key: &'static str) -> Self {
@@ -162,8 +171,10 @@ impl Answer {
 
     /// How many things are wrong, and what follows.
     fn conclude(&self, out: &mut String) {
-        let number = |level| self.lines.iter().filter(|line| line.level == level).count();
-        let counts = [(number(Level::Error), "error"), (number(Level::Warning), "warning")];
+        let of_level = |level| self.lines.iter().filter(move |line| line.level == level);
+        let number = |level| of_level(level).map(|line| line.stands_for).sum();
+        let counts: [(usize, &str); 2] =
+            [(number(Level::Error), "error"), (number(Level::Warning), "warning")];
         let counts: Vec<String> = counts
             .into_iter()
             .filter(|(number, _)| *number > 0)

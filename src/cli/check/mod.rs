@@ -18,6 +18,7 @@ mod physical;
 mod pinning;
 mod power;
 mod pve;
+mod reach;
 mod security;
 mod serving;
 mod slots;
@@ -79,13 +80,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Purpose::Plan => Needs::Plan,
     };
     let mut answer = Answer::default();
+    let mut shown = String::new();
     let config = match config::load(&arguments.config.config, needs) {
         Ok(config) => {
             answer.say(Line::good(format!("config {path}"), summary(&config)), SUCCESS);
             Some(config)
         }
         Err(report) => {
-            refused(&path, &report, arguments.output, &mut answer);
+            shown = refused(&path, &report, arguments.output, &mut answer);
             // What is there may be enough to look at the clusters all the same.
             config::load(&arguments.config.config, Needs::Plan).ok()
         }
@@ -101,22 +103,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     match arguments.output {
         Output::Json => input::json(&json!({"lines": answer.lines, "status": answer.status}))?,
-        Output::Text => input::text(&answer.render())?,
+        Output::Text => input::text(&format!("{shown}{}", answer.render()))?,
     }
     Ok(answer.status)
 }
 
-/// A program gets each finding with its place; a person gets the places shown, and a line that says so.
-fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) {
+/// A program gets each finding with its place; a person gets the places shown, in what comes back, and a line that says so.
+fn refused(path: &str, report: &Report, output: Output, answer: &mut Answer) -> String {
     if output == Output::Json {
         for finding in report.findings() {
             answer.say(Line::finding(path, finding, report), USAGE);
         }
-        return;
+        return String::new();
     }
-    anstream::eprintln!("{}", report.styled());
-    let message = format!("{}, shown above", count(report.findings().len(), "finding"));
-    answer.say(Line::wrong(format!("config {path}"), message), USAGE);
+    let number = report.findings().len();
+    let message = format!("{}, shown above", count(number, "finding"));
+    answer.say(Line::wrong(format!("config {path}"), message).counts(number), USAGE);
+    format!("{}\n", report.styled())
 }
 
 /// What `migrate` and `setup` have left to the operator, as long as it is marked so.
@@ -138,6 +141,7 @@ fn to_fill_in(path: &Path) -> Option<Line> {
 }
 
 async fn look(config: &Config, answer: &mut Answer) {
+    clusters::secrets(config, answer);
     let mut seen = Vec::new();
     for cluster in config.clusters() {
         let alone = config.alone(config.prefix(cluster.region.as_deref()));

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::watch;
 
 use crate::cli::exit::Failure;
-use crate::config::{self, Config, Needs, PhysicalMachine, Pool};
+use crate::config::{self, Config, Needs, PhysicalMachine, Pool, SecretSource};
 use crate::model::machine::FIRST_NUMBER;
 use crate::model::place;
 use crate::observability::MachineStatus;
@@ -22,22 +22,25 @@ pub(super) struct Secrets {
 
 impl Secrets {
     pub(super) fn read(config: &Config) -> Result<Self, Failure> {
-        let named = |what: &str| {
-            let what = what.to_owned();
-            move |error: config::SecretError| Failure::Named(what, error.into())
+        // What is missing is said at once, not start by start.
+        let mut wrong = Vec::new();
+        let mut read = |what: &str, secret: &SecretSource| match secret.read() {
+            Ok(read) => Some(read),
+            Err(error) => {
+                wrong.push((what.to_owned(), error));
+                None
+            }
         };
-        let tokens: Result<Vec<_>, _> = config.clusters().map(|table| table.token.read()).collect();
-        let kubeconfig = config.kubernetes.as_ref().map(|table| table.kubeconfig.read()).transpose();
+        let tokens = config.clusters().filter_map(|table| read("the API token", &table.token)).collect();
+        let kubeconfig =
+            config.kubernetes.as_ref().and_then(|table| read("the kubeconfig", &table.kubeconfig));
         for (_, bootstrap) in config.bootstraps() {
             // Read again for each machine: only that they can be matters here.
             for (what, secret) in bootstrap.secrets() {
-                secret.read().map_err(named(what))?;
+                read(what, secret);
             }
         }
-        Ok(Self {
-            tokens: tokens.map_err(named("the API token"))?,
-            kubeconfig: kubeconfig.map_err(named("the kubeconfig"))?,
-        })
+        if wrong.is_empty() { Ok(Self { tokens, kubeconfig }) } else { Err(Failure::Secrets(wrong)) }
     }
 
     fn differs(mine: Option<&SecretString>, other: Option<&SecretString>) -> bool {

@@ -100,7 +100,7 @@ impl Kind {
 }
 
 /// `[bootstrap]` as it is written.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
     #[serde(default)]

@@ -199,6 +199,15 @@ fn prefix(pool: &Written, pieces: &[Piece], checker: &mut Checker) -> u8 {
     let (usual, most) = if six { (64, 128) } else { (24, 32) };
     let Some(written) = &pool.prefix else { return usual };
     let prefix = *written.get_ref();
+    if six && prefix <= 32 {
+        let title = format!(
+            "pool `{}`: `prefix` is of an IPv4 network, and `addresses` are of IPv6",
+            pool.name.get_ref()
+        );
+        let help = "remove it, or write the length of the machines' network";
+        checker.wrong(title, written.span(), "64 as a rule", help);
+        return usual;
+    }
     if !(1..=most).contains(&prefix) {
         let title = format!("pool `{}`: `prefix` is no length of a network's prefix", pool.name.get_ref());
         checker.wrong(title, written.span(), &format!("must be from 1 to {most}"), "");
