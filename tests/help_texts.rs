@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-const COMMANDS: [&str; 17] = [
-    "", "setup", "migrate", "run", "status", "pause", "resume", "history", "retire", "pin", "unpin", "adopt",
-    "check", "template", "plan", "snapshot", "explain",
+const COMMANDS: [&str; 18] = [
+    "", "setup", "migrate", "run", "status", "pause", "resume", "retry", "history", "retire", "pin", "unpin",
+    "adopt", "check", "template", "plan", "snapshot", "explain",
 ];
 
 #[test]

@@ -15,6 +15,7 @@ mod pause;
 mod pinning_helper;
 mod plan;
 mod plan_text;
+mod retry;
 mod run;
 mod setup;
 mod snapshot;
@@ -49,12 +50,14 @@ enum Command {
     Pause(pause::Pause),
     /// Go on after `pause`
     Resume(pause::Resume),
+    /// Try hosts and pools that are left alone after failures again now
+    Retry(retry::Arguments),
     /// Show what was decided lately, and what became of it
     History(history::Arguments),
     /// Drain a node and destroy its machine
     Retire(nodes::Retire),
     /// Keep a node, whatever it is used for
-    Pin(nodes::Node),
+    Pin(nodes::Pin),
     /// Treat a node that was pinned as any other again
     Unpin(nodes::Node),
     /// Make a worker that others made a machine of a pool
@@ -94,6 +97,7 @@ impl Arguments {
             Command::Status(arguments) => status::run(&arguments),
             Command::Pause(arguments) => pause::pause(&arguments),
             Command::Resume(arguments) => pause::resume(&arguments),
+            Command::Retry(arguments) => retry::run(&arguments),
             Command::History(arguments) => history::run(&arguments),
             Command::Retire(arguments) => nodes::retire(&arguments),
             Command::Pin(arguments) => nodes::pin(&arguments),

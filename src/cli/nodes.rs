@@ -13,8 +13,9 @@ use crate::observability::{DEFAULT_SOCKET, Order};
 
 const RETIRE: &str = "\
 What happens
+  it is refused where a pod must stay by the rules of `[scale_down]`, with the pod and the rule
   where its pool is at its minimum, or its pods fit on no other node, another machine is made first, if `max` allows one
-  the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay ends the drain
+  the node is closed and drained as at any removal: disruption budgets are respected, and a pod that must stay and came since ends the drain
   its machine is shut down and destroyed
   a drain that is given up leaves the node in service, and is not tried again: `history NODE` says why
 
@@ -38,7 +39,18 @@ pub(super) struct Retire {
     reason: String,
 }
 
-/// Arguments of `pin` and `unpin`.
+/// Arguments of `pin`.
+#[derive(Debug, Args)]
+#[command(after_help = PIN)]
+pub(super) struct Pin {
+    #[command(flatten)]
+    node: Named,
+    /// Why, for those who look at `history` or the Node (annotation `pve-autoscaler/scale-down-disabled-reason`)
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    reason: String,
+}
+
+/// Arguments of `unpin`.
 #[derive(Debug, Args)]
 #[command(after_help = PIN)]
 pub(super) struct Node {
@@ -66,8 +78,9 @@ pub(super) fn retire(arguments: &Retire) -> Result<u8, Failure> {
     give(&arguments.node, order, "retire", words)
 }
 
-pub(super) fn pin(arguments: &Node) -> Result<u8, Failure> {
-    let order = Order::Pin { node: arguments.node.node.clone() };
+pub(super) fn pin(arguments: &Pin) -> Result<u8, Failure> {
+    let node = arguments.node.node.clone();
+    let order = Order::Pin { node, reason: arguments.reason.trim().to_owned() };
     give(&arguments.node, order, "pin", "stays until `pve-autoscaler unpin`")
 }
 

@@ -67,6 +67,15 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
             let _ = writeln!(out, "pool {}: {}", plain(&pool.name), plain(backoff));
         }
     }
+    for host in &status.hosts {
+        if let Some(backoff) = &host.backoff {
+            let _ = writeln!(out, "host {}: {}", plain(&host.name), plain(backoff));
+        }
+    }
+    let of_pools = status.pools.iter().any(|pool| pool.backoff_until.is_some());
+    if of_pools || status.hosts.iter().any(|host| host.backoff_until.is_some()) {
+        out.push_str("once the cause is mended, `pve-autoscaler retry` ends this waiting\n");
+    }
     section(&hosts(status, now), &mut out);
     section(&machines(status, now), &mut out);
     section(&nodes(status, now), &mut out);
@@ -79,7 +88,10 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
 
 fn daemon(status: &Status, now: Timestamp, out: &mut String) {
     let mode = if status.mode == "observe" { "only observes (`mode = \"observe\"`)" } else { "active" };
-    let _ = write!(out, "daemon on {}: {mode}", plain(&status.instance));
+    let _ = match &status.paused {
+        Some(_) => write!(out, "daemon on {}: {PROBLEM}paused{PROBLEM:#}, {mode}", plain(&status.instance)),
+        None => write!(out, "daemon on {}: {mode}", plain(&status.instance)),
+    };
     let age = now.duration_since(status.time);
     let stands_by = !status.leads && !status.leader.is_empty();
     let _ = if stands_by {

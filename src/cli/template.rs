@@ -180,7 +180,10 @@ async fn done(client: &Client, template: &Template, step: &Step) -> Result<u8, F
     }
     match outcome {
         Ok(()) => {
-            line("done", &words(step))?;
+            // Of what could not be destroyed it was said that it stays.
+            if !matches!(step, Step::Destroy(..)) {
+                line("done", &words(step))?;
+            }
             Ok(SUCCESS)
         }
         Err(stop) => {

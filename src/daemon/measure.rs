@@ -15,7 +15,6 @@ use crate::model::Snapshot;
 use crate::model::plan::{Plan, PodOutcome};
 use crate::model::pod::{Pod, Scheduling};
 use crate::model::snapshot::POOL_LABEL;
-use crate::model::workload::Backoff;
 use crate::observability::{Metrics, Seen, names, number};
 
 /// Every verdict of a pod: those that no pod has are shown as zero.
@@ -154,13 +153,16 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
 }
 
 fn hosts(snapshot: &Snapshot, seen: &mut Seen) {
-    let runs = |backoff: &Option<Backoff>| backoff.as_ref().is_some_and(|one| one.runs(snapshot.time));
     for host in snapshot.proxmox.hosts.iter().flatten() {
         let name = host.name.as_str();
-        let backoff = snapshot.memory.hosts.get(name).is_some_and(|memory| runs(&memory.backoff));
+        let backoff = snapshot.memory.hosts.get(name).and_then(|memory| memory.backoff.as_ref());
+        let backoff = backoff.filter(|backoff| backoff.runs(snapshot.time));
+        if let Some(backoff) = backoff {
+            seen.put(names::HOST_BACKOFF_END, &[name], seconds(backoff.until));
+        }
         for (metric, value) in [
             (names::HOST_ONLINE, f64::from(u8::from(host.online && !host.maintenance))),
-            (names::HOST_BACKOFF, f64::from(u8::from(backoff))),
+            (names::HOST_BACKOFF, f64::from(u8::from(backoff.is_some()))),
             (names::HOST_CPU, f64::from(host.cores)),
             (names::HOST_CPU_ASSIGNED, f64::from(host.cores_assigned)),
             (names::HOST_MEMORY, number(host.memory)),

@@ -12,6 +12,7 @@
 //! any case. No fault of a remote side ends the daemon: it says what is wrong, and tries again.
 
 mod act;
+mod backoffs;
 mod customary;
 mod dead_hosts;
 mod gather;
@@ -190,6 +191,8 @@ struct Daemon {
     rounds: Rounds,
     switch: switch::Seen,
     waiting: measure::Waiting,
+    /// What nodes wait for that are to be retired, as the last round found it.
+    waiting_wishes: BTreeMap<String, String>,
     customary: Customary,
     asked: power::Asked,
     physical: physical::Physical,
@@ -282,6 +285,7 @@ impl Daemon {
             labelled: Labelled::default(),
             rounds: Rounds::default(),
             waiting: measure::Waiting::default(),
+            waiting_wishes: BTreeMap::new(),
             switch: switch::Seen::new(&deps.board),
             watches: warm.watches.clone(),
             reports,
@@ -361,6 +365,7 @@ impl Daemon {
             if self.regions.several() { Arc::new(config.alone(&region.prefix)) } else { config.clone() };
         Some(Context {
             config,
+            live: self.config.clone(),
             proxmox: region.proxmox.clone(),
             kubernetes: self.kubernetes.clone(),
             watches: self.watches.clone(),

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::backoffs;
 use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
@@ -89,6 +90,7 @@ impl Remembered {
     /// As it is now, what this snapshot's nodes teach included.
     pub fn now(&mut self, snapshot: &Snapshot, config: &Config) -> Memory {
         self.learnt |= planning::learn(&mut self.memory, snapshot, config);
+        self.learnt |= backoffs::shorten(&mut self.memory, config);
         self.memory.clone()
     }
 
@@ -184,6 +186,13 @@ impl Remembered {
             let before = before.filter(|before| now.duration_since(before.until) <= EMPTIED_AGAIN);
             memory.emptying_backoff = Some(Backoff::next(before.as_ref(), reason, lengths, now));
         });
+    }
+
+    /// An operator wants what is left alone to be tried again; returns what that is.
+    pub fn retry(&mut self, name: Option<&str>, now: Timestamp) -> Vec<String> {
+        let ended = backoffs::end(&mut self.memory, name, now);
+        self.store(now);
+        ended
     }
 
     /// Stores everything at once; false where that did not succeed in time, so that it is not known whether it is stored.

@@ -13,6 +13,7 @@ use crate::model::machine::{Host, Phase};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodVerdict};
 use crate::model::power::HostVerdict;
 use crate::model::snapshot::POOL_LABEL;
+use crate::model::workload::Backoff;
 use crate::observability::{HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
 /// Waiting pods that the board shows at most.
@@ -35,8 +36,8 @@ impl Daemon {
             let newer = snapshot.kubernetes.newer_than_known();
             status.warnings = newer.map(|warning| ("kubernetes".to_owned(), warning)).into_iter().collect();
             status.pools = pools(config, snapshot, &plan, &views);
-            status.hosts =
-                snapshot.proxmox.hosts.iter().flatten().map(|one| host(one, &plan.hosts)).collect();
+            let hosts = snapshot.proxmox.hosts.iter().flatten();
+            status.hosts = hosts.map(|one| host(one, snapshot, &plan.hosts)).collect();
             next_due = plan
                 .nodes
                 .iter()
@@ -44,14 +45,16 @@ impl Daemon {
                 .chain(plan.hosts.iter().filter_map(|verdict| verdict.due))
                 .filter(|at| *at > plan.time)
                 .min();
-            status.nodes = plan.nodes.iter().map(node).collect();
+            status.nodes = plan.nodes.iter().map(|one| node(one, &self.waiting_wishes)).collect();
             status.pods = plan.pods.iter().take(PODS_SHOWN).map(pod).collect();
         }
         self.board.publish(status, next_due);
     }
 }
 
-fn host(host: &Host, verdicts: &[HostVerdict]) -> HostStatus {
+fn host(host: &Host, snapshot: &Snapshot, verdicts: &[HostVerdict]) -> HostStatus {
+    let backoff = snapshot.memory.hosts.get(&host.name).and_then(|memory| memory.backoff.as_ref());
+    let backoff = backoff.filter(|backoff| backoff.runs(snapshot.time));
     let verdict = verdicts.iter().find(|verdict| verdict.host == host.name);
     HostStatus {
         power: verdict.map(|verdict| format!("{:?}", verdict.verdict)).unwrap_or_default(),
@@ -65,7 +68,13 @@ fn host(host: &Host, verdicts: &[HostVerdict]) -> HostStatus {
         memory: host.memory,
         memory_assigned: host.memory_assigned,
         memory_used: host.memory_used,
+        backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
+        backoff_until: backoff.map(|backoff| backoff.until),
     }
+}
+
+fn left_alone(backoff: &Backoff, now: Timestamp) -> String {
+    format!("left alone for {}: {}", until(now, backoff.until), backoff.reason)
 }
 
 fn machine(config: &Config, view: &View) -> MachineStatus {
@@ -92,8 +101,9 @@ fn machine(config: &Config, view: &View) -> MachineStatus {
     }
 }
 
-fn node(verdict: &NodeVerdict) -> NodeStatus {
-    let parts = [verdict.reason.map(ToOwned::to_owned), verdict.pod.clone(), verdict.message.clone()];
+fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus {
+    let waits = waiting.get(&verdict.node).map(|why| format!("waits: {why}"));
+    let parts = [verdict.reason.map(ToOwned::to_owned), verdict.pod.clone(), verdict.message.clone(), waits];
     NodeStatus {
         name: verdict.node.clone(),
         pool: verdict.pool.clone(),
@@ -139,6 +149,7 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             all_memory += node.allocatable.memory;
         }
         let backoff = snapshot.memory.pools.get(&pool.name).and_then(|memory| memory.backoff.as_ref());
+        let backoff = backoff.filter(|backoff| backoff.runs(snapshot.time));
         let free =
             snapshot.memory.free_slots.as_ref().and_then(|all| all.get(&pool.name)).map_or(0, Vec::len);
         PoolStatus {
@@ -155,9 +166,9 @@ fn pools(config: &Config, snapshot: &Snapshot, plan: &Plan, views: &[View]) -> V
             cpu_used: share(cpu, all_cpu),
             memory_used: share(memory, all_memory),
             slots_free: count(free),
-            backoff: backoff.filter(|backoff| backoff.runs(snapshot.time)).map(|backoff| {
-                format!("left alone for {}: {}", until(snapshot.time, backoff.until), backoff.reason)
-            }),
+            backoff: backoff.map(|backoff| left_alone(backoff, snapshot.time)),
+            // What has no length is no back-off after failures: it ends with its cause.
+            backoff_until: backoff.filter(|backoff| backoff.seconds > 0).map(|backoff| backoff.until),
             next: [
                 next(
                     snapshot.time,

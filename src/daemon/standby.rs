@@ -11,6 +11,8 @@ use super::regions::Regions;
 use super::{Deps, lead};
 use crate::kubernetes::Watches;
 use crate::machines::Pace;
+use crate::observability::Judge;
+use crate::planning;
 
 /// What lasts from one term to the next.
 pub(super) struct Warm {
@@ -51,6 +53,7 @@ pub(super) async fn serve(
         pace: Pace::default(),
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
+    deps.board.judges(judge(deps, &warm.watches));
     // Most often nobody else leads: then nothing has to wait for the answer.
     let mut eyes = Some(Eyes::open(deps, cancel, tasks));
     loop {
@@ -64,6 +67,20 @@ pub(super) async fn serve(
         let eyes = eyes.take().unwrap_or_else(|| Eyes::open(deps, cancel, tasks));
         lead(deps, &warm, eyes, &term).await;
     }
+}
+
+/// Judges orders about nodes by what is watched, whoever leads. Where that is old, nothing is known.
+fn judge(deps: &Deps, watches: &Watches) -> Judge {
+    let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
+    Arc::new(move |node| {
+        if !watches.is_current() {
+            return None;
+        }
+        let mut snapshot = watches.snapshot();
+        snapshot.time = clock.now();
+        let config = config.borrow().clone();
+        planning::must_stay(&snapshot, &config, node)
+    })
 }
 
 /// `None` where there will not be any.

@@ -16,14 +16,14 @@ use super::Daemon;
 use crate::causes::chain;
 use crate::clock::SharedClock;
 use crate::kubernetes::Cluster;
-use crate::model::Pause;
+use crate::model::{Pause, Retry};
 use crate::observability::{Board, Order, Orders};
 
 /// The operator's hand on the switch.
 #[derive(Clone)]
 pub struct Switch {
     pub(super) kubernetes: Cluster,
-    clock: SharedClock,
+    pub(super) clock: SharedClock,
     instance: String,
     pub(super) board: Board,
 }
@@ -47,8 +47,9 @@ impl Switch {
                 self.turn(Some(Pause { since, by, reason })).await?;
             }
             Order::Resume => self.turn(None).await?,
+            Order::Retry { name } => self.retry(name).await?,
             Order::Retire { node, reason } => self.retire(&node, &reason).await?,
-            Order::Pin { node } => self.pin(&node).await?,
+            Order::Pin { node, reason } => self.pin(&node, &reason).await?,
             Order::Unpin { node } => self.unpin(&node).await?,
             // Whoever leads does, with every order.
             Order::Reread => {}
@@ -57,8 +58,27 @@ impl Switch {
         Ok(())
     }
 
+    /// Whoever leads is told over Kubernetes. Which hosts and pools there are only it knows.
+    async fn retry(&self, name: Option<String>) -> Result<(), String> {
+        let status = self.board.status();
+        if let Some(name) = name.as_ref().filter(|_| status.leads) {
+            let pools: Vec<&str> = status.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let hosts: Vec<&str> = status.hosts.iter().map(|host| host.name.as_str()).collect();
+            if !pools.iter().chain(&hosts).any(|one| one == name) {
+                let (pools, hosts) = (pools.join(", "), hosts.join(", "));
+                return Err(format!("there is no pool or host `{name}`; pools: {pools}; hosts: {hosts}"));
+            }
+        }
+        let retry = Retry { name, by: self.instance.clone() };
+        self.kubernetes.ask_retry(&retry).await.map_err(|error| chain(&error))
+    }
+
     async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
+        if turned.is_ok() && self.board.status().leads {
+            // Whoever asks next sees it, however long the round under way takes.
+            self.board.paused(pause.as_ref());
+        }
         turned.map_err(|error| {
             // Nobody acts without the API for longer than a term.
             format!(
@@ -120,8 +140,8 @@ impl Daemon {
     /// False where it cannot be read: it stays as it was.
     pub(super) async fn read_switch(&mut self) -> bool {
         self.switch.pokes.mark_unchanged();
-        let pause = match self.kubernetes.pause().await {
-            Ok(pause) => pause.map(Arc::new),
+        let (pause, retry) = match self.kubernetes.orders().await {
+            Ok((pause, retry)) => (pause.map(Arc::new), retry),
             Err(error) => {
                 tracing::debug!(%error, "the switch cannot be read for the moment");
                 return false;
@@ -141,6 +161,26 @@ impl Daemon {
             *before = pause;
             true
         });
+        if retry {
+            self.retry().await;
+        }
         true
+    }
+
+    /// Ends the back-offs that operators want ended. They are taken first, so that each word counts once.
+    async fn retry(&mut self) {
+        let retries = match self.kubernetes.take_retries().await {
+            Ok(retries) => retries,
+            Err(error) => return tracing::warn!(%error, "what is to be tried again could not be taken"),
+        };
+        let now = self.clock.now();
+        for Retry { name, by } in retries {
+            let ended = self.memory.retry(name.as_deref(), now);
+            let name = name.as_deref().unwrap_or("all hosts and pools");
+            tracing::info!(name, by, ended = ended.len(), "an operator ends back-offs");
+            for what in ended {
+                self.board.decided(now, what);
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{Config, Mode};
 use crate::machines::View;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::Node;
-use crate::model::snapshot::{PINNED, POOL_LABEL, RETIRE};
+use crate::model::snapshot::{PINNED, PINNED_WHY, POOL_LABEL, RETIRE};
 use crate::model::{Record, Snapshot};
 use crate::planning;
 
@@ -30,25 +30,37 @@ impl Switch {
         if let Some(key) = planning::disabled(&node) {
             return Err(format!("`{name}` is kept by its annotation {key}: `unpin` it first"));
         }
-        let words = match reason.trim() {
-            "" => "an operator asked for it".to_owned(),
-            reason => reason.chars().take(LONGEST).collect(),
-        };
+        // Otherwise another machine might be made, only to find out then that this one stays.
+        if let Some(why) = self.board.hinders(name) {
+            return Err(format!("`{name}` cannot be drained: {why}"));
+        }
+        let words = in_short(reason).unwrap_or_else(|| "an operator asked for it".to_owned());
         self.annotate(name, RETIRE, Some(&words)).await
     }
 
     /// Keeps a node; a drain that has begun is given up, a VM that is being stopped is not.
-    pub(super) async fn pin(&self, name: &str) -> Result<(), String> {
+    pub(super) async fn pin(&self, name: &str, reason: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         self.not_stopped(&node).await?;
         self.annotate(name, RETIRE, None).await?;
+        let words = in_short(reason);
+        self.annotate(name, PINNED_WHY, words.as_deref()).await?;
         self.annotate(name, PINNED, Some("true")).await?;
         // Who stops it writes so, and then looks at the Node once more: one of the two sees the other.
         if let Err(late) = self.not_stopped(&node).await {
             self.annotate(name, PINNED, node.annotations.get(PINNED).map(String::as_str)).await?;
+            self.annotate(name, PINNED_WHY, node.annotations.get(PINNED_WHY).map(String::as_str)).await?;
             return Err(late);
         }
+        self.noted(format!("{name} is pinned: {}", words.as_deref().unwrap_or("no reason was given")));
         Ok(())
+    }
+
+    /// Puts an order into the history, if that is kept here.
+    fn noted(&self, what: String) {
+        if self.board.status().leads {
+            self.board.decided(self.clock.now(), what);
+        }
     }
 
     /// Refuses where the Node's machine is on its way out for good. That is in its record, whoever leads.
@@ -69,6 +81,10 @@ impl Switch {
     pub(super) async fn unpin(&self, name: &str) -> Result<(), String> {
         let node = self.node(name).await?;
         self.annotate(name, PINNED, None).await?;
+        self.annotate(name, PINNED_WHY, None).await?;
+        if node.annotations.contains_key(PINNED) {
+            self.noted(format!("{name} is pinned no more"));
+        }
         match planning::disabled(&node).filter(|key| *key != PINNED) {
             Some(key) => Err(format!("its annotation {key} still keeps it, which somebody else has set")),
             None => Ok(()),
@@ -95,6 +111,7 @@ impl Daemon {
     /// The machines that an operator wants gone and that may go now, and why. A pool keeps its minimum of ready nodes, and pods
     /// must have a place: the planner makes another node first.
     pub(super) fn wishes(&mut self, config: &Config, snapshot: &Snapshot) -> Vec<(View, String)> {
+        self.waiting_wishes.clear();
         if config.mode == Mode::Observe {
             return Vec::new();
         }
@@ -104,6 +121,8 @@ impl Daemon {
             let view = self.registry.of_node(&node.name).filter(|view| !view.busy);
             let Some(view) = view.filter(|view| view.phase == Phase::Ready) else { continue };
             if self.retires_enough(config, &view.record, &[], snapshot.time) {
+                let most = config.limits.max_parallel_retires;
+                self.waits(snapshot.time, &node.name, &format!("{most} others are on their way out"));
                 continue;
             }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
@@ -132,12 +151,18 @@ impl Daemon {
 
     fn waits(&mut self, now: Timestamp, node: &str, why: &str) {
         let words = format!("{node} is to be retired and waits: {why}");
+        self.waiting_wishes.insert(node.to_owned(), why.to_owned());
         let board = self.board.clone();
         self.said.once(&format!("retire {node}"), || {
             tracing::info!(node, why, "a node that is to be retired waits");
             board.decided(now, words);
         });
     }
+}
+
+/// As much of a reason as is kept, if one was given.
+fn in_short(reason: &str) -> Option<String> {
+    Some(reason.trim().chars().take(LONGEST).collect()).filter(|words: &String| !words.is_empty())
 }
 
 /// Whether the Node is the record's machine.

@@ -1,4 +1,4 @@
-//! What the daemon remembers between rounds, and the switch that stops everything, in one ConfigMap of its own namespace.
+//! What the daemon remembers between rounds, and what operators say to whoever leads, in one ConfigMap of its own namespace.
 //!
 //! Who leads writes the one, whoever is told to the other: each write keeps what it does not mean to change, and is based on
 //! the version that it was read in.
@@ -11,21 +11,24 @@ use kube::api::{ObjectMeta, PostParams};
 use super::cluster::Cluster;
 use super::error::{Error, ErrorKind};
 use super::{MANAGED_BY, MANAGED_BY_LABEL};
-use crate::model::Pause;
 use crate::model::snapshot::Memory;
+use crate::model::{Pause, Retry};
 
 const NAME: &str = "autoscaler-state";
 const KEY: &str = "state";
 /// The key of the switch: whatever it holds, it is on.
 const PAUSED: &str = "paused";
-/// How often the switch is tried to be turned while the daemon writes what it remembers.
+/// The key of what is to be tried again, and how much of it waits at most.
+const RETRY: (&str, usize) = ("retry", 50);
+/// How often it is tried to write an operator's word while the daemon writes what it remembers.
 const ATTEMPTS: u32 = 5;
 
 /// The version of what is stored, which the next write must be based on, and what that write has to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryVersion {
     resource_version: String,
-    paused: Option<String>,
+    /// What operators said.
+    others: BTreeMap<String, String>,
 }
 
 impl Cluster {
@@ -70,8 +73,7 @@ impl Cluster {
         let text = serde_json::to_string(memory)
             .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })?;
         let mut data = BTreeMap::from([(KEY.to_owned(), text)]);
-        let paused = version.and_then(|version| version.paused.clone());
-        data.extend(paused.map(|paused| (PAUSED.to_owned(), paused)));
+        data.extend(version.map(|version| version.others.clone()).unwrap_or_default());
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
 
@@ -80,12 +82,21 @@ impl Cluster {
     /// # Errors
     /// The call failed.
     pub async fn pause(&self) -> Result<Option<Pause>, Error> {
+        Ok(self.orders().await?.0)
+    }
+
+    /// Whether everything is stopped, and whether something is to be tried again.
+    ///
+    /// # Errors
+    /// The call failed.
+    pub async fn orders(&self) -> Result<(Option<Pause>, bool), Error> {
         let found = self.call("read the switch `paused`", self.config_maps().get_opt(NAME)).await?;
-        let text = found.and_then(|map| map.data).and_then(|mut data| data.remove(PAUSED));
-        Ok(text.map(|text| {
+        let mut data = found.and_then(|map| map.data).unwrap_or_default();
+        let pause = data.remove(PAUSED).map(|text| {
             let by_hand = |_| Pause { reason: text.trim().to_owned(), ..Pause::default() };
             serde_json::from_str(&text).unwrap_or_else(by_hand)
-        }))
+        });
+        Ok((pause, data.contains_key(RETRY.0)))
     }
 
     /// Turns the switch. The operator's word: no lease is asked for.
@@ -94,18 +105,61 @@ impl Cluster {
     /// The call failed, or others got in the way again and again.
     pub async fn set_pause(&self, pause: Option<&Pause>) -> Result<(), Error> {
         let action = "turn the switch `paused`";
-        let text = pause.map(serde_json::to_string).transpose();
-        let text =
-            text.map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })?;
-        for _ in 0..ATTEMPTS {
-            let found = self.call(action, self.config_maps().get_opt(NAME)).await?;
-            let resource_version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-            let mut data = found.and_then(|map| map.data).unwrap_or_default();
+        let text = pause.map(|pause| json(action, pause)).transpose()?;
+        self.edit(action, |data| {
             let before = match &text {
                 Some(text) => data.insert(PAUSED.to_owned(), text.clone()),
                 None => data.remove(PAUSED),
             };
-            if before == text {
+            Ok(before != text)
+        })
+        .await
+    }
+
+    /// Says to whoever leads what is to be tried again. The operator's word: no lease is asked for.
+    ///
+    /// # Errors
+    /// The call failed, or others got in the way again and again.
+    pub async fn ask_retry(&self, retry: &Retry) -> Result<(), Error> {
+        let action = "say what is to be tried again";
+        self.edit(action, |data| {
+            let mut all = retries(data.get(RETRY.0));
+            if all.contains(retry) || all.len() >= RETRY.1 {
+                return Ok(false);
+            }
+            all.push(retry.clone());
+            data.insert(RETRY.0.to_owned(), json(action, &all)?);
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Takes what is to be tried again: it is told once.
+    ///
+    /// # Errors
+    /// The call failed, or others got in the way again and again.
+    pub async fn take_retries(&self) -> Result<Vec<Retry>, Error> {
+        let mut taken = Vec::new();
+        self.edit("take what is to be tried again", |data| {
+            let text = data.remove(RETRY.0);
+            taken = retries(text.as_ref());
+            Ok(text.is_some())
+        })
+        .await?;
+        Ok(taken)
+    }
+
+    /// Changes what is stored, as often as others get in the way; false from `change`: there is nothing to write.
+    async fn edit(
+        &self,
+        action: &str,
+        mut change: impl FnMut(&mut BTreeMap<String, String>) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS {
+            let found = self.call(action, self.config_maps().get_opt(NAME)).await?;
+            let resource_version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
+            let mut data = found.and_then(|map| map.data).unwrap_or_default();
+            if !change(&mut data)? {
                 return Ok(());
             }
             match self.write(action, data, resource_version).await {
@@ -137,14 +191,37 @@ impl Cluster {
             Some(_) => self.call(action, maps.replace(NAME, &options, &map)).await?,
             None => self.call(action, maps.create(&options, &map)).await?,
         };
-        let paused = map.data.and_then(|mut data| data.remove(PAUSED));
-        Ok(MemoryVersion { resource_version: stored.metadata.resource_version.unwrap_or_default(), paused })
+        Ok(MemoryVersion {
+            resource_version: stored.metadata.resource_version.unwrap_or_default(),
+            others: others(map.data.as_ref()),
+        })
     }
+}
+
+/// Everything but what the daemon remembers.
+fn others(data: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let mut others = data.cloned().unwrap_or_default();
+    others.remove(KEY);
+    others
+}
+
+fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
+}
+
+/// What somebody has written by hand is a name, or nothing for everything.
+fn retries(text: Option<&String>) -> Vec<Retry> {
+    let by_hand = |text: &str| {
+        let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());
+        vec![Retry { name, ..Retry::default() }]
+    };
+    text.map(|text| serde_json::from_str(text).unwrap_or_else(|_| by_hand(text))).unwrap_or_default()
 }
 
 fn version(map: &ConfigMap) -> MemoryVersion {
     MemoryVersion {
         resource_version: map.metadata.resource_version.clone().unwrap_or_default(),
-        paused: map.data.as_ref().and_then(|data| data.get(PAUSED)).cloned(),
+        others: others(map.data.as_ref()),
     }
 }

@@ -22,6 +22,8 @@ pub type Controllers = Arc<dyn Fn(&Redfish) -> Result<redfish::Client, String> +
 pub struct Context {
     /// The settings at the time when the task began.
     pub config: Arc<Config>,
+    /// The settings as they are now.
+    pub live: watch::Receiver<Arc<Config>>,
     /// Proxmox VE.
     pub proxmox: Client,
     /// Kubernetes.
@@ -53,6 +55,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Whether a pool is in the settings now.
+    pub(super) fn has_pool(&self, name: &str) -> bool {
+        self.live.borrow().pools.iter().any(|pool| pool.name == name)
+    }
+
     /// Why nothing new is begun now, in words, if so.
     pub(super) fn paused(&self) -> Option<String> {
         self.pause.borrow().as_ref().map(|pause| format!("everything is paused: {}", pause.words()))

@@ -56,10 +56,7 @@ async fn in_time(
 ) -> Result<Made, Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
-    let pool = pool.ok_or_else(|| Trouble::Failed {
-        what: format!("pool `{name}` is not in the configuration any more"),
-        blame: Blame::Nobody,
-    })?;
+    let pool = pool.ok_or_else(|| no_pool(&name))?;
     let limit = ctx.config.scale_up.max_node_provision_time;
     let mut starts = 0;
     loop {
@@ -89,6 +86,11 @@ async fn in_time(
     }
 }
 
+pub(super) fn no_pool(name: &str) -> Trouble {
+    let what = format!("pool `{name}` is not in the configuration any more");
+    Trouble::Failed { what, blame: Blame::Nobody }
+}
+
 /// `None`: a pause came before anything was begun.
 async fn steps(
     ctx: &Context,
@@ -114,8 +116,12 @@ async fn steps(
     {
         // Machines that only boot hold up nobody.
         let Some((turn, _permit)) = place(ctx, machine, pool).await else { return Ok(None) };
-        let words =
-            if machine.record().is_clone() { "the clone is being made" } else { "the VM is being made" };
+        let words = match (fresh, machine.record().is_clone()) {
+            (true, true) => "the clone is being made",
+            (true, false) => "the VM is being made",
+            (false, true) => "its clone is looked for, and made if it is not there",
+            (false, false) => "its VM is looked for, and made if it is not there",
+        };
         machine.enter(ctx, Phase::Cloning, words);
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
         drop(turn);
@@ -319,7 +325,7 @@ async fn send_clone(ctx: &Context, machine: &Tracked, pool: &Pool) -> Result<Sen
     };
     let made_for = match record.pods.as_slice() {
         [] if record.warm.is_some() => "Made ahead of demand.".to_owned(),
-        [] => "Made to keep the pool at its minimum.".to_owned(),
+        [] => "Made for the pool's minimum, or in place of a node that leaves.".to_owned(),
         pods if pods.len() > PODS_SAID => {
             format!("Made for {} and {} more.", pods[..PODS_SAID].join(", "), pods.len() - PODS_SAID)
         }

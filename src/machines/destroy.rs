@@ -35,6 +35,15 @@ pub(super) enum Ended {
     Serves(Box<Node>, String),
 }
 
+/// What is done about a machine that has no VM. One that never had one leaves alone what has its VMID.
+fn without_vm(record: &Record) -> &'static str {
+    if record.smbios_uuid.is_none() && record.node_uid.is_none() {
+        "there is no VM of its own to destroy; what else there is of it is being removed"
+    } else {
+        "the VM is gone; its Node is being deleted"
+    }
+}
+
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
 ///
 /// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
@@ -77,7 +86,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
             _ => Off::Unknown,
         };
         if machine.phase != Phase::Clearing {
-            machine.enter(ctx, Phase::Deleting, "the VM is gone; its Node is being deleted");
+            machine.enter(ctx, Phase::Deleting, without_vm(machine.record()));
         }
         forget_node(ctx, machine, off).await?;
     }

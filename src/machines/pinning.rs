@@ -10,7 +10,7 @@ use super::trouble::{Blame, Trouble, insist, words};
 use crate::config::{Pinning, Pool};
 use crate::model::Record;
 use crate::model::machine::Pinned;
-use crate::pinning::{Cpus, ENABLE};
+use crate::pinning::{Cpus, ENABLE, NO_AFFINITY};
 use crate::proxmox::VmConfig;
 
 /// Between two looks.
@@ -75,7 +75,8 @@ fn nobody(host: &str, limit: Duration) -> Trouble {
 
 /// Whether the VM has what its pool wants for it.
 fn is_pinned(pinning: &Pinning, record: &Record, config: &VmConfig) -> bool {
-    let cpus = config.get("affinity").and_then(|text| text.parse::<Cpus>().ok());
+    let affinity = config.get("affinity").filter(|text| *text != NO_AFFINITY);
+    let cpus = affinity.and_then(|text| text.parse::<Cpus>().ok());
     if cpus.is_none_or(|cpus| cpus.len() < record.cores as usize) {
         return false;
     }

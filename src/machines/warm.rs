@@ -41,6 +41,7 @@ pub(super) async fn settle(
     fresh: bool,
     suspended: bool,
 ) -> Result<(), Trouble> {
+    still_wanted(ctx, pool)?;
     if state != WarmState::Stopped && !suspended {
         machine.enter(ctx, Phase::Starting, "the VM is being started");
         let limit = ctx.config.limits.start;
@@ -48,6 +49,7 @@ pub(super) async fn settle(
         let boot = Boot::new(machine.record(), Instant::now());
         join::await_boot(ctx, machine, pool, boot).await?;
         if state == WarmState::Suspended {
+            still_wanted(ctx, pool)?;
             suspend(ctx, machine).await?;
         }
     }
@@ -55,6 +57,14 @@ pub(super) async fn settle(
     machine.enter(ctx, Phase::Warm, &words);
     machine.stored.record.task = None;
     machine.save(ctx).await
+}
+
+/// One whose pool has gone since would be made for nothing, and its memory written to disk.
+fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), Trouble> {
+    if ctx.has_pool(&pool.name) {
+        return Ok(());
+    }
+    Err(create::no_pool(&pool.name))
 }
 
 /// Writes the guest's memory to disk and ends QEMU.

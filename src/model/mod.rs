@@ -27,7 +27,7 @@ pub mod workload;
 
 pub use machine::{Host, Machine, Phase, Record, Slot};
 pub use node::{Node, Taint, TaintEffect};
-pub use pause::Pause;
+pub use pause::{Pause, Retry};
 pub use plan::Plan;
 pub use pod::Pod;
 pub use resources::Resources;

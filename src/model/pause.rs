@@ -1,4 +1,4 @@
-//! The switch that stops everything.
+//! What operators say to whoever leads: the switch that stops everything, and that something is to be tried again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,17 @@ pub struct Pause {
     pub by: String,
     /// Why, in the operator's words.
     pub reason: String,
+}
+
+/// What is left alone after failures is to be tried again now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Retry {
+    /// A host or a pool; `None`: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The instance that was told.
+    pub by: String,
 }
 
 impl Pause {

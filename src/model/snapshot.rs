@@ -23,6 +23,7 @@ use super::workload::{
 pub const KNOWN_ANNOTATIONS: &[&str] = &[
     "pve-autoscaler/unneeded-since",
     PINNED,
+    PINNED_WHY,
     RETIRE,
     "pve-autoscaler/do-not-disrupt",
     "karpenter.sh/do-not-disrupt",
@@ -44,6 +45,8 @@ pub const POOL_LABEL: &str = "pve-autoscaler/pool";
 pub const UNNEEDED_SINCE: &str = "pve-autoscaler/unneeded-since";
 /// `true` on a Node keeps it, whatever it is used for (annotation): what `pin` writes.
 pub const PINNED: &str = "pve-autoscaler/scale-down-disabled";
+/// Why an operator pinned a Node, if that was said (annotation).
+pub const PINNED_WHY: &str = "pve-autoscaler/scale-down-disabled-reason";
 /// An operator wants the node gone, for the reason that is its value (annotation): what `retire` writes.
 pub const RETIRE: &str = "pve-autoscaler/retire";
 /// Keeps pods away from a Node until its labels and taints were read back: kubeadm and kubelet may have dropped some.
@@ -184,6 +187,9 @@ pub struct Memory {
     /// What kube-scheduler is expected to do, and where it did something else.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,
+    /// The first length of a back-off by which the present ones were reckoned, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_initial: Option<i64>,
     /// The latest decisions, oldest first, for those who ask what happened. Nothing is decided by them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,

@@ -224,6 +224,25 @@ impl Backoff {
         Self { until, reason: reason.to_owned(), seconds }
     }
 
+    /// Makes it as short as it would be with another first length, and no longer than the most. It never gets longer.
+    ///
+    /// Returns whether it has changed.
+    pub fn shorten(&mut self, (before, first): (i64, i64), most: i64) -> bool {
+        let scaled = if 0 < first && first < before {
+            self.seconds.saturating_mul(first) / before
+        } else {
+            self.seconds
+        };
+        let seconds = scaled.clamp(1, most.max(1));
+        let cut = self.seconds - seconds;
+        if cut <= 0 {
+            return false;
+        }
+        self.seconds = seconds;
+        self.until = self.until.saturating_sub(SignedDuration::from_secs(cut)).unwrap_or(Timestamp::MIN);
+        true
+    }
+
     /// Whether it runs now. One that lies further ahead than it lasts was begun before the clock was set back.
     pub fn runs(&self, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);

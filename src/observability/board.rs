@@ -1,6 +1,7 @@
 //! Where the daemon shows what it does. Cheap to clone; written by rounds, read by the socket, systemd's watchdog and displays.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::status::Status;
 use super::timeline::{Sample, Timeline};
 use crate::machines::{Ending, Told};
 use crate::model::Pause;
+use crate::model::machine::Intent;
 use crate::model::snapshot::Decision;
 
 /// Decisions that are kept, and those of them that outlive a restart.
@@ -23,13 +25,23 @@ const OF_ITS_OWN: [&str; 5] = ["configuration", "kubernetes", "lease", super::pa
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 
-#[derive(Debug, Default)]
+/// Says why a node cannot be drained, as this instance sees the cluster; `None`: nothing is known that hinders.
+pub(crate) type Judge = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+#[derive(Default)]
 struct Inner {
     status: Status,
     decisions: VecDeque<Decision>,
     timeline: Timeline,
     next_due: Option<Timestamp>,
     last_round: Option<Instant>,
+    judge: Option<Judge>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("status", &self.status).finish_non_exhaustive()
+    }
 }
 
 /// Where the daemon shows what it does.
@@ -80,6 +92,17 @@ impl Board {
 
     pub(crate) fn poke(&self) {
         self.pokes.send_modify(|count| *count += 1);
+    }
+
+    /// Who judges orders about nodes from now on.
+    pub(crate) fn judges(&self, judge: Judge) {
+        self.inner().judge = Some(judge);
+    }
+
+    /// Why a node cannot be drained, as far as is known here.
+    pub(crate) fn hinders(&self, node: &str) -> Option<String> {
+        let judge = self.inner().judge.clone();
+        judge.and_then(|judge| judge(node))
     }
 
     pub(crate) fn paused(&self, pause: Option<&Pause>) {
@@ -184,7 +207,12 @@ impl Board {
             Ending::Failed { reason, .. } => format!("{name} failed: {reason}"),
             Ending::SlotTaken(what) => format!("{name} was not made: {what}"),
             Ending::Removed => format!("{name} is gone"),
-            Ending::Discarded => format!("{name}: what was left of it is gone"),
+            Ending::Discarded => match &told.record.intent {
+                Intent::Discard { reason, .. } => {
+                    format!("{name}: what was left of it is gone; it was given up: {reason}")
+                }
+                _ => format!("{name}: what was left of it is gone"),
+            },
             Ending::Grown => format!("{name} has grown"),
             Ending::NotGrown(why) => why.clone(),
             Ending::GivenUp(why) | Ending::LookedAfter(why) => format!("{name} stays: {why}"),

@@ -14,6 +14,11 @@ pub enum Order {
     },
     /// Go on.
     Resume,
+    /// Try what is left alone after failures again.
+    Retry {
+        /// A host or a pool; `None`: all of them.
+        name: Option<String>,
+    },
     /// Drain this node and destroy its machine.
     Retire {
         /// The Node's name.
@@ -25,6 +30,9 @@ pub enum Order {
     Pin {
         /// The Node's name.
         node: String,
+        /// Why; may be empty.
+        #[serde(default)]
+        reason: String,
     },
     /// Treat this node as any other again.
     Unpin {

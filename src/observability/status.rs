@@ -77,6 +77,9 @@ pub struct PoolStatus {
     pub slots_free: u32,
     /// Why it does not grow now, if so.
     pub backoff: Option<String>,
+    /// Until when it is left alone after failures; `retry` ends that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_until: Option<Timestamp>,
     /// What comes next, in words.
     pub next: String,
 }
@@ -101,6 +104,12 @@ pub struct HostStatus {
     pub memory_assigned: i64,
     /// Memory in use in bytes.
     pub memory_used: i64,
+    /// Why nothing new is put on it now, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<String>,
+    /// Until when it is left alone after failures; `retry` ends that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_until: Option<Timestamp>,
     /// The last round's verdict on its power, empty where it is never switched off.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,

@@ -9,6 +9,9 @@ use thiserror::Error;
 /// No host has more: a larger number is a slip, and a range that ends there is not worth the memory.
 const MOST: u32 = 8191;
 
+/// What Proxmox VE takes for no affinity at all, since it is false in Perl: the VM runs on all CPUs then.
+pub const NO_AFFINITY: &str = "0";
+
 /// CPUs (hardware threads) of a host by their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(BTreeSet<u32>);

@@ -20,7 +20,7 @@ pub mod settings;
 pub mod topology;
 mod vm_file;
 
-pub use cpus::Cpus;
+pub use cpus::{Cpus, NO_AFFINITY};
 pub use door::{Door, DoorError, SocketDoor};
 pub use request::{Answer, Request};
 pub use vm_file::VmFile;

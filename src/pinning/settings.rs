@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::choice::{Choice, MOST_GUEST_NODES, Wish};
+use super::cpus::{Cpus, NO_AFFINITY};
 use super::vm_file::VmFile;
 use crate::config::Pinning;
 
@@ -19,7 +20,7 @@ pub fn wish(pinning: &Pinning, file: &VmFile) -> Option<Wish> {
 
 /// The keys of the VM's configuration, as `qm.conf(5)` has them.
 pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
-    let mut keys = BTreeMap::from([("affinity".to_owned(), choice.cpus.to_string())]);
+    let mut keys = BTreeMap::from([("affinity".to_owned(), affinity(&choice.cpus))]);
     if pinning.numa {
         keys.insert("numa".to_owned(), "1".to_owned());
     }
@@ -35,6 +36,14 @@ pub fn keys(pinning: &Pinning, choice: &Choice) -> BTreeMap<String, String> {
         keys.insert("hugepages".to_owned(), page.mib().to_string());
     }
     keys
+}
+
+/// CPU 0 alone is written as a range: Proxmox VE takes `0` for no affinity at all.
+fn affinity(cpus: &Cpus) -> String {
+    match cpus.to_string() {
+        zero if zero == NO_AFFINITY => "0-0".to_owned(),
+        other => other,
+    }
 }
 
 /// The arguments that make a file so; empty where it is so already. NUMA nodes beyond those that were chosen go.
@@ -96,6 +105,12 @@ mod tests {
         let pinning = Pinning { numa: false, hugepages: None, reserve: 0 };
         let keys = keys(&pinning, &Choice { cpus: "1".parse().unwrap(), nodes: Vec::new() });
         assert_eq!(arguments(&keys, &VmFile::read("numa3: cpus=1\n")), ["--affinity", "1"]);
+        // Proxmox VE takes `affinity: 0` for none, and lets the VM run on all CPUs.
+        let keys = super::keys(&pinning, &Choice { cpus: "0".parse().unwrap(), nodes: Vec::new() });
+        assert_eq!(arguments(&keys, &VmFile::read("affinity: 0\n")), ["--affinity", "0-0"]);
+        assert_eq!(arguments(&keys, &VmFile::read("affinity: 0-0\n")), [""; 0]);
+        assert!(VmFile::read("affinity: 0\n").affinity().is_empty());
+        assert_eq!(VmFile::read("affinity: 0-0\n").affinity().to_string(), "0");
         let file = VmFile::read("cores: 2\nmemory: 512\n");
         let wanted = wish(&pinning, &file).unwrap();
         assert_eq!((wanted.vcpus, wanted.memory, wanted.page, wanted.numa), (2, 512, 1, false));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use percent_encoding::percent_decode_str;
 use sha1::{Digest, Sha1};
 
-use super::cpus::Cpus;
+use super::cpus::{Cpus, NO_AFFINITY};
 use crate::proxmox::marker::{self, Description};
 
 /// A VM's configuration as it is now: what its snapshots had, and what is pending, is left out.
@@ -75,7 +75,8 @@ impl VmFile {
 
     /// The CPUs that it is pinned to; none where it runs anywhere.
     pub fn affinity(&self) -> Cpus {
-        self.get("affinity").and_then(|text| text.parse().ok()).unwrap_or_default()
+        let text = self.get("affinity").filter(|text| text.trim() != NO_AFFINITY);
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
     /// The numbers of its NUMA nodes.

@@ -76,6 +76,25 @@ pub(super) struct Blocker {
     pub pod: String,
 }
 
+/// Why a pod must stay, in words, and what would let it go.
+pub(super) fn rule(reason: &str) -> &'static str {
+    match reason {
+        "LocalStorageRequested" => {
+            "it has local storage; the annotation `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"` on it lets it go"
+        }
+        "NotSafeToEvictAnnotation" => "an annotation on it says so",
+        "NotReplicated" => {
+            "no controller would make it again; delete it, or annotate it `cluster-autoscaler.kubernetes.io/safe-to-evict: \"true\"`"
+        }
+        "ControllerNotFound" => "its controller is gone, so that nothing would make it again; delete it",
+        "UnmovableKubeSystemPod" => {
+            "it is in kube-system and no disruption budget covers it; give it one, or set `skip_nodes_with_system_pods = false`"
+        }
+        SEVERAL => "several disruption budgets select it, and the API server evicts no such pod",
+        _ => "the rules of `[scale_down]` keep it",
+    }
+}
+
 /// What the rules read besides the pod.
 pub(super) struct Rules<'a> {
     settings: &'a ScaleDown,

@@ -13,7 +13,7 @@ use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
-use crate::model::snapshot::{PINNED, UNNEEDED_SINCE};
+use crate::model::snapshot::{PINNED, PINNED_WHY, RETIRE, UNNEEDED_SINCE};
 use crate::scheduling::NodeIndex;
 
 /// A node that could be drained.
@@ -109,10 +109,13 @@ pub(super) fn judge<'a>(
 /// Whether the node is no matter of ours, however full it is.
 fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     if being_deleted(node) {
-        return Some((NodeOutcome::BeingDeleted, None));
+        let asked = node.annotations.get(RETIRE);
+        return Some((NodeOutcome::BeingDeleted, asked.map(|why| format!("to be retired: {why}"))));
     }
     if let Some(key) = disabled(node) {
-        return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));
+        let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        return Some((NodeOutcome::Disabled, Some(format!("annotation {key}{why}"))));
     }
     if let Some(key) = unrepaired(node) {
         return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));

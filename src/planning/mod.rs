@@ -189,6 +189,15 @@ pub fn evictions(
         .map_err(|blocker| format!("{} ({})", blocker.pod, blocker.reason))
 }
 
+/// The first pod of a node that must not be evicted, with the rule; `None`: the node can be drained, as far as rules go that do not
+/// pass by themselves.
+pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<String> {
+    let pods: Vec<_> = snapshot.pods.iter().filter(|pod| pod.node.as_deref() == Some(node)).collect();
+    let rules = drain::Rules::new(snapshot, &config.scale_down);
+    let blocker = rules.evictions(&pods, &budgets::Budgets::new(snapshot), |_| false).err()?;
+    Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, drain::rule(blocker.reason)))
+}
+
 /// The snapshot without its pods, with everything else in order of its names, so that the order of arrival decides nothing.
 fn sorted(snapshot: &Snapshot) -> Snapshot {
     let mut sorted = Snapshot {

@@ -257,6 +257,7 @@ impl StateDocument {
             name_seed: self.name_seed,
             removals: self.removals,
             predictions: self.predictions,
+            backoff_initial: None,
             decisions: Vec::new(),
         })
     }

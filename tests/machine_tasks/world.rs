@@ -172,8 +172,10 @@ impl World {
         let seen = proxmox.resources().await.unwrap();
         templates.refresh(&proxmox, &config, &seen).await.unwrap();
         let (reports, told) = mpsc::unbounded_channel();
+        let config = Arc::new(config);
         let context = Context {
-            config: Arc::new(config),
+            live: tokio::sync::watch::channel(config.clone()).1,
+            config,
             proxmox,
             watches: Watches::start(&kubernetes, &CancellationToken::new()),
             recorder: Recorder::new(kubernetes.clone(), "test"),

@@ -116,7 +116,7 @@ async fn a_machine_whose_pin_no_watch_shows_yet_stays_on() {
     stage.kube.scale("default", "web", 0);
     tokio::time::sleep(Duration::from_mins(4)).await;
     stage.stall.set(true);
-    stage.order("pve1", Order::Pin { node: "metal-1".to_owned() }).await;
+    stage.order("pve1", Order::Pin { node: "metal-1".to_owned(), reason: String::new() }).await;
     stage.throughout("it is on", SOON, |stage| on(stage, "metal-1")).await;
     stage.stall.set(false);
     stage.throughout("it stays on", SOON, |stage| on(stage, "metal-1")).await;

@@ -38,7 +38,7 @@ fn runs(stage: &Stage) -> bool {
 }
 
 fn pin(node: &str) -> Order {
-    Order::Pin { node: node.to_owned() }
+    Order::Pin { node: node.to_owned(), reason: String::new() }
 }
 
 fn decided(stage: &Stage, words: &str) -> bool {
@@ -146,7 +146,7 @@ async fn a_node_that_is_pinned_stays_until_it_is_unpinned() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let node = stage.ready_nodes("workers").remove(0);
-    stage.order("pve1", Order::Pin { node: node.clone() }).await;
+    stage.order("pve1", Order::Pin { node: node.clone(), reason: String::new() }).await;
     stage.kube.scale("default", "web", 0);
     stage.throughout("it stays", Duration::from_mins(20), |stage| !is_closed(stage, &node)).await;
     let refused = stage.try_order("pve1", retire(&node)).await;
@@ -164,7 +164,7 @@ async fn a_drain_is_given_up_for_a_node_that_is_pinned_meanwhile() {
     let node = stage.ready_nodes("workers").remove(0);
     stage.order("pve1", retire(&node)).await;
     stage.until("it is being drained", SOON, |stage| is_closed(stage, &node)).await;
-    stage.order("pve1", Order::Pin { node: node.clone() }).await;
+    stage.order("pve1", Order::Pin { node: node.clone(), reason: String::new() }).await;
     stage.until("it serves again", Duration::from_secs(30), |stage| !is_closed(stage, &node)).await;
     assert_eq!(stage.running_pods(), 1);
 }
@@ -262,9 +262,11 @@ async fn what_cannot_be_meant_is_refused_with_the_reason() {
         .apply(&json!({ "kind": "Node", "metadata": { "name": "by-hand" }, "spec": {}, "status": {} }))
         .unwrap();
     for (node, words) in [("nowhere", "there is no node `nowhere`"), ("by-hand", "belongs to no pool")] {
-        for order in
-            [retire(node), Order::Pin { node: node.to_owned() }, Order::Unpin { node: node.to_owned() }]
-        {
+        for order in [
+            retire(node),
+            Order::Pin { node: node.to_owned(), reason: String::new() },
+            Order::Unpin { node: node.to_owned() },
+        ] {
             let refused = stage.try_order("pve1", order.clone()).await.unwrap_err();
             assert!(refused.contains(words), "{order:?}: {refused}");
         }
@@ -320,4 +322,72 @@ async fn an_orderly_end_does_not_wait_for_an_api_that_is_away() {
     let began = tokio::time::Instant::now();
     stage.stop().await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_pod_that_must_stay_is_not_retired_and_no_machine_is_made_for_it() {
+    let mut stage = Stage::new(&quick("min = 1\n"));
+    for host in ["pve1", "pve2"] {
+        stage.start_on(host);
+    }
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    let alone = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "cache", "namespace": "default" },
+        "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] },
+    });
+    stage.kube.apply(&alone).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for host in ["pve1", "pve2"] {
+        let refused = stage.try_order(host, retire(&node)).await.unwrap_err();
+        assert!(refused.contains("pod default/cache must stay (NotReplicated)"), "{host}: {refused}");
+    }
+    stage.throughout("nothing is made", SOON, |stage| stage.vms(9100..=9109).len() == 1).await;
+    assert!(!marks(&stage, &node).contains("pve-autoscaler/retire"), "{}", marks(&stage, &node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_waits_for_that_is_to_be_retired_is_in_the_status() {
+    let stage = Stage::running(&quick("min = 1\n").replace("max = 5", "max = 1"));
+    stage.until("a node is ready", SOON, |stage| stage.ready_nodes("workers").len() == 1).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.order("pve1", retire(&node)).await;
+    let why =
+        |stage: &Stage| stage.status().nodes.into_iter().find(|one| one.name == node).map(|one| one.why);
+    stage
+        .until("it is said", SOON, |stage| {
+            why(stage).is_some_and(|why| {
+                why.contains("to be retired: its host gets new memory")
+                    && why.contains("`max` allows no other one")
+            })
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
+    let mut stage = Stage::new(&quick(""));
+    stage.start_on("pve1");
+    stage.until("one leads", SOON, |stage| stage.leaders() == ["pve1"]).await;
+    stage.order("pve1", Order::Pause { reason: "now".to_owned() }).await;
+    assert_eq!(stage.status().paused.map(|pause| pause.reason).as_deref(), Some("now"));
+    stage.order("pve1", Order::Resume).await;
+    assert_eq!(stage.status().paused, None);
+    stage.start_on("pve2");
+    stage.pve.set_guest_faults(9000, GuestFaults { agent_never: true, ..GuestFaults::default() });
+    stage.deploy("web", 1, "1500m", "1Gi");
+    let left_alone = |stage: &Stage| {
+        let status = stage.status();
+        status.hosts.iter().any(|host| host.backoff_until.is_some())
+            || status.pools.iter().any(|pool| pool.backoff_until.is_some())
+    };
+    stage.until("something is left alone", Duration::from_mins(15), left_alone).await;
+    stage.pve.set_guest_faults(9000, GuestFaults::default());
+    let refused = stage.try_order("pve1", Order::Retry { name: Some("pve9".to_owned()) }).await;
+    assert!(refused.unwrap_err().contains("no pool or host `pve9`"));
+    // Told to one that stands by, it holds for the one that leads.
+    stage.order("pve2", Order::Retry { name: None }).await;
+    stage.until("it is tried again", Duration::from_secs(30), |stage| !left_alone(stage)).await;
+    assert!(decided(&stage, "is tried again: it was left alone"), "{}", stage.scene());
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }

@@ -197,6 +197,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), predictions()).prop_map(
         |(last_round, (pools, hosts, free_slots), name_seed, removals, predictions)| Memory {
             // What was decided is no part of a snapshot.
+            backoff_initial: None,
             decisions: Vec::new(),
             last_round,
             pools,

@@ -4,6 +4,7 @@
 //!
 //! `cargo bench -p lab --bench thousand_nodes` prints the figures, after five to ten minutes: most of them go into filling the
 //! cluster. `DAEMON=PATH` measures that `pve-autoscaler` instead of the one in `lab`; `NODES`, `PODS` and `SAMPLES` change the size.
+//! With `STORM=8000` so many pods come within the first minute of the samples, and wait.
 //! What is real and what is not is in `docs/testing.md`.
 
 #![expect(
@@ -17,6 +18,7 @@ mod cluster;
 mod daemon;
 mod machine;
 mod reaction;
+mod storm;
 
 use std::time::Duration;
 
@@ -49,6 +51,8 @@ async fn main() {
         after.resident, after.own, after.peak
     );
 
+    let storm = number("STORM", 0);
+    let coming = (storm > 0).then(|| storm::begin(&cluster, storm));
     let naps = machine::Naps::start();
     let waits = reaction::measured(&cluster, &proxmox, samples).await;
     let late = naps.end();
@@ -63,6 +67,10 @@ async fn main() {
     );
     let (all, within) = machine::record_writes(&cluster).await;
     println!("  the API server took for {all} new ConfigMaps (seconds: how many no longer): {within:?}");
+    if let Some(coming) = coming {
+        coming.await.unwrap();
+        println!("{storm} pods came meanwhile, {} terms were lost", daemon.lost_terms());
+    }
     let end = daemon.usage();
     println!(
         "memory after that: {} MB resident, {} MB of it its own; at most {} MB",

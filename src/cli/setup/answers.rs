@@ -1,5 +1,6 @@
 //! What only the administrator knows: from flags, else asked on a terminal, with a proposal where there is one.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 use std::net::IpAddr;
 
@@ -8,6 +9,7 @@ use clap::Args;
 use super::found::{Found, Template};
 use crate::cli::exit::Failure;
 use crate::cli::table::plain;
+use crate::config::Config;
 use crate::proxmox::Client;
 
 /// Flags; what is missing is asked for.
@@ -19,9 +21,9 @@ pub(super) struct Answers {
     /// The workers' addresses, FIRST-LAST, which nothing else uses or hands out
     #[arg(long, value_name = "RANGE")]
     addresses: Option<String>,
-    /// The length of their network's prefix
-    #[arg(long, value_name = "BITS", default_value_t = 24)]
-    prefix: u8,
+    /// The length of their network's prefix; 24 unless given, with IPv6 64
+    #[arg(long, value_name = "BITS")]
+    prefix: Option<u8>,
     /// Their gateway
     #[arg(long, value_name = "ADDRESS")]
     gateway: Option<IpAddr>,
@@ -43,6 +45,8 @@ pub(super) struct Answers {
 #[derive(Debug)]
 pub(super) struct Choice {
     pub template: Template,
+    /// The VMIDs of all its versions.
+    pub versions: BTreeSet<u32>,
     pub bridge: String,
     pub storage: String,
     pub addresses: (IpAddr, IpAddr),
@@ -55,7 +59,13 @@ pub(super) struct Choice {
     pub agent_privilege: &'static str,
 }
 
-pub(super) async fn choose(given: &Answers, found: &Found, proxmox: &Client) -> Result<Choice, Failure> {
+/// `configured`: the configuration that is there already, if it is one.
+pub(super) async fn choose(
+    given: &Answers,
+    found: &Found,
+    configured: Option<&Config>,
+    proxmox: &Client,
+) -> Result<Choice, Failure> {
     let template = template(given, found)?;
     let bridge = if let Some(bridge) = given.bridge.clone().or_else(|| template.bridge.clone()) {
         bridge
@@ -93,11 +103,12 @@ pub(super) async fn choose(given: &Answers, found: &Found, proxmox: &Client) -> 
         format!("{first}-{last}")
     });
     Ok(Choice {
+        versions: found.versions(&template, configured),
         template,
         bridge,
         storage,
         addresses,
-        prefix: given.prefix,
+        prefix: given.prefix.unwrap_or(if addresses.0.is_ipv4() { 24 } else { 64 }),
         gateway,
         dns: given.dns.or(gateway),
         vmids,
@@ -112,12 +123,13 @@ fn template(given: &Answers, found: &Found) -> Result<Template, Failure> {
         let lines = choices.iter().map(|(vmid, about)| format!("{vmid} ({})", plain(about)));
         lines.collect::<Vec<_>>().join(", ")
     };
-    if found.templates.is_empty() {
+    let offered = found.offered();
+    if offered.is_empty() {
         return Err(Failure::NotFound(
             "there is no template of a VM yet: docs/template.md says how to make one".to_owned(),
         ));
     }
-    let wanted = match (&given.template, found.templates.as_slice()) {
+    let wanted = match (&given.template, offered.as_slice()) {
         (Some(wanted), _) => wanted.clone(),
         (None, [only]) => only.vmid.to_string(),
         (None, all) => {

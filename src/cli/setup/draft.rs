@@ -31,7 +31,7 @@ pub(super) fn configuration(arguments: &Arguments, choice: &Choice, places: &Pla
         choice.max,
         choice.template.cores.max(1),
         choice.template.memory >> 20,
-        choice.template.vmid,
+        choice.template.in_configuration(),
         quoted(&choice.vmids),
         quoted(&format!("{first}-{last}")),
         choice.prefix,
@@ -47,6 +47,6 @@ pub(super) fn configuration(arguments: &Arguments, choice: &Choice, places: &Pla
 }
 
 /// A string of TOML.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -6,9 +6,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures::StreamExt;
 
 use crate::cli::exit::Failure;
+use crate::config::Config;
 use crate::kubernetes::Cluster;
 use crate::proxmox::Client;
 use crate::proxmox::cloning::AskedFor;
+use crate::templates::TemplateMark;
 
 /// Guests that are asked about at a time.
 const AT_A_TIME: usize = 4;
@@ -31,6 +33,20 @@ pub(super) struct Template {
     pub storages: BTreeSet<String>,
     /// Resource mappings and the like: paths and privileges.
     pub asked: Vec<AskedFor>,
+    /// Of one that `pve-autoscaler template` has made.
+    pub mark: Option<TemplateMark>,
+}
+
+impl Template {
+    /// As a configuration names it: one that is made of a `[[template]]` gets another VMID with each version.
+    pub fn in_configuration(&self) -> String {
+        self.mark.as_ref().map_or_else(|| self.vmid.to_string(), |mark| super::draft::quoted(&mark.template))
+    }
+
+    /// A version that another one has replaced.
+    fn is_aside(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.template != self.name)
+    }
 }
 
 /// What there is.
@@ -71,6 +87,8 @@ pub(super) async fn look(proxmox: &Client, kubernetes: &Cluster) -> Result<Found
             bridges: config.bridges().into_iter().map(|one| one.bridge.to_owned()).collect(),
             storages: config.disks().map(|disk| disk.storage().to_owned()).collect(),
             asked: config.asked_when_cloned(&version),
+            mark: TemplateMark::read(config.get("description"))
+                .filter(|mark| mark.may_be_of(guest.vmid, guest.name.as_deref())),
         });
     }
     let snapshot = crate::cli::live::kubernetes_objects(kubernetes).await?;
@@ -118,10 +136,30 @@ impl Found {
         Some((at(best.first()?), at(best.last()?)))
     }
 
-    /// Templates as they can be chosen.
+    /// Templates as they can be chosen: no version that another one has replaced.
+    pub fn offered(&self) -> Vec<&Template> {
+        self.templates.iter().filter(|one| !one.is_aside()).collect()
+    }
+
+    /// The same in words, by VMID.
     pub fn choices(&self) -> BTreeMap<String, String> {
         let about = |one: &Template| format!("{} on {}", one.name, one.host);
-        self.templates.iter().map(|one| (one.vmid.to_string(), about(one))).collect()
+        self.offered().into_iter().map(|one| (one.vmid.to_string(), about(one))).collect()
+    }
+
+    /// The VMIDs of all versions of a template: of those that are there, and where a `[[template]]` of this configuration makes it,
+    /// of those to come.
+    pub fn versions(&self, template: &Template, configured: Option<&Config>) -> BTreeSet<u32> {
+        let mut all = BTreeSet::from([template.vmid]);
+        let Some(mark) = &template.mark else { return all };
+        let same = |one: &&Template| {
+            let other = one.mark.as_ref();
+            other.is_some_and(|other| (&other.cluster, &other.template) == (&mark.cluster, &mark.template))
+        };
+        all.extend(self.templates.iter().filter(same).map(|one| one.vmid));
+        let tables = configured.iter().flat_map(|config| &config.templates);
+        all.extend(tables.filter(|table| table.name == mark.template).flat_map(|table| table.vmids.clone()));
+        all
     }
 }
 
@@ -136,6 +174,48 @@ mod tests {
             vmids: vmids.iter().copied().collect(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         }
+    }
+
+    #[test]
+    fn a_template_that_is_made_here_is_named_and_all_its_versions_are_meant() {
+        let template = |vmid, name: &str, made: bool| Template {
+            vmid,
+            host: "pve1".to_owned(),
+            name: name.to_owned(),
+            bridge: None,
+            storage: None,
+            bridges: BTreeSet::new(),
+            storages: BTreeSet::new(),
+            asked: Vec::new(),
+            cores: 2,
+            memory: 2 << 30,
+            mark: made.then(|| TemplateMark {
+                cluster: "kubernetes".to_owned(),
+                template: "worker".to_owned(),
+                version: "1".to_owned(),
+                turn: 1,
+                vmid: Some(vmid),
+            }),
+        };
+        let templates = vec![
+            template(8000, "by-hand", false),
+            template(9000, "worker-1", true),
+            template(9001, "worker", true),
+        ];
+        let found = Found { templates, ..found(&[], &[]) };
+        assert_eq!(found.choices().into_keys().collect::<Vec<_>>(), ["8000", "9001"]);
+        let offered = found.offered();
+        assert_eq!(offered[0].in_configuration(), "8000");
+        assert_eq!(offered[1].in_configuration(), "\"worker\"");
+        assert_eq!(found.versions(offered[0], None), [8000].into());
+        assert_eq!(found.versions(offered[1], None), [9000, 9001].into());
+        let checksum = "0".repeat(64);
+        let text = format!(
+            "[[template]]\nname = \"worker\"\nimage = \"https://example.org/a.qcow2\"\nchecksum = \"sha256:{checksum}\"\n\
+             image_storage = \"local\"\nvmids = \"9000-9002\"\nstorage = \"local-lvm\"\nbridge = \"vmbr0\"\n"
+        );
+        let config = crate::config::parse("c", &text, crate::config::Needs::Plan).unwrap();
+        assert_eq!(found.versions(offered[1], Some(&config)), [9000, 9001, 9002].into());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use clap::Args;
 
 use super::exit::Failure;
 use super::{check, input, live};
+use crate::config::{self, Needs};
 use answers::Answers;
 
 const HELP: &str = r#"It needs an administrator on both sides, once:
@@ -95,7 +96,9 @@ async fn set_up(arguments: &Arguments) -> Result<Option<PathBuf>, Failure> {
     let admin = proxmox::administrator(arguments)?;
     let cluster = kubernetes::administrator(arguments).await?;
     let found = found::look(&admin, &cluster).await?;
-    let choice = answers::choose(&arguments.answers, &found, &admin).await?;
+    // One that is wrong, or of another kind, says nothing of templates.
+    let configured = config::load(&arguments.folder.join("config.toml"), Needs::Plan).ok();
+    let choice = answers::choose(&arguments.answers, &found, configured.as_ref(), &admin).await?;
     let say = Steps { dry: arguments.dry_run };
     let folder = &arguments.folder;
     let places = files::Places::of(folder);

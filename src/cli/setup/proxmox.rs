@@ -168,11 +168,12 @@ async fn grants(client: &Client, arguments: &Arguments, choice: &Choice, say: &S
     let there = client.granted().await.map_err(failed)?;
     let mut wanted = vec![
         (format!("/pool/{}", arguments.resource_pool), "AutoscalerMachines", true),
-        (format!("/vms/{}", choice.template.vmid), "AutoscalerTemplates", false),
         (format!("/storage/{}", choice.storage), STORAGE, false),
         (format!("/sdn/zones/localnetwork/{}", choice.bridge), NETWORK, true),
         ("/".to_owned(), "AutoscalerHosts", true),
     ];
+    let versions = choice.versions.iter();
+    wanted.extend(versions.map(|vmid| (format!("/vms/{vmid}"), "AutoscalerTemplates", false)));
     for (path, role) in of_template(&choice.template) {
         if !wanted.iter().any(|(known, ..)| *known == path) {
             wanted.push((path, role, role == NETWORK));

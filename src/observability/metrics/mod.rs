@@ -356,6 +356,9 @@ fn of_board(status: &Status) -> Seen {
         seen.put(names::MAX, &[name], f64::from(pool.max));
         seen.put(names::SLOTS, &[name], f64::from(pool.slots_free));
         seen.put(names::POOL_BACKOFF, &[name], f64::from(u8::from(pool.backoff.is_some())));
+        if let Some(until) = pool.backoff_until {
+            seen.put(names::POOL_BACKOFF_END, &[name], number(until.as_second()));
+        }
         for phase in PHASES {
             seen.put(names::MACHINES, &[name, &format!("{phase:?}")], 0.0);
         }

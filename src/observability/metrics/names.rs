@@ -91,6 +91,7 @@ metrics! {
         MAX: Gauge "pool_max_nodes" None, POOL, "The pool's `max`";
         SLOTS: Gauge "pool_free_slots" None, POOL, "VMIDs (with their addresses) that the pool can still use";
         POOL_BACKOFF: Gauge "pool_backoff" None, POOL, "1 while the pool is left alone after failures, or has no usable template";
+        POOL_BACKOFF_END: Gauge "pool_backoff_end_timestamp" SECONDS, POOL, "When the pool is tried again; only while it is left alone after failures";
         NODES: Gauge "nodes" None, &["pool", "state"], "Nodes of the pool: `Ready`, `NotReady`, or `Leaving` whatever their condition";
         CPU_PROVISIONED: Gauge "cpu_provisioned" CORES, POOL, "vCPUs of the pool's machines";
         CPU_ALLOCATABLE: Gauge "cpu_allocatable" CORES, POOL, "What the pool's nodes offer to pods";
@@ -119,6 +120,7 @@ metrics! {
     "Hosts" {
         HOST_ONLINE: Gauge "host_online" None, HOST, "1 while the host is up and not in maintenance";
         HOST_BACKOFF: Gauge "host_backoff" None, HOST, "1 while nothing new is put on the host after failures there";
+        HOST_BACKOFF_END: Gauge "host_backoff_end_timestamp" SECONDS, HOST, "When the host is tried again; only while it is left alone";
         HOST_CPU: Gauge "host_cpu" CORES, HOST, "Threads of the host";
         HOST_CPU_ASSIGNED: Gauge "host_cpu_assigned" CORES, HOST, "vCPUs of all running guests on the host";
         HOST_MEMORY: Gauge "host_memory" BYTES, HOST, "Memory of the host";
