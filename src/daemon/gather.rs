@@ -316,6 +316,7 @@ impl Daemon {
             }
             if let Some(region) = self.regions.get(&pool.prefix) {
                 memory.templates = region.templates.prints(&pool.name);
+                memory.clone_bytes = region.templates.clone_bytes(&pool.name);
             }
             let own =
                 |host: &String| usable.is_some_and(|found| found.usable.iter().any(|one| one.host == *host));

@@ -153,8 +153,6 @@ mod tests {
             vmid: 9000,
             host: "a".to_owned(),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
-            bytes: 0,
-            storage: String::new(),
         };
         assert!(holds_template("a", &[template(&["a", "b"])], &[]).is_some());
         assert!(holds_template("a", &[template(&["a"])], &[]).is_none());

@@ -29,6 +29,8 @@ pub struct Usable {
     pub reach: BTreeSet<String>,
     /// Storages that its volumes are on, with the host (`pve1/local-lvm`) where hosts do not share them.
     pub sources: BTreeSet<String>,
+    /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 where clones are linked.
+    pub bytes: i64,
     /// What tells it from every other, and from one that is made anew under its name and VMID.
     pub print: String,
     /// The same as earlier versions made it: records of their machines have it.
@@ -92,8 +94,6 @@ impl Templates {
             vmid: usable.vmid,
             host: usable.host.clone(),
             hosts: usable.reach.iter().cloned().collect(),
-            bytes: 0,
-            storage: String::new(),
         };
         self.all()
             .iter()
@@ -107,6 +107,13 @@ impl Templates {
         let found = all.get(pool).filter(|found| found.problems.is_empty());
         let usable = found.into_iter().flat_map(|found| &found.usable);
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
+    }
+
+    /// What a full clone of the largest of a pool's templates takes, in bytes; 0 where clones are linked.
+    pub fn clone_bytes(&self, pool: &str) -> i64 {
+        let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = all.get(pool).into_iter().flat_map(|found| &found.usable);
+        usable.map(|usable| usable.bytes).max().unwrap_or_default()
     }
 
     /// Which tags the token may change, once that was asked.
@@ -254,6 +261,7 @@ fn anew(pool: &Pool, seen: &Seen) -> Vec<Usable> {
         host: host.clone(),
         reach: BTreeSet::from([host.clone()]),
         sources: BTreeSet::new(),
+        bytes: 0,
         print: "none".to_owned(),
         former_print: "none".to_owned(),
     };
@@ -348,9 +356,22 @@ fn judge(pool: &Pool, needs: &Needs, guest: &Guest, vm: &VmConfig, seen: &Seen) 
         host: guest.host.clone(),
         reach: reach(guest, vm, seen),
         sources: sources(guest, vm, seen),
+        bytes: clone_bytes(pool, vm),
         print: print(guest.vmid, vm, inherited::tells),
         former_print: print(guest.vmid, vm, told_before),
     })
+}
+
+/// What a full clone takes: all disks of the template, and what its disk grows by. A pool whose clones are linked names no storages.
+fn clone_bytes(pool: &Pool, vm: &VmConfig) -> i64 {
+    if pool.storages.is_empty() {
+        return 0;
+    }
+    let growth = pool
+        .disk
+        .as_ref()
+        .map_or(0, |disk| disk.bytes.saturating_sub(vm.drive_size(&disk.device).unwrap_or_default()).max(0));
+    vm.full_clone_bytes().saturating_add(growth)
 }
 
 /// What a token may never clone: devices and drives of the host itself.

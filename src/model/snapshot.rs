@@ -109,6 +109,10 @@ pub struct PoolMemory {
     /// Why its cluster cannot be acted on now, if so: it gets no machine and loses no node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_sight: Option<String>,
+    /// Bytes that a full clone of its template takes of the storage that it goes to: of several templates the one with the largest
+    /// disks; 0 where that is not known, or clones are linked.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub clone_bytes: i64,
     /// What tells its present templates from all others; empty: not all of them could be looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
@@ -207,10 +211,6 @@ pub struct TemplateSeen {
     pub host: String,
     /// Hosts on which a clone of it can be made.
     pub hosts: Vec<String>,
-    /// Bytes that a clone takes at once (0 for a linked one).
-    pub bytes: i64,
-    /// The storage that a clone's disk goes to.
-    pub storage: String,
 }
 
 /// The Proxmox side (`kind: ProxmoxInventory`).
@@ -267,4 +267,9 @@ pub struct Snapshot {
     pub proxmox: Inventory,
     /// What the daemon remembers.
     pub memory: Memory,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(bytes: &i64) -> bool {
+    *bytes == 0
 }

@@ -2,22 +2,38 @@
 //! which storage they are on, and what they take.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::config::Pool;
 use crate::model::machine::{Host, Machine, Phase, STORED_ON, Storage};
 use crate::model::quantity;
+use crate::model::snapshot::Snapshot;
 
 /// The VM's option that names the storage for its memory.
 const STATE_STORAGE: &str = "vmstatestorage";
 
 /// What is left of a host's storages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DiskRoom(BTreeMap<String, Storage>);
+pub(super) struct DiskRoom {
+    storages: BTreeMap<String, Storage>,
+    clones: Arc<CloneBytes>,
+}
 
-/// What a machine of the pool takes at once of the storage of its clone: a full clone of a pool that says how large its disk
-/// is. How large the template's disk is, `check` looks at.
-fn clone_bytes(pool: &Pool) -> i64 {
-    pool.disk.as_ref().map_or(0, |disk| disk.bytes)
+/// What a full clone takes of its storage, by pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CloneBytes(BTreeMap<String, i64>);
+
+impl CloneBytes {
+    pub(super) fn new(snapshot: &Snapshot) -> Self {
+        let pools = snapshot.memory.pools.iter().filter(|(_, memory)| memory.clone_bytes != 0);
+        Self(pools.map(|(pool, memory)| (pool.clone(), memory.clone_bytes)).collect())
+    }
+
+    /// At least the disk that the pool asks for: a snapshot may say nothing of templates.
+    fn of(&self, pool: &Pool) -> i64 {
+        let asked = pool.disk.as_ref().map_or(0, |disk| disk.bytes);
+        self.0.get(&pool.name).copied().unwrap_or_default().max(asked)
+    }
 }
 
 /// What a machine takes of each storage.
@@ -28,21 +44,21 @@ fn add<'a>(needs: &mut Needs<'a>, storage: &'a str, bytes: i64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// What its disks take, with its clone on this storage.
-fn disks<'a>(pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
-    let mut all = Needs::new();
-    for disk in &pool.extra_disks {
-        add(&mut all, &disk.storage, disk.gib.saturating_mul(1 << 30));
-    }
-    if let Some(clone) = clone {
-        add(&mut all, clone, clone_bytes(pool));
-    }
-    all
-}
-
 impl DiskRoom {
-    pub(super) fn new(host: &Host) -> Self {
-        Self(host.storage.clone())
+    pub(super) fn new(host: &Host, clones: Arc<CloneBytes>) -> Self {
+        Self { storages: host.storage.clone(), clones }
+    }
+
+    /// What the disks of a machine take, with its clone on this storage.
+    fn disks<'a>(&self, pool: &'a Pool, clone: Option<&'a str>) -> Needs<'a> {
+        let mut all = Needs::new();
+        for disk in &pool.extra_disks {
+            add(&mut all, &disk.storage, disk.gib.saturating_mul(1 << 30));
+        }
+        if let Some(clone) = clone {
+            add(&mut all, clone, self.clones.of(pool));
+        }
+        all
     }
 
     /// The storage for the clone of the next machine of the pool (`None`: the template's), the one with the most free space
@@ -56,7 +72,7 @@ impl DiskRoom {
         let mut refusals = Vec::new();
         let mut best: Option<(i64, &String)> = None;
         for storage in &pool.storages {
-            let kept_apart = across && self.0.get(storage).is_some_and(|seen| !seen.shared);
+            let kept_apart = across && self.storages.get(storage).is_some_and(|seen| !seen.shared);
             if kept_apart {
                 let why = format!("has no template of its own, and storage `{storage}` is not shared");
                 refusals.push(why);
@@ -76,16 +92,16 @@ impl DiskRoom {
     /// Whether there is room for a machine whose clone is on this storage. A storage that a host does not show cannot be used; where
     /// no storage is known at all, nothing is known to be full.
     fn check_all(&self, pool: &Pool, clone: Option<&str>, state: i64) -> Result<(), String> {
-        if self.0.is_empty() {
+        if self.storages.is_empty() {
             return Ok(());
         }
-        let mut needs = disks(pool, clone);
+        let mut needs = self.disks(pool, clone);
         let remembering = if state > 0 { self.state_storages(pool, clone) } else { Vec::new() };
         for storage in &remembering {
             add(&mut needs, storage, state);
         }
         for (storage, bytes) in needs {
-            if !self.0.contains_key(storage) {
+            if !self.storages.contains_key(storage) {
                 return Err(format!("has no storage `{storage}`"));
             }
             let free = self.free(storage, pool);
@@ -103,7 +119,7 @@ impl DiskRoom {
     /// How much the pool may still use of a storage.
     fn free(&self, storage: &str, pool: &Pool) -> i64 {
         let left = |seen: &Storage| seen.total.saturating_sub(seen.used).saturating_sub(pool.storage_reserve);
-        self.0.get(storage).map_or(i64::MAX, left)
+        self.storages.get(storage).map_or(i64::MAX, left)
     }
 
     /// Where the memory of a suspended machine goes, as far as that is known (`find_vmstate_storage` of qemu-server's
@@ -115,8 +131,8 @@ impl DiskRoom {
         }
         // Beside a disk of which it is not known where it is, nothing can be said.
         let Some(clone) = clone else { return Vec::new() };
-        let mut all: Vec<&str> = disks(pool, Some(clone)).into_keys().collect();
-        let shared = |storage: &&str| self.0.get(*storage).is_some_and(|seen| seen.shared);
+        let mut all: Vec<&str> = self.disks(pool, Some(clone)).into_keys().collect();
+        let shared = |storage: &&str| self.storages.get(*storage).is_some_and(|seen| seen.shared);
         if all.iter().any(shared) {
             all.retain(shared);
         }
@@ -126,7 +142,7 @@ impl DiskRoom {
     /// Counts a machine of the pool, with so many bytes of its memory on disk; `here`: it is on this host, else only storages that
     /// hosts share have less left.
     pub(super) fn take(&mut self, pool: &Pool, clone: Option<&str>, state: i64, here: bool) {
-        self.count(disks(pool, clone), here);
+        self.count(self.disks(pool, clone), here);
         self.count_state(pool, clone, state, here);
     }
 
@@ -139,7 +155,7 @@ impl DiskRoom {
 
     fn count(&mut self, needs: Needs, here: bool) {
         for (storage, bytes) in needs {
-            if let Some(seen) = self.0.get_mut(storage).filter(|seen| here || seen.shared) {
+            if let Some(seen) = self.storages.get_mut(storage).filter(|seen| here || seen.shared) {
                 seen.used = seen.used.saturating_add(bytes);
             }
         }
@@ -154,7 +170,7 @@ impl DiskRoom {
             let clone = clone.filter(|storage| pool.storages.contains(storage)).map(String::as_str);
             let here = machine.hosts().any(|one| *one == host);
             if machine.phase <= Phase::Configuring || machine.just_stored {
-                self.count(disks(pool, clone), here);
+                self.count(self.disks(pool, clone), here);
             }
             let remembers =
                 machine.phase <= Phase::Booting && (machine.phase != Phase::Warm || machine.just_stored);

@@ -1,10 +1,11 @@
 //! What is left of the hosts for new machines: memory, vCPUs, and how many machines of a pool are there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::View;
 use super::device_room::DeviceRoom;
-use super::disk_room::DiskRoom;
+use super::disk_room::{CloneBytes, DiskRoom};
 use super::limits::Shape;
 use crate::config::Pool;
 use crate::model::machine::{Host, Machine, Phase, WarmState};
@@ -159,11 +160,12 @@ pub(super) fn hosts(
             ours.entry(host).or_default().count(machine);
         }
     }
+    let clones = Arc::new(CloneBytes::new(snapshot));
     let rooms = snapshot.proxmox.hosts.as_ref()?.iter().map(|host| {
         let ours = ours.remove(host.name.as_str()).unwrap_or_default();
         let memory = &snapshot.memory.hosts.get(&host.name);
         let own = view.config.hosts.get(&host.name);
-        let mut disks = DiskRoom::new(host);
+        let mut disks = DiskRoom::new(host, clones.clone());
         let machines = snapshot.proxmox.machines.as_deref().unwrap_or_default();
         disks.count_coming(&host.name, machines, &view.config.pools);
         let room = HostRoom {

@@ -136,6 +136,8 @@ struct PoolDocument {
     without_template: bool,
     out_of_sight: Option<String>,
     #[serde(default)]
+    clone_bytes: i64,
+    #[serde(default)]
     templates: Vec<String>,
     #[serde(default)]
     out_of_service: BTreeMap<String, String>,
@@ -285,6 +287,7 @@ impl PoolDocument {
             across: self.across,
             without_template: self.without_template,
             out_of_sight: self.out_of_sight,
+            clone_bytes: self.clone_bytes,
             templates: self.templates,
             out_of_service: self.out_of_service,
         })

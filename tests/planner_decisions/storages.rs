@@ -57,6 +57,22 @@ fn a_storage_that_hosts_share_is_counted_once() {
 }
 
 #[test]
+fn all_disks_of_the_template_count_for_a_full_clone() {
+    let memory = |bytes: i64| {
+        format!(
+            "\n---\napiVersion: pve-autoscaler/v1\nkind: AutoscalerState\npools: {{w: {{cloneBytes: {bytes}}}}}\n"
+        )
+    };
+    let config = pool("storage = \"xx\"\nhosts = [\"a\"]");
+    let made = |bytes: i64| {
+        let cluster = with_inventory(6, "xx: {total: 100Gi, used: 0}", "").with(&memory(bytes));
+        places(&cluster.plan(&config)).len()
+    };
+    // The pool's disk is of 40 GiB; 0: nothing is known of the template.
+    assert_eq!([0, 10 << 30, 40 << 30, 60 << 30, 101 << 30].map(made), [2, 2, 2, 1, 0]);
+}
+
+#[test]
 fn a_clone_of_another_hosts_template_goes_to_a_storage_that_hosts_share() {
     let storages = "local: {total: 900Gi, used: 0}, nas: {total: 100Gi, used: 0, shared: true}";
     let memory = "\n---\napiVersion: pve-autoscaler/v1\nkind: AutoscalerState\npools: {w: {reach: [a, b], across: [b]}}\n";

@@ -143,7 +143,7 @@ fn backoff() -> impl Strategy<Value = Backoff> {
 
 pub fn memory() -> impl Strategy<Value = Memory> {
     let times = (option::of(time()), option::of(time()), option::of(time()));
-    let out_of = (btree_map(text(), text(), 0..3), option::of(text()), any::<bool>());
+    let out_of = (btree_map(text(), text(), 0..3), option::of(text()), any::<bool>(), bytes());
     let reach = (option::of(vec(name(), 0..3)), vec(name(), 0..3), vec(text(), 0..3), out_of);
     let learnt =
         (any::<u32>(), bytes(), resources(0..200_i64, 0)).prop_map(|(cores, memory, allocatable)| {
@@ -179,6 +179,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 out_of_service: reach.3.0,
                 out_of_sight: reach.3.1,
                 without_template: reach.3.2,
+                clone_bytes: reach.3.3,
             }
         },
     );

@@ -132,6 +132,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))
         .when(pool.without_template, "withoutTemplate", true)
+        .when(pool.clone_bytes != 0, "cloneBytes", pool.clone_bytes)
         .some("outOfSight", pool.out_of_sight.as_deref())
         .list("templates", pool.templates.iter().map(String::as_str))
         .part(
