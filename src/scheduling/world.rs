@@ -477,7 +477,9 @@ impl World {
         }
         if prepared.volumes_matter {
             prepared.volumes_refused = volume_restrictions::prepare(pod, self);
-            prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
+            if self.volumes.any_to_bind() {
+                prepared.binding = volume_binding::prepare(pod, &self.volumes, &self.promised);
+            }
         }
     }
 }
