@@ -1,10 +1,14 @@
 //! PodDisruptionBudgets, counted over all evictions that a plan makes.
+//!
+//! A budget that asks for a value of a label is only looked at for pods that have it, so that a thousand budgets cost little more
+//! than one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::Snapshot;
 use crate::model::pod::{Pod, PodPhase};
+use crate::model::selector::Operator;
 use crate::model::workload::DisruptionBudget;
 use crate::scheduling::selector::labels_match;
 
@@ -14,21 +18,58 @@ pub(super) const SEVERAL: &str = "SeveralPdbs";
 /// What the budgets still allow.
 #[derive(Debug)]
 pub(super) struct Budgets {
-    by_namespace: BTreeMap<String, Vec<(Arc<DisruptionBudget>, i64)>>,
+    by_namespace: BTreeMap<String, OfNamespace>,
+}
+
+/// The budgets of a namespace, with what each still allows.
+#[derive(Debug, Default)]
+struct OfNamespace {
+    all: Vec<(Arc<DisruptionBudget>, i64)>,
+    /// By label and value: the budgets, by their places, of which pods must have it.
+    by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
+    /// All others.
+    others: Vec<usize>,
+}
+
+impl OfNamespace {
+    fn add(&mut self, budget: &Arc<DisruptionBudget>) {
+        let place = self.all.len();
+        self.all.push((budget.clone(), budget.disruptions_allowed));
+        let mut requirements = budget.selector.iter().flat_map(|selector| &selector.requirements);
+        let Some(one) = requirements.find(|one| one.operator == Operator::In) else {
+            return self.others.push(place);
+        };
+        let by_value = self.by_label.entry(one.key.clone()).or_default();
+        for value in &one.values {
+            let places = by_value.entry(value.clone()).or_default();
+            if places.last() != Some(&place) {
+                places.push(place);
+            }
+        }
+    }
+
+    /// The places of the budgets that speak of the pod.
+    fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
+        // Budgets ask for few different labels.
+        let by_label = self.by_label.iter().flat_map(|(key, by_value)| {
+            pod.labels.get(key).and_then(|value| by_value.get(value)).into_iter().flatten()
+        });
+        by_label.chain(&self.others).copied().filter(|&place| matches(&self.all[place].0, pod))
+    }
 }
 
 impl Budgets {
     pub(super) fn new(snapshot: &Snapshot) -> Self {
-        let mut by_namespace: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        let mut by_namespace: BTreeMap<String, OfNamespace> = BTreeMap::new();
         for budget in &snapshot.budgets {
-            let list = by_namespace.entry(budget.namespace.clone()).or_default();
-            list.push((budget.clone(), budget.disruptions_allowed));
+            by_namespace.entry(budget.namespace.clone()).or_default().add(budget);
         }
         Self { by_namespace }
     }
 
     fn matching<'s>(&'s self, pod: &'s Pod) -> impl Iterator<Item = &'s (Arc<DisruptionBudget>, i64)> {
-        self.by_namespace.get(&pod.namespace).into_iter().flatten().filter(|(budget, _)| matches(budget, pod))
+        let of_namespace = self.by_namespace.get(&pod.namespace).into_iter();
+        of_namespace.flat_map(|own| own.matching(pod).map(|place| &own.all[place]))
     }
 
     /// Whether any budget speaks of the pod.
@@ -38,8 +79,12 @@ impl Budgets {
 
     /// Why the pod cannot be evicted now, if so.
     pub(super) fn refusal(&self, pod: &Pod) -> Option<&'static str> {
-        let full = self.spending(pod).any(|(_, left)| *left < 1);
-        full.then_some("NotEnoughPdb").or_else(|| self.several(pod).then_some(SEVERAL))
+        let (mut count, mut full) = (0, false);
+        for (budget, left) in self.matching(pod) {
+            count += 1;
+            full |= *left < 1 && takes_from(budget, pod);
+        }
+        full.then_some("NotEnoughPdb").or_else(|| (count > 1 && is_asked(pod)).then_some(SEVERAL))
     }
 
     /// Whether several budgets speak of the pod: the API server evicts no such pod.
@@ -70,11 +115,10 @@ impl Budgets {
     /// Takes the eviction of all these pods from the budgets, which allow it.
     pub(super) fn take<'p>(&mut self, pods: impl Iterator<Item = &'p Arc<Pod>>) {
         for pod in pods {
-            let of_namespace = self.by_namespace.get_mut(&pod.namespace).into_iter().flatten();
-            for (_, left) in
-                of_namespace.filter(|(budget, _)| matches(budget, pod) && takes_from(budget, pod))
-            {
-                *left -= 1;
+            let Some(own) = self.by_namespace.get_mut(&pod.namespace) else { continue };
+            for place in own.matching(pod).collect::<Vec<_>>() {
+                let (budget, left) = &mut own.all[place];
+                *left -= i64::from(takes_from(budget, pod));
             }
         }
     }
@@ -101,7 +145,7 @@ fn matches(budget: &DisruptionBudget, pod: &Pod) -> bool {
 mod tests {
     use super::*;
     use crate::model::pod::Deletion;
-    use crate::model::selector::LabelSelector;
+    use crate::model::selector::{LabelSelector, Requirement};
 
     fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
         let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });
@@ -142,6 +186,35 @@ mod tests {
             let said = budgets.refusal(&pod);
             assert_eq!(said, expected, "{phase:?} ready: {ready}, leaves: {leaves}, {always} {healthy:?}");
             assert_eq!(budgets.allow([&Arc::new(pod)].into_iter()).is_ok(), expected.is_none());
+        }
+    }
+
+    #[test]
+    fn every_budget_that_speaks_of_a_pod_is_found() {
+        let requirement = |operator, values: &[&str]| {
+            let values = values.iter().map(|&value| value.to_owned()).collect();
+            Requirement { key: "app".to_owned(), operator, values }
+        };
+        let all = [
+            vec![requirement(Operator::In, &["a", "b", "a"])],
+            vec![requirement(Operator::Exists, &[]), requirement(Operator::In, &["b"])],
+            vec![requirement(Operator::NotIn, &["a"])],
+            vec![],
+            vec![requirement(Operator::In, &["c"]), requirement(Operator::In, &["a"])],
+        ];
+        let budget = |requirements| DisruptionBudget {
+            selector: Some(LabelSelector { requirements }),
+            ..DisruptionBudget::clone(&budgets(true, (1, 1), 1).by_namespace["d"].all[0].0)
+        };
+        let list = all.map(budget).map(Arc::new).to_vec();
+        let found = Budgets::new(&Snapshot { budgets: list.clone(), ..Snapshot::default() });
+        for app in [None, Some("a"), Some("b"), Some("c"), Some("d")] {
+            let mut pod = pod(PodPhase::Running, true, false);
+            pod.labels.extend(app.map(|app| ("app".to_owned(), app.to_owned())));
+            let mut places: Vec<usize> = found.by_namespace["d"].matching(&pod).collect();
+            places.sort_unstable();
+            let one_by_one: Vec<usize> = (0..list.len()).filter(|&at| matches(&list[at], &pod)).collect();
+            assert_eq!(places, one_by_one, "{app:?}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! Which pool grows: the expanders.
 
 use super::classes::Class;
-use super::filling::{self, Item};
+use super::filling;
 use super::rooms::{Place, Rooms};
 use super::scale_up::Packer;
+use super::stock::Stock;
 use crate::config::Expander;
 use crate::model::Resources;
 
@@ -34,7 +35,7 @@ impl Ranked {
 
 impl Packer<'_, '_> {
     /// The same, with the size of this number first.
-    pub(super) fn rank_sized(&self, items: &[(usize, Item)], size: Option<usize>) -> Vec<Ranked> {
+    pub(super) fn rank_sized(&self, items: &Stock, size: Option<usize>) -> Vec<Ranked> {
         let ranked = self.rank(items);
         let Some(size) = size else { return ranked };
         let mut ranked: Vec<Ranked> = ranked
@@ -45,13 +46,11 @@ impl Packer<'_, '_> {
         ranked
     }
 
-    /// The pools whose empty nodes would take the first of these items, best first. Each item comes with the row of its
-    /// demands.
-    pub(super) fn rank(&self, items: &[(usize, Item)]) -> Vec<Ranked> {
-        self.ranked(items[0].0, items[0].1.wanted, |pool| {
-            let suited: Vec<Item> =
-                items.iter().filter(|one| self.demands.suits[one.0][pool]).map(|one| one.1).collect();
-            let (taken, free) = filling::in_order(self.prototypes[pool].free(), &suited);
+    /// The pools whose empty nodes would take the first of these items, best first.
+    pub(super) fn rank(&self, items: &Stock) -> Vec<Ranked> {
+        let Some(first) = items.first_from(0).map(|first| items.item(first)) else { return Vec::new() };
+        self.ranked(first.row, first.wanted, |pool| {
+            let (taken, free) = items.in_order(self.free[pool].clone(), &self.demands.met[pool]);
             let waste = filling::idle(&free, &self.prototypes[pool].node.allocatable);
             Trial { pods: taken.iter().map(|one| one.1).sum(), short: false, waste }
         })
@@ -61,7 +60,7 @@ impl Packer<'_, '_> {
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
         self.ranked(class.demands, &class.sample.requests, |pool| {
-            let mut free = self.prototypes[pool].free();
+            let mut free = self.free[pool].clone();
             free.add_times(&class.sample.requests, -1);
             let mut share = Resources::default();
             for (suits, demand) in self.demands.suits.iter().zip(others) {
@@ -82,13 +81,13 @@ impl Packer<'_, '_> {
     }
 
     fn ranked(&self, demands: usize, wanted: &Resources, trial: impl Fn(usize) -> Trial) -> Vec<Ranked> {
-        let suits = |&pool: &usize| {
-            self.demands.suits[demands][pool] && self.prototypes[pool].free().copies(wanted) > 0
-        };
+        let suits = |&pool: &usize| self.demands.suits[demands][pool] && self.free[pool].copies(wanted) > 0;
+        let mut trials: Vec<Option<Trial>> = vec![None; self.prototypes.len()];
         let mut ranked: Vec<Ranked> = (0..self.prototypes.len())
             .filter(suits)
             .map(|pool| {
-                let trial = trial(pool);
+                let twin = self.demands.twins[pool];
+                let trial = *trials[twin].get_or_insert_with(|| trial(twin));
                 let rank = match self.view.config.scale_up.expander {
                     Expander::LeastWaste => 0,
                     Expander::MostPods => -trial.pods,

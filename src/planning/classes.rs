@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::pending::{Priorities, Waiting};
 use super::predictions::Hold;
+use super::stock::Met;
 use super::verdict::Spot;
 use crate::model::Resources;
 use crate::model::digest::Fingerprint;
@@ -40,6 +41,22 @@ impl Class<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Demands {
     pub suits: Vec<Vec<bool>>,
+    /// The same by pool.
+    pub met: Vec<Met>,
+    /// By pool, the first one whose fresh nodes no plain pod tells apart from its own.
+    pub twins: Vec<usize>,
+}
+
+impl Demands {
+    /// To be called once all rows are known.
+    pub(super) fn compare(&mut self, prototypes: &[SimNode]) {
+        let column = |pool: usize| self.suits.iter().map(|row| row[pool]).collect();
+        self.met = (0..prototypes.len()).map(|pool| Met::new(column(pool))).collect();
+        let mut firsts: BTreeMap<(&Met, Resources, &Resources), usize> = BTreeMap::new();
+        let same =
+            prototypes.iter().zip(&self.met).map(|(one, met)| (met, one.free(), &one.node.allocatable));
+        self.twins = same.enumerate().map(|(pool, key)| *firsts.entry(key).or_insert(pool)).collect();
+    }
 }
 
 /// Pods that are equal but for their names share a number.

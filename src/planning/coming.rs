@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::View;
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::machine::{Machine, Phase};
@@ -14,26 +15,24 @@ pub(super) fn is_young(since: Timestamp, snapshot: &Snapshot, config: &Config) -
 }
 
 /// Whether the machine has no Node, and may still become one.
-pub(super) fn is_coming(machine: &Machine, snapshot: &Snapshot, config: &Config) -> bool {
-    is_without_node(machine, snapshot) && !is_overdue(machine, snapshot, config)
+pub(super) fn is_coming(machine: &Machine, view: &View) -> bool {
+    is_without_node(machine, view) && !is_overdue(machine, view)
 }
 
 /// Whether the machine should have become a node by now. Nobody may be able to look at it and give it up: its host is off, or its
 /// cluster cannot be reached.
-pub(super) fn is_missing(machine: &Machine, snapshot: &Snapshot, config: &Config) -> bool {
-    is_without_node(machine, snapshot) && is_overdue(machine, snapshot, config)
+pub(super) fn is_missing(machine: &Machine, view: &View) -> bool {
+    is_without_node(machine, view) && is_overdue(machine, view)
 }
 
-fn is_overdue(machine: &Machine, snapshot: &Snapshot, config: &Config) -> bool {
-    machine.wanted_since().is_some_and(|since| !is_young(since, snapshot, config))
+fn is_overdue(machine: &Machine, view: &View) -> bool {
+    machine.wanted_since().is_some_and(|since| !is_young(since, view.snapshot, view.config))
 }
 
 /// One that is kept warm is nothing to wait for before it was asked to join.
-fn is_without_node(machine: &Machine, snapshot: &Snapshot) -> bool {
+fn is_without_node(machine: &Machine, view: &View) -> bool {
     let name = machine.node.as_ref().unwrap_or(&machine.name);
-    machine.phase < Phase::Draining
-        && machine.warm.is_none()
-        && !snapshot.nodes.iter().any(|node| node.name == *name)
+    machine.phase < Phase::Draining && machine.warm.is_none() && view.named.find(name).is_none()
 }
 
 /// Whether a node carries a taint that goes by itself once it is set up.

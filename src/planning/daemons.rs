@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::View;
-use super::named::Named;
 use super::pending::{Priorities, is_mirror};
 use super::scale_up::Packer;
 use crate::model::node::Node;
@@ -209,14 +208,12 @@ fn expect_waiting<'a>(
     there: &mut BTreeSet<(NodeIndex, &'a str)>,
 ) -> Vec<(Arc<Pod>, NodeIndex)> {
     let mut without_room = Vec::new();
-    let mut named = None;
     for waiting in &view.waiting {
         let digest = waiting.pod.digest();
         if !digest.daemon || digest.gated {
             continue;
         }
-        let named = named.get_or_insert_with(|| Named::new(&view.snapshot.nodes));
-        let at = meant_for(waiting.pod).and_then(|name| named.find(name));
+        let at = meant_for(waiting.pod).and_then(|name| view.named.find(name));
         let (Some(at), Some(owner)) = (at, &waiting.pod.owner) else { continue };
         there.insert((at, &owner.uid));
         let met = || Arc::new(Pod { resource_claims: false, ..waiting.pod.as_ref().clone() });

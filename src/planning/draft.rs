@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 
 use super::classes::{Class, largest_share};
-use super::filling::{self, Filling, Item};
+use super::filling::{self, Filling};
+use super::packing::item;
 use super::rooms::{Place, Rooms};
 use super::scale_up::Packer;
+use super::stock::{Item, Stock};
 use crate::model::Resources;
 
 /// How a machine is filled.
@@ -71,16 +73,16 @@ impl<'a> Packer<'_, 'a> {
     fn draft(&self, classes: &[Class<'a>], plain: &[usize], way: Way, size: Option<usize>) -> Draft {
         let mut rooms = self.rooms.clone();
         let plain = &self.ordered(classes, plain, size);
-        let left = plain.iter().map(|&number| classes[number].left()).collect();
-        let order = plain.clone();
+        let items = plain.iter().map(|&number| item(&classes[number], classes[number].left()));
+        let mut stock = Stock::new(items.collect());
+        let (left, order) = (vec![0; plain.len()], plain.clone());
         let mut draft = Draft { machines: Vec::new(), fillings: Vec::new(), order, left, cost: 0 };
-        for first in 0..plain.len() {
-            while draft.left[first] > 0 {
-                let open: Vec<usize> = (first..plain.len()).filter(|&one| draft.left[one] > 0).collect();
-                if !self.add(classes, plain, &open, (way, size), &mut rooms, &mut draft) {
-                    break;
-                }
+        let mut next = stock.first_from(0);
+        while let Some(first) = next {
+            if !self.add(plain, &mut stock, (way, size), &mut rooms, &mut draft) {
+                draft.left[first] = usize::try_from(stock.leave_out(first)).unwrap_or(0);
             }
+            next = stock.first_from(first);
         }
         draft
     }
@@ -99,55 +101,42 @@ impl<'a> Packer<'_, 'a> {
         order
     }
 
-    /// Adds a machine for the first of the open classes, filled with all of them, and the same again while its pods and the
+    /// Adds a machine for the first of the items that wait, filled with all of them, and the same again while its pods and the
     /// room last. False where no pool can grow for it.
     fn add(
         &self,
-        classes: &[Class<'a>],
         plain: &[usize],
-        open: &[usize],
+        stock: &mut Stock,
         (way, size): (Way, Option<usize>),
         rooms: &mut Rooms,
         draft: &mut Draft,
     ) -> bool {
-        let items: Vec<(usize, Item)> = open
-            .iter()
-            .map(|&one| {
-                let class = &classes[plain[one]];
-                let left = i64::try_from(draft.left[one]).unwrap_or(i64::MAX);
-                (class.demands, Item { wanted: &class.sample.requests, left })
-            })
-            .collect();
-        let ranked = self.rank_sized(&items, size);
+        let ranked = self.rank_sized(stock, size);
         let Some((mut pool, mut place)) = self.pick(rooms, &ranked, |_| true) else { return false };
-        let filling = self.filling(pool, &items, way);
+        let filling = self.filling(pool, stock, way);
         let mut wanted = Resources::default();
         for &(one, count) in &filling {
-            wanted.add_times(items[one].1.wanted, count);
+            wanted.add_times(stock.item(one).wanted, count);
         }
-        let free = self.prototypes[pool].free();
         let alike = |other: usize| {
             other == pool
-                || (self.prototypes[other].free() == free
-                    && filling.iter().all(|&(one, _)| self.demands.suits[items[one].0][other]))
+                || (self.free[other] == self.free[pool]
+                    && filling.iter().all(|&(one, _)| self.demands.suits[stock.item(one).row][other]))
         };
         let alike: Vec<bool> = (0..self.prototypes.len()).map(alike).collect();
-        let counts: Vec<(usize, usize)> = filling
-            .into_iter()
-            .map(|(one, count)| (open[one], usize::try_from(count).unwrap_or(0)))
-            .collect();
         let number = draft.fillings.len();
-        draft.fillings.push(counts.iter().map(|&(one, count)| (plain[one], count)).collect());
+        let counts = filling.iter().map(|&(one, count)| (plain[one], usize::try_from(count).unwrap_or(0)));
+        draft.fillings.push(counts.collect());
         loop {
             // One that is there has its size.
             let fitting = if place.woken.is_some() { pool } else { self.smallest(pool, &wanted) };
             rooms.take(&self.pools()[fitting], &place);
             draft.machines.push((fitting, place, number));
             draft.cost += self.sizes[fitting];
-            for &(one, count) in &counts {
-                draft.left[one] -= count;
+            for &(one, count) in &filling {
+                stock.take(one, count);
             }
-            if counts.iter().any(|&(one, count)| draft.left[one] < count) {
+            if filling.iter().any(|&(one, count)| stock.item(one).left < count) {
                 return true;
             }
             match self.pick(rooms, &ranked, |other| alike[other]) {
@@ -157,15 +146,16 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    fn filling(&self, pool: usize, items: &[(usize, Item)], way: Way) -> Filling {
-        let suited: Vec<usize> =
-            (0..items.len()).filter(|&one| self.demands.suits[items[one].0][pool]).collect();
-        let offered: Vec<Item> = suited.iter().map(|&one| items[one].1).collect();
-        let prototype = &self.prototypes[pool];
-        let filling = match way {
-            Way::Largest => filling::in_order(prototype.free(), &offered).0,
-            Way::Evenly => filling::evenly(prototype.free(), &prototype.node.allocatable, &offered),
-        };
-        filling.into_iter().map(|(one, count)| (suited[one], count)).collect()
+    fn filling(&self, pool: usize, stock: &Stock, way: Way) -> Filling {
+        let free = self.free[pool].clone();
+        match way {
+            Way::Largest => stock.in_order(free, &self.demands.met[pool]).0,
+            Way::Evenly => {
+                let suits = |one: &(usize, Item)| self.demands.suits[one.1.row][pool];
+                let (numbers, items): (Vec<usize>, Vec<Item>) = stock.open().filter(suits).unzip();
+                let filling = filling::evenly(free, &self.prototypes[pool].node.allocatable, &items);
+                filling.into_iter().map(|(one, count)| (numbers[one], count)).collect()
+            }
+        }
     }
 }

@@ -1,34 +1,10 @@
 //! What one fresh node takes of the pods that wait: arithmetic on amounts, without a world.
 
+use super::stock::Item;
 use crate::model::Resources;
-
-/// Equal pods that wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Item<'p> {
-    /// What one of them requests.
-    pub wanted: &'p Resources,
-    /// How many wait.
-    pub left: i64,
-}
 
 /// How many of which items (by their place in the list) a node takes.
 pub(super) type Filling = Vec<(usize, i64)>;
-
-/// Each item in turn takes what it can get.
-pub(super) fn in_order(mut free: Resources, items: &[Item]) -> (Filling, Resources) {
-    let mut filling = Filling::new();
-    for (number, item) in items.iter().enumerate() {
-        if free.pods <= 0 {
-            break;
-        }
-        let count = free.copies(item.wanted).min(item.left);
-        if count > 0 {
-            free.add_times(item.wanted, -count);
-            filling.push((number, count));
-        }
-    }
-    (filling, free)
-}
 
 /// The share of CPU and memory that is idle in sum, in millionths.
 pub(super) fn idle(free: &Resources, offered: &Resources) -> i64 {

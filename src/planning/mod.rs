@@ -54,6 +54,7 @@ mod search;
 mod shape;
 mod sizes;
 mod spreading;
+mod stock;
 mod storage_room;
 mod turns;
 mod utilization;
@@ -233,6 +234,8 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
 struct View<'a> {
     /// Without its pods.
     snapshot: &'a Snapshot,
+    /// The snapshot's nodes by their names.
+    named: Named<'a>,
     /// In the order in which they came.
     pods: &'a [Arc<Pod>],
     config: &'a Config,
@@ -291,6 +294,7 @@ impl<'a> View<'a> {
     ) -> Self {
         let mut view = Self {
             snapshot,
+            named: Named::new(&snapshot.nodes),
             pods,
             config,
             offers,
@@ -329,7 +333,6 @@ impl<'a> View<'a> {
     fn take_in(&mut self, gone: &BTreeSet<&str>) {
         let (snapshot, config) = (self.snapshot, self.config);
         let priorities = pending::Priorities::new(snapshot, config);
-        let named = Named::new(&snapshot.nodes);
         for pod in self.pods {
             if pod.digest().waits {
                 let (group, expendable) = self.groups.number(pod, &priorities);
@@ -340,7 +343,7 @@ impl<'a> View<'a> {
             shape::count_static(&mut self.statics, pod);
             self.know_daemon(pod);
             let node = pod.node.as_deref();
-            let at = node.and_then(|name| named.find(name));
+            let at = node.and_then(|name| self.named.find(name));
             if priorities.expendable(pod) {
                 // Whoever needs their room may have it.
                 if let Some(at) = at {

@@ -4,9 +4,9 @@
 //! repeated as long as the pods and the room for it last.
 
 use super::classes::Class;
-use super::filling::Item;
 use super::scale_up::Packer;
 use super::search::Search;
+use super::stock::{Item, Stock};
 use super::verdict::Spot;
 use crate::model::Resources;
 
@@ -115,7 +115,7 @@ impl<'a> Packer<'_, 'a> {
         if !world.repel(class.sample, class.sample) {
             let alone = !class.sample.spread.is_empty() || !class.sample.affinity.anti.is_empty();
             let left = if alone { 1 } else { class.left() };
-            return self.rank(&[(class.demands, item(class, left))]);
+            return self.rank(&Stock::new(vec![item(class, left)]));
         }
         let mut nodes = 0;
         let mut others = vec![Resources::default(); self.demands.suits.len()];
@@ -154,6 +154,8 @@ fn is_spread(class: &Class) -> bool {
     class.sample.spread.iter().any(|one| one.hard)
 }
 
-fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {
-    Item { wanted: &class.sample.requests, left: i64::try_from(left).unwrap_or(i64::MAX) }
+/// So many of a class as an item.
+pub(super) fn item<'p>(class: &Class<'p>, left: usize) -> Item<'p> {
+    let left = i64::try_from(left).unwrap_or(i64::MAX);
+    Item { wanted: &class.sample.requests, left, row: class.demands }
 }

@@ -21,7 +21,7 @@ pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let silent: Vec<NodeIndex> = (0..view.existing).filter(with_minimum).collect();
     let mut lost = BTreeMap::new();
     for machine in view.snapshot.proxmox.machines.iter().flatten() {
-        if coming::is_missing(machine, view.snapshot, view.config) {
+        if coming::is_missing(machine, view) {
             *lost.entry(machine.pool.as_str()).or_default() += 1;
         }
     }

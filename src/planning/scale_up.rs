@@ -20,7 +20,7 @@ use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth, PoolReason};
 use crate::model::pod::Pod;
-use crate::model::quantity;
+use crate::model::{Resources, quantity};
 use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 
 /// What scaling up decided.
@@ -60,6 +60,8 @@ pub(super) struct Packer<'v, 'a> {
     pub planned: Vec<Planned>,
     /// A fresh node of each pool.
     pub prototypes: Vec<SimNode>,
+    /// What it offers.
+    pub free: Vec<Resources>,
     /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
     pub sizes: Vec<i64>,
     pub demands: Demands,
@@ -85,6 +87,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         pods,
         planned: Vec::new(),
         sizes: super::sizes::costs(view.offers),
+        free: prototypes.iter().map(SimNode::free).collect(),
         prototypes,
         demands: Demands::default(),
         holds: BTreeMap::new(),
@@ -104,6 +107,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     );
     packer.demands = demands;
     packer.hold_back(&mut classes);
+    packer.demands.compare(&packer.prototypes);
     packer.fill_known(&mut classes);
     packer.grow(&mut classes);
     keep_to_bound(&mut classes);
@@ -198,6 +202,11 @@ impl<'a> Packer<'_, 'a> {
     fn add_upcoming(&mut self) {
         let (snapshot, config) = (self.view.snapshot, self.view.config);
         let by_node = limits::by_node(snapshot.proxmox.machines.as_deref());
+        let machines = snapshot.proxmox.machines.iter().flatten();
+        let served: BTreeSet<&str> = machines
+            .filter(|machine| machine.phase >= Phase::Ready)
+            .filter_map(|machine| machine.node.as_deref())
+            .collect();
         for at in 0..self.view.existing {
             let node = self.view.world.node(at).node.clone();
             let Some(pool) =
@@ -209,7 +218,7 @@ impl<'a> Packer<'_, 'a> {
             let starting = coming::is_starting(&node, &self.pools()[pool]);
             // One that was ready and is no more offers nothing, and nobody knows when it will again.
             let comes =
-                if self.was_ready(&node) { starting && ready(&node) } else { starting || !ready(&node) };
+                if was_ready(&node, &served) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {
                 let mut soon = relabelled(&self.prototypes[pool].node, &node.name);
                 soon.taints = coming::lasting_taints(&node, &self.pools()[pool]);
@@ -220,23 +229,14 @@ impl<'a> Packer<'_, 'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
-            if !coming::is_coming(machine, snapshot, config) {
+            if !coming::is_coming(machine, self.view) {
                 continue;
             }
+            let Some(pool) = self.offer_of(&machine.pool, Some(machine)) else { continue };
             let node = relabelled(&self.prototypes[pool].node, &machine.name);
             let index = self.expect_node(node, pool, None);
             self.upcoming.insert(index, machine.name.clone());
         }
-    }
-
-    /// Whether a node has been ready: its machine says so, or the kubelet has fallen silent, which the control plane notices
-    /// only of one that it has heard.
-    fn was_ready(&self, node: &Node) -> bool {
-        let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
-        let machines = self.view.snapshot.proxmox.machines.iter().flatten();
-        let mut own = machines.filter(|machine| machine.node.as_ref() == Some(&node.name));
-        unreachable || own.any(|machine| machine.phase >= Phase::Ready)
     }
 
     /// Takes a node with the pods that it holds into the world.
@@ -264,10 +264,8 @@ impl<'a> Packer<'_, 'a> {
             let looks =
                 waiting.settled.is_none() && waiting.pod.digest().nominated && waiting.pod.node.is_none();
             let nominated = waiting.pod.nominated_node.as_deref().filter(|_| looks);
-            let at = nominated.and_then(|name| {
-                let world = &self.view.world;
-                (0..self.view.existing).find(|&at| world.node(at).open && world.node(at).node.name == name)
-            });
+            let at = nominated
+                .and_then(|name| self.view.named.find(name).filter(|&at| self.view.world.node(at).open));
             if let Some(at) = at {
                 self.view.world.place(waiting.pod, at);
                 self.spots[index] = Spot::Node(at);
@@ -400,6 +398,13 @@ impl<'a> Packer<'_, 'a> {
         }
         self.rooms.next(pool).err().or_else(|| hold.and_then(Hold::bound).map(missed))
     }
+}
+
+/// Whether a node has been ready: its machine says so (it is one of those that `served`), or the kubelet has fallen silent, which
+/// the control plane notices only of one that it has heard.
+fn was_ready(node: &Node, served: &BTreeSet<&str>) -> bool {
+    let unreachable = node.taints.iter().any(|taint| taint.key == "node.kubernetes.io/unreachable");
+    unreachable || served.contains(node.name.as_str())
 }
 
 /// The same node under another name.
