@@ -27,8 +27,10 @@ pub struct Digest {
     pub class: Fingerprint,
     /// Equal for pods that other pods' affinity, anti-affinity and topology spread cannot tell apart.
     pub seen_as: Fingerprint,
-    /// Where the `/` is.
-    slash: u32,
+    /// What it asks of others, if it asks anything.
+    looks: Option<Box<Looks>>,
+    /// Where the `/` is, if that is not far.
+    slash: u8,
     /// It has no node and is neither finished nor on its way out.
     pub waits: bool,
     /// It says itself for how long it is too young to cause a machine.
@@ -42,6 +44,18 @@ pub struct Digest {
     /// A static pod's mirror in the API.
     pub mirror: bool,
 }
+
+/// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask anything.
+#[derive(Clone, Debug)]
+pub struct Looks {
+    /// Equal for pods with the same affinity and anti-affinity; `None` for those without.
+    pub asks: Option<Fingerprint>,
+    /// Equal for pods that have to be spread in the same way, over the same nodes; `None` for those that need not be.
+    pub spread_as: Option<Fingerprint>,
+}
+
+/// The `/` is behind so many bytes at least. Namespaces are shorter.
+const FAR: u8 = u8::MAX;
 
 /// A pod says with it for how long it is too young to cause a machine.
 pub const DELAY: &str = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay";
@@ -73,6 +87,11 @@ impl Pod {
     pub fn digest(&self) -> &Digest {
         self.memo.0.get_or_init(|| Digest::of(self))
     }
+
+    /// What the pod asks of others, if it does. The same holds as for its digest.
+    pub fn looks(&self) -> Option<&Looks> {
+        self.digest().looks.as_deref()
+    }
 }
 
 impl Digest {
@@ -80,7 +99,7 @@ impl Digest {
         let marked = pod.annotations.get("cluster-autoscaler.kubernetes.io/daemonset-pod");
         Self {
             id: Arc::from(pod.id()),
-            slash: u32::try_from(pod.namespace.len()).unwrap_or(0),
+            slash: u8::try_from(pod.namespace.len()).unwrap_or(FAR),
             waits: pod.node.is_none() && pod.deletion.is_none() && !pod.is_finished(),
             gated: pod.scheduling == Scheduling::Gated,
             nominated: pod.nominated_node.is_some(),
@@ -92,6 +111,7 @@ impl Digest {
                 &pod.affinity.anti,
                 pod.deletion.is_some(),
             )),
+            looks: Looks::of(pod).map(Box::new),
             daemon: pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
                 || marked.is_some_and(|value| value == "true"),
             mirror: pod.annotations.contains_key("kubernetes.io/config.mirror"),
@@ -102,11 +122,13 @@ impl Digest {
     pub fn compare(&self, other: &Self) -> Ordering {
         let (a, b) = (self.id.as_bytes(), other.id.as_bytes());
         // Where the namespaces are of one length, the texts compare as their parts do.
-        if self.slash == other.slash { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
+        let same = self.slash == other.slash && self.slash != FAR;
+        if same { a.cmp(b) } else { self.parts().cmp(&other.parts()) }
     }
 
     fn parts(&self) -> (&str, &str) {
-        self.id.split_at(self.slash as usize)
+        let slash = if self.slash == FAR { self.id.find('/') } else { Some(usize::from(self.slash)) };
+        self.id.split_at(slash.unwrap_or(0))
     }
 }
 
@@ -123,6 +145,24 @@ fn class(pod: &Pod) -> Fingerprint {
         (&pod.spread, &pod.host_ports),
         volumes,
     ))
+}
+
+impl Looks {
+    fn of(pod: &Pod) -> Option<Self> {
+        let (affinity, anti) = (&pod.affinity.pods, &pod.affinity.anti);
+        let hard: Vec<_> = pod.spread.iter().filter(|one| one.hard).collect();
+        let asks = !affinity.is_empty() || !anti.is_empty();
+        if !asks && hard.is_empty() {
+            return None;
+        }
+        let keys = hard.iter().flat_map(|one| &one.match_label_keys);
+        let values: Vec<_> = keys.map(|key| pod.labels.get(key)).collect();
+        let nodes = (&pod.node_selector, &pod.affinity.node, &pod.tolerations);
+        Some(Self {
+            asks: asks.then(|| Fingerprint::of(&(&pod.namespace, affinity, anti))),
+            spread_as: (!hard.is_empty()).then(|| Fingerprint::of(&(&pod.namespace, &hard, values, nodes))),
+        })
+    }
 }
 
 impl Fingerprint {
@@ -202,6 +242,11 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_fits_a_line_of_the_cache() {
+        assert!(size_of::<Digest>() <= 64, "{}", size_of::<Digest>());
+    }
+
+    #[test]
     fn a_changed_clone_has_a_digest_of_its_own() {
         let pod = Pod { name: "a".to_owned(), ..Pod::default() };
         assert_eq!(&*pod.digest().id, "/a");
@@ -219,7 +264,9 @@ mod tests {
             name: name.to_owned(),
             ..Pod::default()
         };
-        let ordered = [pod("a", "z"), pod("a", "zz"), pod("a-b", "a"), pod("b-b", "a")];
+        let far = "c".repeat(300);
+        let ordered =
+            [pod("a", "z"), pod("a", "zz"), pod("a-b", "a"), pod("b-b", "a"), pod(&far, "a"), pod(&far, "b")];
         for (number, one) in ordered.iter().enumerate() {
             for (other_number, other) in ordered.iter().enumerate() {
                 assert_eq!(one.digest().compare(other.digest()), number.cmp(&other_number));

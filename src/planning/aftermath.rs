@@ -88,7 +88,8 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
     while !rest.is_empty() && verdicts.needed.len() < CULPRITS {
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
-            !without(view, &gone).exceeds(&now) && !lucky(&gone)
+            // The shorter question comes first.
+            !lucky(&gone) && !without(view, &gone).exceeds(&now)
         };
         let count = most(rest.len(), quiet);
         if let Some((culprit, _)) = rest.get(count) {

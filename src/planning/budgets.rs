@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::model::Snapshot;
 use crate::model::pod::{Pod, PodPhase};
-use crate::model::selector::Operator;
 use crate::model::workload::DisruptionBudget;
+use crate::scheduling::finder::Finder;
 use crate::scheduling::selector::labels_match;
 
 /// More than one budget speaks of a pod.
@@ -25,36 +25,20 @@ pub(super) struct Budgets {
 #[derive(Debug, Default)]
 struct OfNamespace {
     all: Vec<(Arc<DisruptionBudget>, i64)>,
-    /// By label and value: the budgets, by their places, of which pods must have it.
-    by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
-    /// All others.
-    others: Vec<usize>,
+    /// Finds them by their places.
+    finder: Finder,
 }
 
 impl OfNamespace {
     fn add(&mut self, budget: &Arc<DisruptionBudget>) {
         let place = self.all.len();
         self.all.push((budget.clone(), budget.disruptions_allowed));
-        let mut requirements = budget.selector.iter().flat_map(|selector| &selector.requirements);
-        let Some(one) = requirements.find(|one| one.operator == Operator::In) else {
-            return self.others.push(place);
-        };
-        let by_value = self.by_label.entry(one.key.clone()).or_default();
-        for value in &one.values {
-            let places = by_value.entry(value.clone()).or_default();
-            if places.last() != Some(&place) {
-                places.push(place);
-            }
-        }
+        self.finder.add(place, budget.selector.iter());
     }
 
     /// The places of the budgets that speak of the pod.
     fn matching(&self, pod: &Pod) -> impl Iterator<Item = usize> {
-        // Budgets ask for few different labels.
-        let by_label = self.by_label.iter().flat_map(|(key, by_value)| {
-            pod.labels.get(key).and_then(|value| by_value.get(value)).into_iter().flatten()
-        });
-        by_label.chain(&self.others).copied().filter(|&place| matches(&self.all[place].0, pod))
+        self.finder.candidates(&pod.labels).filter(|&place| matches(&self.all[place].0, pod))
     }
 }
 
@@ -145,7 +129,7 @@ fn matches(budget: &DisruptionBudget, pod: &Pod) -> bool {
 mod tests {
     use super::*;
     use crate::model::pod::Deletion;
-    use crate::model::selector::{LabelSelector, Requirement};
+    use crate::model::selector::{LabelSelector, Operator, Requirement};
 
     fn pod(phase: PodPhase, ready: bool, leaves: bool) -> Pod {
         let deletion = leaves.then_some(Deletion { at: jiff::Timestamp::UNIX_EPOCH, grace_seconds: None });

@@ -201,7 +201,7 @@ fn replace(
     sorted.sort_by_key(|pod| std::cmp::Reverse((pod.requests.cpu_milli, pod.requests.memory)));
     for pod in sorted {
         let prepared = world.prepare(pod);
-        let kind = prepared.is_plain().then(|| hints.kind(pod)).flatten();
+        let kind = prepared.is_plain(world).then(|| hints.kind(pod)).flatten();
         let from = kind.map_or(0, |kind| hints.full(kind));
         let fits = |at: &NodeIndex| world.takes(&prepared, *at);
         let Some(found) = order[from..].iter().position(fits) else {
@@ -213,6 +213,8 @@ fn replace(
         if let Some(kind) = kind {
             hints.fill(kind, from + found);
         }
+        // What it shares with the world is not copied then.
+        drop(prepared);
         world.place(pod, to);
         moves.push((pod.clone(), to));
     }

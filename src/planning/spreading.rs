@@ -83,6 +83,7 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
         let mut taken =
             std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.check(&prepared, at.0).is_ok());
         let Some((_, Reverse(at))) = taken.next() else { break };
+        drop(prepared);
         world.place(pod, at);
         placed.push((*pod, at));
     }

@@ -7,6 +7,7 @@
 
 mod crowd;
 mod explain;
+pub(crate) mod finder;
 mod in_tree;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -21,7 +22,9 @@ mod preferences;
 mod priorities;
 mod refusal;
 pub mod selector;
+mod spreads;
 mod taint_toleration;
+mod terms;
 mod topology;
 mod volume_binding;
 mod volume_restrictions;

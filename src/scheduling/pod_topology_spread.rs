@@ -3,29 +3,35 @@
 //! The cluster's default constraints are `ScheduleAnyway`, so they refuse nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use super::crowd::{Around, Kind};
 use super::node_affinity;
 use super::refusal::Refusal;
 use super::selector::labels_match;
+use super::spreads::merged;
 use super::taint_toleration::tolerates_all;
 use super::topology::{Domain, Key};
 use super::world::{NodeIndex, SimNode, World};
 use crate::model::pod::{Pod, SpreadConstraint};
-use crate::model::selector::{LabelSelector, Operator, Requirement};
+use crate::model::selector::LabelSelector;
 
 /// Per constraint, how many matching pods each domain has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    constraints: Vec<Counted>,
+    /// Shared with the world until it is told of something.
+    counted: Option<Arc<Vec<Counted>>>,
+    /// By constraint, whether the pod itself counts.
+    matches_itself: Vec<bool>,
 }
 
+/// How many pods each domain has, for one constraint.
 #[derive(Clone, Debug)]
-struct Counted {
+pub(super) struct Counted {
     key: Key,
     max_skew: i64,
     min_domains: usize,
     selector: Option<LabelSelector>,
-    matches_itself: bool,
     honor_affinity: bool,
     honor_taints: bool,
     /// By the domain's number; `None` where no node of the domain counts for the pod.
@@ -37,26 +43,12 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(pod: &Pod, constraint: &SpreadConstraint, world: &World) -> Self {
-        let mut selector = constraint.selector.clone();
-        if let Some(selector) = &mut selector {
-            for key in &constraint.match_label_keys {
-                if let Some(value) = pod.labels.get(key) {
-                    let values = vec![value.clone()];
-                    selector.requirements.push(Requirement {
-                        key: key.clone(),
-                        operator: Operator::In,
-                        values,
-                    });
-                }
-            }
-        }
+    fn new(pod: &Pod, constraint: &SpreadConstraint, around: Around) -> Self {
         Self {
-            key: world.key(&constraint.topology_key),
+            key: around.topologies.key(&constraint.topology_key),
             max_skew: i64::from(constraint.max_skew),
             min_domains: usize::try_from(constraint.min_domains).unwrap_or(1),
-            matches_itself: selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels)),
-            selector,
+            selector: merged(pod, constraint),
             honor_affinity: constraint.honor_node_affinity,
             honor_taints: constraint.honor_node_taints,
             domains: Vec::new(),
@@ -125,26 +117,21 @@ impl Counted {
     }
 }
 
-pub(super) fn prepare(pod: &Pod, world: &World) -> State {
+/// Counts out what the hard constraints of the pod speak of, among these kinds of pods.
+pub(super) fn count_out(pod: &Pod, kinds: &[&Kind], around: Around) -> Vec<Counted> {
     let hard = pod.spread.iter().filter(|one| one.hard);
-    let mut state = State { constraints: hard.map(|one| Counted::new(pod, one, world)).collect() };
-    if state.constraints.is_empty() {
-        return state;
-    }
-    let counted: Vec<bool> = (0..world.nodes().len()).map(|at| state.counts(at, world)).collect();
-    for one in &mut state.constraints {
-        let domain_of = |at: NodeIndex| match world.domain(&one.key, at) {
-            Domain::Known(domain) if counted[at] && one.counts_on(pod, world.node(at)) => Some(domain),
+    let mut all: Vec<Counted> = hard.map(|one| Counted::new(pod, one, around)).collect();
+    let counted: Vec<bool> = (0..around.nodes.len()).map(|at| counts(&all, at, around)).collect();
+    for one in &mut all {
+        let domain_of = |at: NodeIndex| match around.domain(&one.key, at) {
+            Domain::Known(domain) if counted[at] && one.counts_on(pod, &around.nodes[at]) => Some(domain),
             _ => None,
         };
         let domains: Vec<Option<usize>> = (0..counted.len()).map(domain_of).collect();
         for domain in domains.iter().flatten() {
             one.add(*domain, 0);
         }
-        for kind in world.crowd().kinds() {
-            if !one.matches(pod, &kind.pod) {
-                continue;
-            }
+        for kind in kinds.iter().filter(|kind| one.matches(pod, &kind.pod)).collect::<Vec<_>>() {
             for (&at, &count) in &kind.at {
                 if let Some(domain) = domains[at] {
                     one.add(domain, count);
@@ -153,51 +140,71 @@ pub(super) fn prepare(pod: &Pod, world: &World) -> State {
         }
         one.level();
     }
-    state
+    all
+}
+
+/// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already counted.
+pub(super) fn count(all: &mut [Counted], pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
+    for (one, domain) in counted_on(all, pod, at, around) {
+        if one.matches(pod, other) {
+            one.bump(domain, by);
+        }
+    }
+}
+
+/// Whether the node has the labels of all constraints.
+fn counts(all: &[Counted], at: NodeIndex, around: Around) -> bool {
+    around.nodes[at].counts_for_spread && all.iter().all(|one| around.domain(&one.key, at) != Domain::Nowhere)
+}
+
+/// The constraints for which a node counts, with its domains.
+fn counted_on<'c>(
+    all: &'c mut [Counted],
+    pod: &'c Pod,
+    at: NodeIndex,
+    around: Around<'c>,
+) -> impl Iterator<Item = (&'c mut Counted, usize)> {
+    let counts = counts(all, at, around);
+    all.iter_mut().filter(move |_| counts).filter_map(move |one| match around.domain(&one.key, at) {
+        Domain::Known(domain) if one.counts_on(pod, &around.nodes[at]) => Some((one, domain)),
+        _ => None,
+    })
+}
+
+pub(super) fn prepare(pod: &Pod, world: &World) -> State {
+    if !pod.spread.iter().any(|one| one.hard) {
+        return State::default();
+    }
+    let (around, crowd) = (world.around(), world.crowd());
+    let counted = match around.spreads.number(pod) {
+        Some(number) => crowd.spread(number, around),
+        None => Arc::new(count_out(pod, &crowd.kinds().collect::<Vec<_>>(), around)),
+    };
+    let itself =
+        |one: &Counted| one.selector.as_ref().is_some_and(|selector| labels_match(selector, &pod.labels));
+    State { matches_itself: counted.iter().map(itself).collect(), counted: Some(counted) }
 }
 
 impl State {
-    /// Whether the node has the labels of all constraints.
-    fn counts(&self, at: NodeIndex, world: &World) -> bool {
-        world.node(at).counts_for_spread
-            && self.constraints.iter().all(|one| world.domain(&one.key, at) != Domain::Nowhere)
-    }
-
     /// Counts a node without pods in.
-    pub(super) fn add_node(&mut self, pod: &Pod, at: NodeIndex, world: &World) {
-        for (one, domain) in self.counted_on(pod, at, world) {
+    pub(super) fn add_node(&mut self, pod: &Pod, at: NodeIndex, around: Around) {
+        let Some(counted) = &mut self.counted else { return };
+        let counted: &mut Vec<Counted> = Arc::make_mut(counted);
+        for (one, domain) in counted_on(counted, pod, at, around) {
             one.bump(domain, 0);
         }
     }
 
     /// Counts pods like `other` in (or out, with a negative number) that were placed on a node which is already counted.
-    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, world: &World, by: i64) {
-        for (one, domain) in self.counted_on(pod, at, world) {
-            if one.matches(pod, other) {
-                one.bump(domain, by);
-            }
-        }
-    }
-
-    /// The constraints for which a node counts, with its domains.
-    fn counted_on(
-        &mut self,
-        pod: &Pod,
-        at: NodeIndex,
-        world: &World,
-    ) -> impl Iterator<Item = (&mut Counted, usize)> {
-        let counts = self.counts(at, world);
-        self.constraints.iter_mut().filter(move |_| counts).filter_map(move |one| {
-            match world.domain(&one.key, at) {
-                Domain::Known(domain) if one.counts_on(pod, world.node(at)) => Some((one, domain)),
-                _ => None,
-            }
-        })
+    pub(super) fn count(&mut self, pod: &Pod, other: &Pod, at: NodeIndex, around: Around, by: i64) {
+        let Some(counted) = &mut self.counted else { return };
+        let counted: &mut Vec<Counted> = Arc::make_mut(counted);
+        count(counted, pod, other, at, around, by);
     }
 
     /// Whether more pods stand in a domain of a node than would be put there by now.
     pub(super) fn is_exceeded(&self, domain: &impl Fn(&Key) -> Domain) -> bool {
-        self.constraints.iter().any(|one| match domain(&one.key) {
+        self.counted.iter().flat_map(|all| all.iter()).any(|one| match domain(&one.key) {
             Domain::Known(domain) => {
                 let here = one.domains.get(domain).copied().flatten().unwrap_or(0);
                 here - one.least() > one.max_skew
@@ -208,7 +215,7 @@ impl State {
 
     /// Whether there is nothing to check.
     pub(super) fn is_empty(&self) -> bool {
-        self.constraints.is_empty()
+        self.counted.is_none()
     }
 
     /// Checks a node whose domains `domain` tells. A fresh one is not in the world yet: the pods that it comes with count besides.
@@ -219,7 +226,8 @@ impl State {
         fresh: bool,
         domain: &impl Fn(&Key) -> Domain,
     ) -> Result<(), Refusal> {
-        for one in &self.constraints {
+        let counted = self.counted.iter().flat_map(|all| all.iter());
+        for (one, &itself) in counted.zip(&self.matches_itself) {
             let known = match domain(&one.key) {
                 Domain::Nowhere => return Err(Refusal::SpreadLabel(one.key.name.clone())),
                 Domain::New => None,
@@ -231,7 +239,7 @@ impl State {
                 here += i64::try_from(on).unwrap_or(i64::MAX);
                 least = one.least_with(known, here);
             }
-            if here + i64::from(one.matches_itself) - least > one.max_skew {
+            if here + i64::from(itself) - least > one.max_skew {
                 return Err(Refusal::Spread(one.key.name.clone()));
             }
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::inter_pod_affinity;
 use super::selector::node_matches;
+use super::terms::matches;
 use super::world::{NodeIndex, World};
 use crate::model::pod::{Pod, PodAffinityTerm, Weighted};
 use crate::model::selector::NodeSelector;
@@ -48,7 +48,8 @@ pub(super) fn of(pod: &Pod, nodes: &[NodeIndex], world: &World) -> Option<Vec<i6
 /// How many of the pods that a term speaks of each domain has.
 fn counts<'w>(term: &PodAffinityTerm, pod: &Pod, world: &'w World) -> BTreeMap<&'w str, i64> {
     let mut counts = BTreeMap::new();
-    let kinds = world.crowd().kinds().filter(|kind| inter_pod_affinity::matches(term, pod, &kind.pod, world));
+    let namespaces = world.around().namespaces;
+    let kinds = world.crowd().kinds().filter(|kind| matches(term, &pod.namespace, &kind.pod, namespaces));
     for (at, count) in kinds.flat_map(|kind| &kind.at) {
         if let Some(domain) = world.node(*at).node.labels.get(&term.topology_key) {
             *counts.entry(domain.as_str()).or_default() += count;

@@ -88,6 +88,11 @@ impl Topologies {
         self.all.iter().any(|one| one.key == key)
     }
 
+    /// The keys that were announced, in this order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|one| one.key.as_str())
+    }
+
     /// Announces a key: its domains are kept from now on.
     pub(super) fn announce(&mut self, key: &str, nodes: &[SimNode]) {
         if !self.knows(key) {

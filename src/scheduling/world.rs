@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use super::crowd::Crowd;
+use super::crowd::{Around, Crowd};
 use super::node_volume_limits::Held;
 use super::refusal::Refusal;
-use super::topology::{Domain, Key, Topologies};
+use super::spreads::Spreads;
+use super::terms::{Namespaces, Terms};
+use super::topology::{Key, Topologies};
 use super::volumes::{Mounted, Volumes};
 use super::{
     inter_pod_affinity, node_affinity, node_declared_features, node_ports, node_resources_fit,
@@ -18,7 +20,6 @@ use crate::model::features::Features;
 use crate::model::node::Node;
 use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
-use crate::model::selector::Labels;
 use crate::model::workload::CsiNode;
 use crate::model::{KubernetesVersion, Snapshot};
 
@@ -60,9 +61,12 @@ pub struct World {
     nodes: Vec<SimNode>,
     /// What is free on each node, close together: most nodes are ruled out by it.
     free: Vec<Free>,
-    namespaces: Arc<BTreeMap<String, Labels>>,
+    namespaces: Arc<Namespaces>,
     volumes: Arc<Volumes>,
     topologies: Topologies,
+    /// What pods that were announced ask of others.
+    terms: Arc<Terms>,
+    spreads: Arc<Spreads>,
     /// Counted once somebody asks, and kept up from then on.
     crowd: OnceLock<Crowd>,
     /// How many pods with required anti-affinity there are.
@@ -124,7 +128,14 @@ impl World {
 
     /// The same for a snapshot that has other nodes and the same volumes as this world's.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
-        Self::with_volumes(snapshot, self.volumes.clone())
+        let mut world = Self::with_volumes(snapshot, self.volumes.clone());
+        // What pods ask of each other is the same there.
+        for key in self.topologies.keys() {
+            world.topologies.announce(key, &world.nodes);
+        }
+        world.terms = self.terms.clone();
+        world.spreads = self.spreads.clone();
+        world
     }
 
     fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>) -> Self {
@@ -137,6 +148,8 @@ impl World {
             ),
             volumes,
             topologies: Topologies::default(),
+            terms: Arc::default(),
+            spreads: Arc::default(),
             crowd: OnceLock::new(),
             anti: 0,
             claims_in_use: BTreeMap::new(),
@@ -148,12 +161,28 @@ impl World {
         world
     }
 
-    /// Says that a pod like this one will be prepared or placed, so that the domains that it speaks of are kept.
+    /// Says that a pod like this one will be prepared or placed, so that what it asks of others is kept.
     pub fn announce(&mut self, pod: &Pod) {
+        if pod.looks().is_none() {
+            return;
+        }
         let affinity = pod.affinity.pods.iter().chain(&pod.affinity.anti).map(|term| &term.topology_key);
         let spread = pod.spread.iter().filter(|one| one.hard).map(|one| &one.topology_key);
         for key in affinity.chain(spread) {
             self.topologies.announce(key, &self.nodes);
+        }
+        let known = (self.terms.count(), self.spreads.count());
+        if self.terms.lacks(pod) {
+            Arc::make_mut(&mut self.terms).announce(pod, &self.topologies);
+        }
+        if self.spreads.lacks(pod) {
+            Arc::make_mut(&mut self.spreads).announce(pod);
+        }
+        if known != (self.terms.count(), self.spreads.count())
+            && let Some(mut crowd) = self.crowd.take()
+        {
+            crowd.learn(self.around());
+            self.crowd = OnceLock::from(crowd);
         }
     }
 
@@ -176,18 +205,24 @@ impl World {
         self.claims_in_use.get(&key).is_some_and(|users| *users > 0)
     }
 
-    pub(super) fn namespace_labels(&self, name: &str) -> &Labels {
-        static NONE: Labels = Labels::new();
-        self.namespaces.get(name).unwrap_or(&NONE)
-    }
-
     /// Whether any pod has required anti-affinity.
     pub(super) fn has_anti_affinity(&self) -> bool {
         self.anti > 0
     }
 
     pub(super) fn crowd(&self) -> &Crowd {
-        self.crowd.get_or_init(|| Crowd::new(&self.nodes))
+        self.crowd.get_or_init(|| Crowd::new(self.around()))
+    }
+
+    /// What is known of the world's pods besides.
+    pub(super) fn around(&self) -> Around<'_> {
+        Around {
+            nodes: &self.nodes,
+            topologies: &self.topologies,
+            namespaces: &self.namespaces,
+            terms: &self.terms,
+            spreads: &self.spreads,
+        }
     }
 
     /// Whether any pod speaks of host names as domains. Where none does, nodes that differ in their names alone are alike
@@ -204,7 +239,7 @@ impl World {
             && pod.host_ports.is_empty()
             && pod.spread.iter().all(|one| !one.hard)
             && !pod.volumes.iter().any(Volume::decides_place)
-            && (!self.has_anti_affinity() || !self.crowd().repels(pod, self))
+            && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
     }
 
     /// How many pods like this one the node has room for.
@@ -220,14 +255,6 @@ impl World {
         preferences::of(pod, nodes, self)
     }
 
-    pub(super) fn key(&self, name: &str) -> Key {
-        self.topologies.key(name)
-    }
-
-    pub(super) fn domain(&self, key: &Key, node: NodeIndex) -> Domain {
-        self.topologies.of(key, node, &self.nodes)
-    }
-
     /// Adds an empty node.
     pub fn add_node(&mut self, node: Arc<Node>) -> NodeIndex {
         self.topologies.add_node(&node.labels);
@@ -236,6 +263,9 @@ impl World {
         sim.held = Held::new(self.volumes.attached(&sim.node.name));
         self.free.push(Free::of(&sim));
         self.nodes.push(sim);
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget();
+        }
         self.nodes.len() - 1
     }
 
@@ -247,18 +277,28 @@ impl World {
     /// Takes a node out of use: it takes no pods any more. Its domain stays known to topology spread, as it does for
     /// kube-scheduler until the Node object is gone. Its pods stay where they are until they are removed.
     pub fn close(&mut self, node: NodeIndex) {
-        self.nodes[node].open = false;
+        self.switch(node, false);
     }
 
     /// Lets a closed node take pods again.
     pub fn open(&mut self, node: NodeIndex) {
-        self.nodes[node].open = true;
+        self.switch(node, true);
+    }
+
+    fn switch(&mut self, node: NodeIndex, open: bool) {
+        self.nodes[node].open = open;
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget_taints(&self.spreads);
+        }
     }
 
     /// Makes a closed node's domain unknown, as when the Node object is gone.
     pub fn forget(&mut self, node: NodeIndex) {
         self.nodes[node].open = false;
         self.nodes[node].counts_for_spread = false;
+        if let Some(crowd) = self.crowd.get_mut() {
+            crowd.counts.forget();
+        }
     }
 
     /// Lets a node offer so much more CPU, in thousandths, and memory, in bytes; or less.
@@ -309,8 +349,18 @@ impl World {
         if !pod.affinity.anti.is_empty() {
             self.anti += by;
         }
+        if self.terms.lacks(pod) {
+            self.announce(pod);
+        }
         if let Some(crowd) = self.crowd.get_mut() {
-            crowd.add(pod, node, by);
+            let around = Around {
+                nodes: &self.nodes,
+                topologies: &self.topologies,
+                namespaces: &self.namespaces,
+                terms: &self.terms,
+                spreads: &self.spreads,
+            };
+            crowd.add(pod, node, by, around);
         }
         if pod.volumes.iter().any(Volume::decides_place) {
             self.nodes[node].held.count(&self.volumes.mounted(pod), by);
@@ -347,14 +397,14 @@ impl World {
         if prepared.social {
             let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
             prepared.spread.check(&prepared.pod, sim, false, &domain)?;
-            prepared.affinity.check(&domain)?;
+            prepared.affinity.check(&domain, self)?;
         }
         Self::check_last(prepared, sim)
     }
 
     /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
     pub fn exceeds_spread(&self, prepared: &Prepared, node: NodeIndex) -> bool {
-        prepared.spread.is_exceeded(&|key: &Key| self.domain(key, node))
+        prepared.spread.is_exceeded(&|key: &Key| self.around().domain(key, node))
     }
 
     /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
@@ -394,7 +444,7 @@ impl World {
 
     /// Whether required anti-affinity of a pod that the node comes with speaks of this one.
     pub fn repelled_on(&self, pod: &Pod, node: &SimNode) -> bool {
-        node.pods.iter().any(|one| inter_pod_affinity::repels(one, pod, None, self))
+        node.pods.iter().any(|one| inter_pod_affinity::repels(one, pod, None, &self.namespaces))
     }
 
     /// Whether the pod accepts the node's taints and labels, whatever room it has.
@@ -413,8 +463,23 @@ impl World {
 
     /// Whether required anti-affinity over host names keeps the two off the same node.
     pub fn repel(&self, a: &Pod, b: &Pod) -> bool {
-        let host = Some(HOSTNAME);
-        inter_pod_affinity::repels(a, b, host, self) || inter_pod_affinity::repels(b, a, host, self)
+        let repels = |a, b| inter_pod_affinity::repels(a, b, Some(HOSTNAME), &self.namespaces);
+        repels(a, b) || repels(b, a)
+    }
+
+    /// Whether anti-affinity, of the pod or of others, keeps it off the node: a short question, whatever else the node refuses.
+    pub fn keeps_off(&self, prepared: &Prepared, node: NodeIndex) -> bool {
+        let domain = |key: &Key| self.topologies.of(key, node, &self.nodes);
+        prepared.social && prepared.affinity.check_anti_affinity(&domain, self).is_err()
+    }
+
+    /// The terms of the pod's anti-affinity over host names, and those over host names that speak of it. Of two announced pods one
+    /// repels the other on a host if a term of the one speaks of the other.
+    pub fn repels_on_hosts(&self, pod: &Pod) -> (Vec<usize>, Vec<usize>) {
+        let over_hosts = |term: &usize| self.terms.get(*term).key.name == HOSTNAME;
+        let own = self.terms.own(pod).into_iter().flat_map(|own| own.anti.iter().copied());
+        let about = self.terms.about(pod, &self.namespaces);
+        (own.filter(over_hosts).collect(), about.into_iter().filter(over_hosts).collect())
     }
 
     /// The filters that look at nothing but the node.
@@ -460,7 +525,7 @@ impl World {
     pub fn add_node_prepared(&mut self, prepared: &mut Prepared, node: Arc<Node>) -> NodeIndex {
         let index = self.add_node(node);
         if !prepared.spread.is_empty() {
-            prepared.spread.add_node(&prepared.pod, index, self);
+            prepared.spread.add_node(&prepared.pod, index, self.around());
         }
         index
     }
@@ -468,11 +533,11 @@ impl World {
     /// Tells a preparation that so many pods like `other` came to (or, with a negative number, left) a node.
     pub fn tell(&self, prepared: &mut Prepared, other: &Arc<Pod>, node: NodeIndex, by: i64) {
         if !prepared.spread.is_empty() {
-            prepared.spread.count(&prepared.pod, other, node, self, by);
+            prepared.spread.count(&prepared.pod, other, node, self.around(), by);
         }
         let pod = &prepared.pod;
         if !pod.affinity.pods.is_empty() || !pod.affinity.anti.is_empty() || !other.affinity.anti.is_empty() {
-            prepared.affinity.count(pod, other, node, self, by);
+            prepared.affinity.tell(pod, other, self);
             prepared.social = true;
         }
         if prepared.volumes_matter {
@@ -581,10 +646,10 @@ impl Prepared {
     }
 
     /// Whether nothing but the node itself decides, so that equal nodes take equal sets of such pods.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_plain(&self, world: &World) -> bool {
         self.refusals_last()
             && self.pod.affinity.anti.is_empty()
             && !self.volumes_matter
-            && self.affinity.repels_nobody()
+            && self.affinity.repels_nobody(world)
     }
 }
