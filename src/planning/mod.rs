@@ -33,6 +33,7 @@ mod judging;
 mod known;
 mod late;
 mod limits;
+mod loners;
 mod moves;
 mod named;
 mod names;

@@ -3,12 +3,13 @@
 //! Plain classes are packed by arithmetic ([`super::draft`]): one node is filled with what is left, and the same filling is
 //! repeated as long as the pods and the room for it last.
 
+use super::choosing::Ranked;
 use super::classes::Class;
+use super::loners::Loners;
 use super::scale_up::Packer;
 use super::search::Search;
 use super::stock::{Item, Stock};
 use super::verdict::Spot;
-use crate::model::Resources;
 
 impl<'a> Packer<'_, 'a> {
     /// Plans machines for what is left of the classes.
@@ -60,9 +61,14 @@ impl<'a> Packer<'_, 'a> {
             if before == 0 {
                 return;
             }
+            let mut loners = None;
             for number in self.social_first_loners(classes) {
-                if these(&classes[number]) {
-                    self.pack_social(number, classes);
+                if !these(&classes[number]) {
+                    continue;
+                }
+                self.pack_social(number, classes, &mut loners);
+                if let Some(loners) = &mut loners {
+                    loners.update(number, &classes[number]);
                 }
             }
             let plain: Vec<usize> = (0..classes.len())
@@ -82,14 +88,14 @@ impl<'a> Packer<'_, 'a> {
         let mut social: Vec<usize> = (0..classes.len())
             .filter(|&number| classes[number].left() > 0 && !self.is_plain(classes[number].sample))
             .collect();
-        social.sort_by_key(|&number| {
+        social.sort_by_cached_key(|&number| {
             let class = &classes[number];
             (std::cmp::Reverse(class.priority), !world.repel(class.sample, class.sample))
         });
         social
     }
 
-    fn pack_social(&mut self, number: usize, classes: &mut [Class<'a>]) {
+    fn pack_social(&mut self, number: usize, classes: &mut [Class<'a>], loners: &mut Option<Loners>) {
         let mut prepared = self.view.world.prepare(classes[number].sample);
         let known = self.view.existing..self.view.world.nodes().len();
         let known = known.filter(|&at| !self.is_closed_to(&classes[number], at));
@@ -100,7 +106,7 @@ impl<'a> Packer<'_, 'a> {
                 self.put(&mut classes[number], &mut prepared, at);
                 continue;
             }
-            let ranked = ranked.get_or_insert_with(|| self.rank_social(number, classes));
+            let ranked = ranked.get_or_insert_with(|| self.rank_social(number, classes, loners));
             let takes = |pool: usize| self.view.world.check_fresh(&prepared, &self.prototypes[pool]).is_ok();
             let Some((pool, place)) = self.pick(&self.rooms, ranked, takes) else { return };
             let at = self.open(pool, place, Some(&mut prepared));
@@ -109,7 +115,7 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    fn rank_social(&self, number: usize, classes: &[Class]) -> Vec<super::choosing::Ranked> {
+    fn rank_social(&self, number: usize, classes: &[Class], loners: &mut Option<Loners>) -> Vec<Ranked> {
         let class = &classes[number];
         let world = &self.view.world;
         if !world.repel(class.sample, class.sample) {
@@ -117,16 +123,8 @@ impl<'a> Packer<'_, 'a> {
             let left = if alone { 1 } else { class.left() };
             return self.rank(&Stock::new(vec![item(class, left)]));
         }
-        let mut nodes = 0;
-        let mut others = vec![Resources::default(); self.demands.suits.len()];
-        for other in classes.iter().filter(|other| other.left() > 0) {
-            if world.repel(class.sample, other.sample) {
-                nodes += other.left();
-            } else {
-                let left = i64::try_from(other.left()).unwrap_or(i64::MAX);
-                others[other.demands].add_times(&other.sample.requests, left);
-            }
-        }
+        let loners = loners.get_or_insert_with(|| Loners::new(classes, self.demands.suits.len(), world));
+        let (nodes, others) = loners.beside(number, classes);
         self.rank_for_loners(class, nodes, &others)
     }
 

@@ -13,7 +13,8 @@ const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
     pub(super) fn new(world: &World, prepared: &Prepared, nodes: impl Iterator<Item = NodeIndex>) -> Self {
-        Self { open: nodes.filter(|&at| world.has_room(prepared, at)).collect(), at: 0 }
+        let may_take = |&at: &NodeIndex| world.has_room(prepared, at) && !world.keeps_off(prepared, at);
+        Self { open: nodes.filter(may_take).collect(), at: 0 }
     }
 
     /// Asks this node too, next of all.
