@@ -8,8 +8,13 @@
     reason = "a benchmark prints, and may stop at what it did not expect"
 )]
 
+#[path = "worlds/clusters.rs"]
+mod clusters;
+
 use std::fmt::Write;
 use std::sync::Arc;
+
+use clusters::{CLUSTER, Cluster, Manner};
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
@@ -215,6 +220,92 @@ fn exponent(costs: &[(usize, f64)]) -> f64 {
     (last / first).ln() / ratio.ln()
 }
 
+/// A cost as a multiple of another that was measured just before.
+fn ratio(world: &str, cost: f64, plain: f64, most: f64, answer: &str) {
+    let times = cost / plain;
+    let met = if times <= most { "" } else { " (missed)" };
+    println!("| {world} | {cost:.1} ms, {times:.1} × plain ({plain:.1} ms) | ≤ {most} ×{met} | {answer} |");
+}
+
+fn cost_of(cluster: Cluster) -> (f64, Plan) {
+    measure(&cluster.snapshot(), &clusters::pools(3))
+}
+
+/// Pods that look at each other on nodes that run.
+fn social_nodes() {
+    let apart = |cluster: Cluster| Cluster { manner: Manner::Spread, ..cluster };
+    let idle = Cluster { size: 100, idle: true, ..CLUSTER };
+    let (plain, plan) = cost_of(idle);
+    assert_eq!(plan.scale_down.len(), 800);
+    let (cost, plan) = cost_of(apart(idle));
+    let gone = plan.scale_down.len();
+    assert!((790..=800).contains(&gone), "{gone} nodes go");
+    ratio("1000 idle nodes × 20 pods that keep apart", cost, plain, 10.0, &format!("{gone} go"));
+
+    let half = Cluster { nodes: 2000, ..CLUSTER };
+    let (plain, plan) = cost_of(half);
+    assert!(plan.scale_down.is_empty());
+    let (cost, plan) = cost_of(apart(half));
+    assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
+    ratio("2000 such nodes, half used, nothing to do", cost, plain, 5.0, "none goes");
+
+    let (cost, plan) = cost_of(apart(Cluster { nodes: 5000, waiting: 300, ..CLUSTER }));
+    assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
+    line("5000 such nodes, and 300 pods that wait", cost, 3000.0, "all fit");
+}
+
+fn machines_of(plan: &Plan) -> usize {
+    assert!(plan.pods.iter().all(|pod| pod.verdict == PodOutcome::NewNode));
+    plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
+}
+
+/// Pods of which none equals another.
+fn distinct(count: usize, pools: usize, manner: Manner, most: f64) {
+    let size = |number: usize| {
+        let number = i64::try_from(number).unwrap();
+        (100 + number % 700, 256 + number % 9000)
+    };
+    let one = |number| clusters::pod(number, "app", size(number), manner, None);
+    let world = clusters::waiting((0..count).map(one).collect());
+    let (cost, plan) = measure(&world, &clusters::pools(pools));
+    let machines = machines_of(&plan);
+    let what = if manner == Manner::Plain { "" } else { " that repel each other" };
+    if manner != Manner::Plain {
+        assert_eq!(machines, count);
+    }
+    let world = format!("{count} pods, each of its own size{what}, {pools} pools");
+    line(&world, cost, most, &format!("{machines} machines"));
+}
+
+/// Many apps, shapes, machines and budgets.
+fn many() {
+    let app = |number| format!("app-{number:05}");
+    let own = |number| clusters::pod(number, &app(number), (200, 200), Manner::Apart, None);
+    let (cost, plan) = measure(&clusters::waiting((0..10_000).map(own).collect()), &clusters::pools(3));
+    assert_eq!(machines_of(&plan), 200);
+    line("10,000 pods that wait, each of an app that keeps apart", cost, 100.0, "200 machines");
+
+    let known = Cluster { nodes: 10_000, pods: 10, apps: 100, ..CLUSTER };
+    let (plain, _) = cost_of(known);
+    let (cost, plan) = cost_of(Cluster { machines: true, ..known });
+    assert!(plan.scale_up.is_empty());
+    ratio("10,000 nodes × 10 pods with their machines, against without", cost, plain, 1.15, "");
+
+    for (count, pools, most) in
+        [(5000, 20, 300.0), (10_000, 20, 1000.0), (10_000, 3, 500.0), (1000, 1200, 300.0)]
+    {
+        distinct(count, pools, Manner::Plain, most);
+    }
+    distinct(2000, 3, Manner::Apart, 100.0);
+    distinct(5000, 3, Manner::Apart, 500.0);
+
+    let idle = Cluster { size: 100, idle: true, ..CLUSTER };
+    let (plain, _) = cost_of(idle);
+    let (cost, plan) = cost_of(Cluster { budgets: 2000, ..idle });
+    assert_eq!(plan.scale_down.len(), 800);
+    line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
+}
+
 fn main() {
     println!("| World | CPU time | Target | Answer |\n|---|---|---|---|");
     let costs =
@@ -225,4 +316,6 @@ fn main() {
     line("1000 pods that wait with a claim each, on 1000 nodes × 30 such pods", cost, 150.0, "all fit");
     shrinks(40, 20, 50.0);
     shrinks(250, 20, 1000.0);
+    social_nodes();
+    many();
 }

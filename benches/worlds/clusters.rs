@@ -1,0 +1,230 @@
+//! Clusters to decide about: so many nodes with so many pods of so many apps, and what waits.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use pve_autoscaler::config::{self, Config, Needs};
+use pve_autoscaler::model::machine::{Host, Machine, Phase};
+use pve_autoscaler::model::node::Node;
+use pve_autoscaler::model::pod::{Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint};
+use pve_autoscaler::model::selector::{LabelSelector, Operator, Requirement};
+use pve_autoscaler::model::snapshot::{POOL_LABEL, UNNEEDED_SINCE};
+use pve_autoscaler::model::workload::{Controller, DisruptionBudget};
+use pve_autoscaler::model::{Resources, Snapshot};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// What pods ask of each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Nothing.
+    Plain,
+    /// Pods of one app keep off each other's hosts.
+    Apart,
+    /// The same, and they are spread over zones.
+    Spread,
+}
+
+/// A cluster of nodes of 10 CPUs in three zones, one pool in each.
+#[derive(Clone, Copy)]
+pub struct Cluster {
+    pub nodes: usize,
+    /// On each node.
+    pub pods: usize,
+    pub apps: usize,
+    /// What each pod requests, in thousandths of a core and in MiB.
+    pub size: i64,
+    pub manner: Manner,
+    /// Its nodes have been unneeded for long.
+    pub idle: bool,
+    /// Pods of the same apps that wait.
+    pub waiting: usize,
+    /// Its nodes' machines are in the inventory.
+    pub machines: bool,
+    pub budgets: usize,
+}
+
+pub const CLUSTER: Cluster = Cluster {
+    nodes: 1000,
+    pods: 20,
+    apps: 2000,
+    size: 250,
+    manner: Manner::Plain,
+    idle: false,
+    waiting: 0,
+    machines: false,
+    budgets: 0,
+};
+
+fn of_app(app: &str) -> LabelSelector {
+    let values = vec![app.to_owned()];
+    LabelSelector {
+        requirements: vec![Requirement { key: "app".to_owned(), operator: Operator::In, values }],
+    }
+}
+
+fn apart(app: &str) -> PodAffinityTerm {
+    PodAffinityTerm {
+        selector: Some(of_app(app)),
+        namespaces: Vec::new(),
+        namespace_selector: None,
+        topology_key: HOST.to_owned(),
+        match_label_keys: Vec::new(),
+        mismatch_label_keys: Vec::new(),
+    }
+}
+
+fn over_zones(app: &str) -> SpreadConstraint {
+    SpreadConstraint {
+        max_skew: 1,
+        min_domains: 1,
+        topology_key: ZONE.to_owned(),
+        hard: true,
+        selector: Some(of_app(app)),
+        match_label_keys: Vec::new(),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }
+}
+
+fn node(number: usize, idle: bool) -> Node {
+    let (name, zone) = (format!("n{number:05}"), number % 3);
+    let labels = [(POOL_LABEL, format!("w{zone}")), (HOST, name.clone()), (ZONE, format!("z{zone}"))];
+    let since = idle.then(|| (UNNEEDED_SINCE.to_owned(), "2026-01-01T00:00:00Z".to_owned()));
+    Node {
+        name,
+        labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+        annotations: since.into_iter().collect(),
+        allocatable: Resources { cpu_milli: 10_000, memory: 10_000 << 20, pods: 110, ..Resources::default() },
+        ..Node::default()
+    }
+}
+
+/// A pod of an app that asks for this of its like.
+pub fn pod(number: usize, app: &str, (cpu, mib): (i64, i64), manner: Manner, node: Option<&str>) -> Pod {
+    let owner = Owner {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        name: app.to_owned(),
+        uid: app.to_owned(),
+    };
+    let asked = "2026-01-15T11:59:00Z".parse().unwrap();
+    let name = format!("{app}-{number:06}");
+    let mut pod = Pod {
+        namespace: "default".to_owned(),
+        uid: name.clone(),
+        name,
+        labels: [("app".to_owned(), app.to_owned())].into(),
+        owner: Some(owner),
+        phase: if node.is_some() { PodPhase::Running } else { PodPhase::Pending },
+        scheduling: node.map_or(Scheduling::Unschedulable(Some(asked)), |_| Scheduling::Scheduled),
+        node: node.map(ToOwned::to_owned),
+        requests: Resources { cpu_milli: cpu, memory: mib << 20, pods: 1, ..Resources::default() },
+        restarts_always: true,
+        ready: node.is_some(),
+        ..Pod::default()
+    };
+    if manner != Manner::Plain {
+        pod.affinity.anti.push(apart(app));
+    }
+    if manner == Manner::Spread {
+        pod.spread.push(over_zones(app));
+    }
+    pod
+}
+
+/// Nothing but pods that wait.
+pub fn waiting(mut pods: Vec<Pod>) -> Snapshot {
+    pods.sort_by_cached_key(Pod::id);
+    let pods = pods.into_iter().map(Arc::new).collect();
+    Snapshot { time: "2026-01-15T12:00:00Z".parse().unwrap(), pods, ..Snapshot::default() }
+}
+
+impl Cluster {
+    pub fn snapshot(self) -> Snapshot {
+        let app = |number: usize| format!("app-{:05}", number % self.apps);
+        let (size, manner) = ((self.size, self.size), self.manner);
+        let (mut nodes, mut pods, mut machines) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..self.nodes {
+            let node = node(number, self.idle);
+            let own = (0..self.pods).map(|one| number * self.pods + one);
+            pods.extend(own.map(|number| pod(number, &app(number), size, manner, Some(&node.name))));
+            machines.push(machine(&node, number));
+            nodes.push(Arc::new(node));
+        }
+        let waits = self.nodes * self.pods..self.nodes * self.pods + self.waiting;
+        pods.extend(waits.map(|number| pod(number, &app(number), (200, 200), manner, None)));
+        let mut all = waiting(pods);
+        all.nodes = nodes;
+        all.controllers = (0..self.apps).map(|number| Arc::new(controller(&app(number)))).collect();
+        all.budgets = (0..self.budgets).map(|number| Arc::new(budget(&app(number)))).collect();
+        if self.machines {
+            all.proxmox.machines = Some(machines);
+            let host = |number| Host {
+                name: format!("h{number:02}"),
+                online: true,
+                cores: 100_000,
+                memory: 1 << 50,
+                ..Host::default()
+            };
+            all.proxmox.hosts = Some((0..20).map(host).collect());
+        }
+        all
+    }
+}
+
+fn machine(node: &Node, number: usize) -> Machine {
+    Machine {
+        name: node.name.clone(),
+        pool: node.labels[POOL_LABEL].clone(),
+        vmid: 10_000 + u32::try_from(number).unwrap(),
+        host: format!("h{:02}", number % 20),
+        cores: 10,
+        memory: 10 << 30,
+        phase: Phase::Ready,
+        node: Some(node.name.clone()),
+        ..Machine::default()
+    }
+}
+
+fn controller(app: &str) -> Controller {
+    Controller {
+        api_version: "apps/v1".to_owned(),
+        kind: "ReplicaSet".to_owned(),
+        namespace: "default".to_owned(),
+        name: app.to_owned(),
+        uid: app.to_owned(),
+        replicas: 1000,
+        selector: Some(of_app(app)),
+        deleted: false,
+    }
+}
+
+fn budget(app: &str) -> DisruptionBudget {
+    DisruptionBudget {
+        namespace: "default".to_owned(),
+        name: app.to_owned(),
+        selector: Some(of_app(app)),
+        disruptions_allowed: 100_000,
+        always_allows_unhealthy: false,
+        healthy: (1000, 1),
+    }
+}
+
+/// So many pools, three of each number of cores, one in each zone.
+pub fn pools(count: usize) -> Config {
+    let mut text =
+        "[scale_down]\ndelay_after_add = \"0s\"\nconsolidation = false\nmax_parallel_drains = 5000\n"
+            .to_owned();
+    for number in 0..count {
+        let (zone, cores) = (number % 3, 10 + number / 3 % 400);
+        let _ = write!(
+            text,
+            "[[pool]]\nname = \"w{number}\"\nmax = 50000\ncores = {cores}\nmemory = \"{cores}GiB\"\n\
+             labels = {{ \"{ZONE}\" = \"z{zone}\" }}\n\
+             allocatable = {{ cpu = \"{cores}\", memory = \"{cores}000Mi\", pods = 110 }}\n"
+        );
+    }
+    config::parse("bench", &text, Needs::Plan).unwrap()
+}
