@@ -299,7 +299,7 @@ mod tests {
         node.allocatable.pods = 100;
         node.labels.insert("host".to_owned(), node.name.clone());
         node.labels.insert("zone".to_owned(), format!("z{}", number % 2));
-        if number % 3 > 0 {
+        if !number.is_multiple_of(3) {
             node.labels.insert("rack".to_owned(), format!("r{}", number % 3));
         }
         Arc::new(node)
