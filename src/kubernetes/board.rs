@@ -12,6 +12,9 @@ use crate::changes::{Changed, Changes};
 /// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
 
+/// Kinds that the API servers of older versions do not serve, which is nothing to speak of.
+const NEWER: [&str; 4] = ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule"];
+
 /// Something that keeps a part of the cluster from being seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -102,10 +105,17 @@ impl Board {
     pub(super) fn failed(&self, kind: &'static str, error: Option<ErrorKind>, what: String) -> bool {
         let mut states = self.lock();
         let Some(state) = states.get_mut(kind) else { return false };
-        let refused =
-            matches!(error, Some(ErrorKind::NotFound | ErrorKind::Forbidden | ErrorKind::Unauthorized));
+        let refused = matches!(error, Some(ErrorKind::Forbidden | ErrorKind::Unauthorized));
+        let absent = error == Some(ErrorKind::NotFound);
+        // What is not served is not refused: no right is missing.
         state.refusals = if refused { state.refusals + 1 } else { 0 };
-        let hopeless = error == Some(ErrorKind::NotFound) || state.refusals >= REFUSALS;
+        let hopeless = absent || state.refusals >= REFUSALS;
+        if absent && NEWER.contains(&kind) {
+            tracing::debug!(kind, reason = what, "is not served");
+            (state.settled, state.trouble) = (true, None);
+            self.settle(&states);
+            return true;
+        }
         let given_up = hopeless && !state.essential;
         if !state.warned && (hopeless || !refused) {
             if given_up {

@@ -116,6 +116,14 @@ const NEEDED: &[Needed] = &[
         purpose: "know where volumes can be used",
     },
     Needed {
+        verbs: &["list", "watch"],
+        group: "resource.k8s.io",
+        resources: &["resourceclaims", "deviceclasses", "resourceslices", "devicetaintrules"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "know which devices are free",
+    },
+    Needed {
         verbs: &["get", "patch", "delete"],
         group: "",
         resources: &["nodes"],

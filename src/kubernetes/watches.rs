@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::resource::v1 as resource;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::api::storage::v1 as storage;
 use kube::core::DeserializeGuard;
@@ -24,6 +25,7 @@ use super::signals::{self, Worth};
 use super::store::Store;
 use super::version;
 use crate::changes::Changed;
+use crate::model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use crate::model::workload::{
     Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
     StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
@@ -50,6 +52,10 @@ const KINDS: &[(&str, bool)] = &[
     ("CSINode", false),
     ("CSIStorageCapacity", false),
     ("VolumeAttachment", false),
+    ("ResourceClaim", false),
+    ("DeviceClass", false),
+    ("ResourceSlice", false),
+    ("DeviceTaintRule", false),
     (version::KIND, false),
 ];
 
@@ -73,6 +79,10 @@ struct Stores {
     csi_nodes: Store<CsiNode>,
     storage_capacities: Store<StorageCapacity>,
     attachments: Store<VolumeAttachment>,
+    resource_claims: Store<ResourceClaim>,
+    device_classes: Store<DeviceClass>,
+    resource_slices: Store<ResourceSlice>,
+    device_taint_rules: Store<DeviceTaintRule>,
 }
 
 /// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
@@ -109,6 +119,7 @@ impl Watches {
         );
         starter.controllers(s);
         starter.storage(s);
+        starter.devices(s);
         starter.spawn::<scheduling::PriorityClass, _>(
             "PriorityClass",
             |one| Ok(convert::priority_class(one)),
@@ -139,6 +150,10 @@ impl Watches {
             storage_capacities: s.storage_capacities.all(),
             attachments: s.attachments.all(),
             priority_classes: s.priority_classes.all(),
+            resource_claims: s.resource_claims.all(),
+            device_classes: s.device_classes.all(),
+            resource_slices: s.resource_slices.all(),
+            device_taint_rules: s.device_taint_rules.all(),
             ..Snapshot::default()
         }
     }
@@ -308,6 +323,34 @@ impl Starter<'_> {
             |one| Ok(convert::attachment(one)),
             signals::any,
             &s.attachments,
+        );
+    }
+
+    /// What is absent where the API server does not serve it.
+    fn devices(&self, s: &Stores) {
+        self.spawn::<resource::ResourceClaim, _>(
+            "ResourceClaim",
+            convert::resource_claim,
+            signals::none,
+            &s.resource_claims,
+        );
+        self.spawn::<resource::DeviceClass, _>(
+            "DeviceClass",
+            |one| Ok(convert::device_class(one)),
+            signals::none,
+            &s.device_classes,
+        );
+        self.spawn::<resource::ResourceSlice, _>(
+            "ResourceSlice",
+            convert::resource_slice,
+            signals::none,
+            &s.resource_slices,
+        );
+        self.spawn::<resource::DeviceTaintRule, _>(
+            "DeviceTaintRule",
+            |one| Ok(convert::device_taint_rule(one)),
+            signals::none,
+            &s.device_taint_rules,
         );
     }
 

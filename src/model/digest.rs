@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest as _, Sha256};
 
+use super::devices::PodClaim;
 use super::pod::{Pod, Scheduling};
 
 /// Stands for what it was made of: who could make two different pods with one fingerprint could break SHA-256.
@@ -137,9 +138,10 @@ impl Digest {
 fn class(pod: &Pod) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
+    let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
     Fingerprint::of(&(
-        (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class, pod.resource_claims),
-        (pod.never_preempts, pod.features),
+        (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class),
+        (pod.never_preempts, pod.features, claims, &pod.extended),
         &pod.labels,
         (&pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports),

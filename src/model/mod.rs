@@ -2,6 +2,8 @@
 //!
 //! No I/O, no clock, no randomness, no kube or reqwest types.
 
+pub mod amount;
+pub mod devices;
 pub mod digest;
 pub mod dimms;
 pub mod features;

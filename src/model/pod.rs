@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::devices::{ExtendedRequest, PodClaim};
 use super::digest::Memo;
 use super::features::Features;
 use super::node::TaintEffect;
@@ -266,8 +267,10 @@ pub struct Pod {
     pub volumes: Vec<Volume>,
     /// What it needs of a node's kubelet.
     pub features: Features,
-    /// It uses dynamic resource allocation (`spec.resourceClaims`).
-    pub resource_claims: bool,
+    /// `spec.resourceClaims`.
+    pub resource_claims: Vec<PodClaim>,
+    /// Extended resources that several containers ask for, container by container. What one alone asks for is in the requests.
+    pub extended: Vec<ExtendedRequest>,
     /// `spec.restartPolicy: Always` (the default).
     pub restarts_always: bool,
     /// `spec.terminationGracePeriodSeconds`, 30 where absent.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::devices::PodClaim;
 use super::pod::{Pod, VolumeSource};
 use super::selector::Labels;
 use super::workload::Backoff;
@@ -159,10 +160,11 @@ pub fn kind(pod: &Pod) -> String {
             other => ("", Some(other)),
         })
         .collect();
+    let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
     fingerprint(&(
         (&pod.namespace, pod.priority, &pod.priority_class, pod.never_preempts),
         (&pod.requests, &pod.node_selector, &pod.affinity, &pod.tolerations),
-        (&pod.spread, &pod.host_ports, pod.resource_claims),
+        (&pod.spread, &pod.host_ports, claims),
         (labels, volumes),
     ))
 }

@@ -42,8 +42,19 @@ pub fn from_milli(milli: i64) -> String {
     if milli % 1000 == 0 { format!("{}", milli / 1000) } else { format!("{milli}m") }
 }
 
+/// The value of a quantity in thousand-millionths, rounded up. Nothing smaller is known.
+pub(super) fn nano(text: &str) -> Result<i128, QuantityError> {
+    magnitude(text, 9)
+}
+
 /// `text` × 10^`shift`, rounded up (away from zero), saturating at the limits of `i64` as Kubernetes does.
 fn scaled(text: &str, shift: i32) -> Result<i64, QuantityError> {
+    let value = magnitude(text, shift)?;
+    Ok(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
+}
+
+/// The same without these limits.
+fn magnitude(text: &str, shift: i32) -> Result<i128, QuantityError> {
     let wrong = || QuantityError { text: text.to_owned() };
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -70,11 +81,7 @@ fn scaled(text: &str, shift: i32) -> Result<i64, QuantityError> {
     let magnitude = round_up(mantissa, doublings, decimal + shift - places);
     // The least value has no positive counterpart: it is a value all the same, and what is written of it is read again.
     let value = i128::try_from(magnitude).unwrap_or(i128::MAX);
-    Ok(match i64::try_from(if negative { -value } else { value }) {
-        Ok(value) => value,
-        Err(_) if negative => i64::MIN,
-        Err(_) => i64::MAX,
-    })
+    Ok(if negative { -value } else { value })
 }
 
 /// `mantissa × 2^doublings × 10^tens`, rounded up and saturating.

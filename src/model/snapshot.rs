@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use super::features::Features;
 use super::machine::{Host, Machine, Slot};
 use super::node::Node;
@@ -93,6 +94,9 @@ pub struct PoolMemory {
     /// The CSI drivers of its nodes, with their limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub csi_limits: DriverLimits,
+    /// The slices of devices that a node of it has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_slices: Vec<ResourceSlice>,
     /// What its nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,
@@ -263,6 +267,14 @@ pub struct Snapshot {
     pub attachments: Vec<Arc<VolumeAttachment>>,
     /// PriorityClasses.
     pub priority_classes: Vec<Arc<PriorityClass>>,
+    /// ResourceClaims.
+    pub resource_claims: Vec<Arc<ResourceClaim>>,
+    /// DeviceClasses.
+    pub device_classes: Vec<Arc<DeviceClass>>,
+    /// ResourceSlices.
+    pub resource_slices: Vec<Arc<ResourceSlice>>,
+    /// DeviceTaintRules.
+    pub device_taint_rules: Vec<Arc<DeviceTaintRule>>,
     /// The Proxmox side.
     pub proxmox: Inventory,
     /// What the daemon remembers.

@@ -59,9 +59,10 @@ impl Packer<'_, '_> {
     /// The pools for pods that each need a node of their own: `nodes` of them will share the others that wait.
     pub(super) fn rank_for_loners(&self, class: &Class, nodes: usize, others: &[Resources]) -> Vec<Ranked> {
         let nodes = i64::try_from(nodes.max(1)).unwrap_or(i64::MAX);
-        self.ranked(class.demands, &class.sample.requests, |pool| {
+        let wanted = self.view.world.amounts(class.sample);
+        self.ranked(class.demands, &wanted, |pool| {
             let mut free = self.free[pool].clone();
-            free.add_times(&class.sample.requests, -1);
+            free.add_times(&wanted, -1);
             let mut share = Resources::default();
             for (suits, demand) in self.demands.suits.iter().zip(others) {
                 if suits[pool] {

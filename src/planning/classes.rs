@@ -159,7 +159,6 @@ struct Demand<'p> {
     affinity: &'p Option<NodeSelector>,
     tolerations: &'p [Toleration],
     features: Features,
-    devices: bool,
 }
 
 impl<'p> Demand<'p> {
@@ -169,7 +168,6 @@ impl<'p> Demand<'p> {
             affinity: &pod.affinity.node,
             tolerations: &pod.tolerations,
             features: pod.features,
-            devices: pod.resource_claims,
         }
     }
 }

@@ -68,7 +68,7 @@ impl<'a> Daemon<'a> {
                 pod.volumes.clone_from(&newest.volumes);
             }
         }
-        pod.resource_claims = false;
+        pod.resource_claims.clear();
         let mut probe = pod.clone();
         probe.volumes.retain(|volume| is_there(view, &pod, volume));
         let room = Pod {
@@ -216,8 +216,8 @@ fn expect_waiting<'a>(
         let at = meant_for(waiting.pod).and_then(|name| view.named.find(name));
         let (Some(at), Some(owner)) = (at, &waiting.pod.owner) else { continue };
         there.insert((at, &owner.uid));
-        let met = || Arc::new(Pod { resource_claims: false, ..waiting.pod.as_ref().clone() });
-        let pod = if waiting.pod.resource_claims { met() } else { waiting.pod.clone() };
+        let met = || Arc::new(Pod { resource_claims: Vec::new(), ..waiting.pod.as_ref().clone() });
+        let pod = if waiting.pod.resource_claims.is_empty() { waiting.pod.clone() } else { met() };
         if !view.world.node(at).open {
             continue;
         }

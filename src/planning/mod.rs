@@ -54,6 +54,7 @@ mod scale_up;
 mod search;
 mod shape;
 mod sizes;
+mod slices;
 mod spreading;
 mod stock;
 mod storage_room;
@@ -87,11 +88,12 @@ use crate::model::snapshot::{BEING_DELETED_TAINT, Memory, POOL_LABEL, REPLACED, 
 use crate::model::{Plan, Snapshot};
 use crate::scheduling::World;
 
-/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers they have. Whether anything
-/// changed.
+/// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices they have. Whether
+/// anything changed.
 pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let shapes = shape::learn(memory, snapshot, config);
-    csi::learn(memory, snapshot, config) || shapes
+    let devices = slices::learn(memory, snapshot, config);
+    csi::learn(memory, snapshot, config) || shapes || devices
 }
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
@@ -102,6 +104,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     going::expect_taints(&mut sorted);
     late::expect_devices(&mut sorted, config);
     csi::expect(&mut sorted, config);
+    slices::expect(&mut sorted, config);
     let offers = sizes::offers(config, snapshot);
     let mut stays = replacement::Stays::default();
     let (mut plan, due) = loop {
@@ -219,6 +222,10 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         storage_capacities: snapshot.storage_capacities.clone(),
         attachments: snapshot.attachments.clone(),
         priority_classes: snapshot.priority_classes.clone(),
+        resource_claims: snapshot.resource_claims.clone(),
+        device_classes: snapshot.device_classes.clone(),
+        resource_slices: snapshot.resource_slices.clone(),
+        device_taint_rules: snapshot.device_taint_rules.clone(),
         proxmox: snapshot.proxmox.clone(),
         memory: snapshot.memory.clone(),
     };
@@ -260,6 +267,7 @@ struct View<'a> {
     daemons: Daemons<'a>,
     statics: Statics<'a>,
     drivers: csi::Drivers,
+    slices: slices::Slices,
     storage_room: StorageRoom<'a>,
 }
 
@@ -310,6 +318,7 @@ impl<'a> View<'a> {
             daemons: Daemons::default(),
             statics: Statics::new(),
             drivers: csi::Drivers::new(snapshot, config),
+            slices: slices::Slices::new(snapshot, config),
             storage_room: StorageRoom::new(snapshot, config),
         };
         for set in &snapshot.daemon_sets {

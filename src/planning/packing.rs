@@ -121,7 +121,8 @@ impl<'a> Packer<'_, 'a> {
         if !world.repel(class.sample, class.sample) {
             let alone = !class.sample.spread.is_empty() || !class.sample.affinity.anti.is_empty();
             let left = if alone { 1 } else { class.left() };
-            return self.rank(&Stock::new(vec![item(class, left)]));
+            let wanted = world.amounts(class.sample);
+            return self.rank(&Stock::new(vec![Item { wanted: &wanted, ..item(class, left) }]));
         }
         let loners = loners.get_or_insert_with(|| Loners::new(classes, self.demands.suits.len(), world));
         let (nodes, others) = loners.beside(number, classes);

@@ -229,7 +229,7 @@ fn kind(pod: &Pod) -> Option<Kind> {
         && requests.other.is_empty()
         && requests.ephemeral_storage == 0
         && pod.features.is_empty()
-        && !pod.resource_claims;
+        && pod.resource_claims.is_empty();
     let own = || (pod.tolerations.clone(), pod.node_selector.clone());
     plain.then(own).map(|(tolerations, selector)| {
         (requests.cpu_milli, requests.memory, pod.never_preempts, tolerations, selector)

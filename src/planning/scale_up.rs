@@ -246,7 +246,7 @@ impl<'a> Packer<'_, 'a> {
             Some(prepared) => world.add_node_prepared(prepared, node.node.clone()),
             None => world.add_node(node.node.clone()),
         };
-        world.expect_storage(index, node);
+        world.expect(index, node);
         for pod in &node.pods {
             match &mut prepared {
                 Some(prepared) => world.place_prepared(prepared, pod, index),

@@ -5,7 +5,9 @@
 //! ([`World::check`], its Filter), then placed. Rules are those of Kubernetes 1.36 and 1.37 (`pkg/scheduler/framework/plugins`), by
 //! the version of the control plane.
 
+mod cel;
 mod crowd;
+mod dynamic_resources;
 mod explain;
 pub(crate) mod finder;
 mod in_tree;
@@ -32,6 +34,7 @@ mod volume_zone;
 mod volumes;
 mod world;
 
+pub use dynamic_resources::{DeviceProblem, Shortage};
 pub use explain::{Explanation, NodeAnswer, explain};
 pub use priorities::Priorities;
 pub use refusal::{Refusal, VolumeProblem};

@@ -3,7 +3,13 @@
 use super::refusal::Refusal;
 use crate::model::resources::Resources;
 
-pub(super) fn check(wanted: &Resources, allocatable: &Resources, used: &Resources) -> Result<(), Refusal> {
+/// `served` are the extended resources for which devices are allocated on nodes that do not offer them themselves.
+pub(super) fn check(
+    wanted: &Resources,
+    allocatable: &Resources,
+    used: &Resources,
+    served: &dyn Fn(&str) -> bool,
+) -> Result<(), Refusal> {
     if used.pods + 1 > allocatable.pods {
         return Err(Refusal::Pods { most: allocatable.pods });
     }
@@ -20,7 +26,7 @@ pub(super) fn check(wanted: &Resources, allocatable: &Resources, used: &Resource
     }
     for (name, amount) in &wanted.other {
         let of = |list: &Resources| list.other.get(name).copied().unwrap_or(0);
-        if lacks(*amount, of(allocatable), of(used)) {
+        if lacks(*amount, of(allocatable), of(used)) && !(of(allocatable) == 0 && served(name)) {
             return Err(Refusal::Extended(name.clone(), *amount, (of(allocatable) - of(used)).max(0)));
         }
     }

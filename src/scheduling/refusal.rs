@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::dynamic_resources::DeviceProblem;
 use crate::model::features::Feature;
 use crate::model::quantity::{binary, from_milli};
 
@@ -71,8 +72,8 @@ pub enum Refusal {
     OthersAntiAffinity,
     /// The node's kubelet lacks a feature that the pod uses.
     Feature(Feature),
-    /// The pod asks for devices through dynamic resource allocation, which is not simulated.
-    DynamicResources,
+    /// Devices cannot be allocated for the pod's claims.
+    DynamicResources(Box<DeviceProblem>),
 }
 
 /// What is wrong with a pod's claim.
@@ -116,7 +117,7 @@ impl Refusal {
             Self::VolumeZone => "VolumeZone",
             Self::SpreadLabel(_) | Self::Spread(_) => "PodTopologySpread",
             Self::Affinity | Self::AntiAffinity | Self::OthersAntiAffinity => "InterPodAffinity",
-            Self::DynamicResources => "DynamicResources",
+            Self::DynamicResources(_) => "DynamicResources",
             Self::Feature(_) => "NodeDeclaredFeatures",
         }
     }
@@ -136,7 +137,7 @@ impl Refusal {
             Self::Cpu(..) => "InsufficientCpu",
             Self::Memory(..) => "InsufficientMemory",
             Self::EphemeralStorage(..) => "InsufficientEphemeralStorage",
-            Self::Extended(..) | Self::DynamicResources => "InsufficientExtendedResource",
+            Self::Extended(..) | Self::DynamicResources(_) => "InsufficientExtendedResource",
             Self::Feature(_) => "NodeDeclaredFeatures",
             Self::ClaimMissing { .. }
             | Self::VolumeInUse
@@ -204,7 +205,7 @@ impl fmt::Display for Refusal {
             Self::Feature(feature) => {
                 write!(f, "the node's kubelet does not declare {}, which the pod needs", feature.name())
             }
-            Self::DynamicResources => f.write_str("dynamic resource allocation is not supported"),
+            Self::DynamicResources(problem) => problem.fmt(f),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use super::crowd::{Around, Crowd};
+use super::dynamic_resources::{self, Asked, Devices, NodeDevices};
 use super::node_volume_limits::Held;
 use super::refusal::Refusal;
 use super::spreads::Spreads;
@@ -16,6 +17,7 @@ use super::{
     node_unschedulable, node_volume_limits, pod_topology_spread, preferences, taint_toleration,
     volume_binding, volume_restrictions, volume_zone,
 };
+use crate::model::devices::ResourceSlice;
 use crate::model::features::Features;
 use crate::model::node::Node;
 use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
@@ -48,6 +50,7 @@ pub struct SimNode {
     /// CSI drivers that have not said yet how much room there is for new volumes on it.
     pub room_unknown: Arc<BTreeSet<String>>,
     pub(super) held: Held,
+    pub(super) devices: NodeDevices,
     /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
     pub open: bool,
     pub(super) counts_for_spread: bool,
@@ -74,6 +77,8 @@ pub struct World {
     /// By namespace and name: claims that only one pod at a time may use.
     claims_in_use: BTreeMap<(String, String), i64>,
     promised: volume_binding::Promised,
+    /// None where nothing is known of devices that are allocated dynamically.
+    devices: Option<Box<Devices>>,
 }
 
 /// What is free of what every pod asks for.
@@ -101,6 +106,8 @@ pub struct Prepared {
     zones: volume_zone::State,
     /// What the scheduler asks of a node's kubelet for it.
     features: Features,
+    /// The devices that it asks for, if any.
+    devices: Option<Arc<Asked>>,
 }
 
 impl World {
@@ -123,12 +130,14 @@ impl World {
 
     /// The cluster of a snapshot: its nodes in their order, without any pod.
     pub fn without_pods(snapshot: &Snapshot) -> Self {
-        Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)))
+        let devices = Devices::of(snapshot).map(Box::new);
+        Self::with_volumes(snapshot, Arc::new(Volumes::new(snapshot)), devices)
     }
 
-    /// The same for a snapshot that has other nodes and the same volumes as this world's.
+    /// The same for a snapshot that has other nodes and the same volumes and devices as this world's.
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
-        let mut world = Self::with_volumes(snapshot, self.volumes.clone());
+        let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
+        let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
         // What pods ask of each other is the same there.
         for key in self.topologies.keys() {
             world.topologies.announce(key, &world.nodes);
@@ -138,7 +147,7 @@ impl World {
         world
     }
 
-    fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>) -> Self {
+    fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>, devices: Option<Box<Devices>>) -> Self {
         let mut world = Self {
             version: snapshot.kubernetes,
             nodes: Vec::with_capacity(snapshot.nodes.len()),
@@ -154,6 +163,7 @@ impl World {
             anti: 0,
             claims_in_use: BTreeMap::new(),
             promised: volume_binding::Promised::default(),
+            devices,
         };
         for node in &snapshot.nodes {
             world.add_node(node.clone());
@@ -239,7 +249,20 @@ impl World {
             && pod.host_ports.is_empty()
             && pod.spread.iter().all(|one| !one.hard)
             && !pod.volumes.iter().any(Volume::decides_place)
+            && pod.resource_claims.is_empty()
+            && !self.devices.as_ref().is_some_and(|devices| devices.concern(pod))
             && (!self.has_anti_affinity() || !self.crowd().repels(pod, self.around()))
+    }
+
+    /// What the pod requests, but for extended resources that devices may be allocated for.
+    pub fn amounts<'p>(&self, pod: &'p Pod) -> Cow<'p, Resources> {
+        let served = |name: &String| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
+        if !pod.requests.other.keys().any(served) {
+            return Cow::Borrowed(&pod.requests);
+        }
+        let mut amounts = pod.requests.clone();
+        amounts.other.retain(|name, _| !served(name));
+        Cow::Owned(amounts)
     }
 
     /// How many pods like this one the node has room for.
@@ -269,9 +292,12 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Says what is expected of the storage of a node that is still to come.
-    pub fn expect_storage(&mut self, node: NodeIndex, like: &SimNode) {
+    /// Says what is expected of the storage and the devices of a node that is still to come.
+    pub fn expect(&mut self, node: NodeIndex, like: &SimNode) {
         self.nodes[node].expect(like);
+        if let Some(devices) = &mut self.devices {
+            devices.number(&mut self.nodes[node]);
+        }
     }
 
     /// Takes a node out of use: it takes no pods any more. Its domain stays known to topology spread, as it does for
@@ -316,6 +342,9 @@ impl World {
     pub fn place(&mut self, pod: &Arc<Pod>, node: NodeIndex) {
         self.nodes[node].hold(pod);
         self.count(pod, node, 1);
+        if let Some(devices) = &mut self.devices {
+            devices.place(pod, &self.nodes[node], node);
+        }
     }
 
     /// Places so many pods like this one without checking them. They cannot be removed again.
@@ -342,6 +371,9 @@ impl World {
             }
         }
         self.count(pod, node, -1);
+        if let Some(devices) = &mut self.devices {
+            devices.remove(pod);
+        }
     }
 
     fn count(&mut self, pod: &Arc<Pod>, node: NodeIndex, by: i64) {
@@ -387,6 +419,7 @@ impl World {
             binding: volume_binding::prepare(pod, &self.volumes, &self.promised),
             zones: volume_zone::prepare(pod, &self.volumes),
             features: pod.features.asked_by(self.version),
+            devices: dynamic_resources::prepare(self.devices.as_deref(), pod),
         }
     }
 
@@ -399,7 +432,7 @@ impl World {
             prepared.spread.check(&prepared.pod, sim, false, &domain)?;
             prepared.affinity.check(&domain, self)?;
         }
-        Self::check_last(prepared, sim)
+        self.check_last(prepared, sim, Some(node))
     }
 
     /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
@@ -431,15 +464,18 @@ impl World {
             prepared.spread.check(&prepared.pod, node, true, &domain)?;
             prepared.affinity.check_fresh(&prepared.pod, node, &domain, self)?;
         }
-        Self::check_last(prepared, node)
+        self.check_last(prepared, node, None)
     }
 
     /// The filters that kube-scheduler asks last.
-    fn check_last(prepared: &Prepared, sim: &SimNode) -> Result<(), Refusal> {
-        if prepared.pod.resource_claims {
-            return Err(Refusal::DynamicResources);
-        }
-        node_declared_features::check(prepared.features, &sim.node)
+    fn check_last(&self, prepared: &Prepared, sim: &SimNode, at: Option<NodeIndex>) -> Result<(), Refusal> {
+        node_declared_features::check(prepared.features, &sim.node)?;
+        let Some(asked) = &prepared.devices else { return Ok(()) };
+        let found = match &self.devices {
+            Some(devices) => devices.check(asked, &prepared.pod, sim, at),
+            None => dynamic_resources::refuse(asked),
+        };
+        found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))
     }
 
     /// Whether required anti-affinity of a pod that the node comes with speaks of this one.
@@ -449,8 +485,7 @@ impl World {
 
     /// Whether the pod accepts the node's taints and labels, whatever room it has.
     pub fn accepts(pod: &Pod, node: &Node) -> bool {
-        !pod.resource_claims
-            && node_unschedulable::check(pod, node).is_ok()
+        node_unschedulable::check(pod, node).is_ok()
             && taint_toleration::check(pod, node).is_ok()
             && node_affinity::check(pod, node).is_ok()
     }
@@ -489,7 +524,8 @@ impl World {
         taint_toleration::check(pod, &sim.node)?;
         node_affinity::check(pod, &sim.node)?;
         node_ports::check(pod, &sim.ports)?;
-        node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used_for(pod))?;
+        let served = |name: &str| self.devices.as_ref().is_some_and(|devices| devices.serves(name));
+        node_resources_fit::check(&pod.requests, &sim.node.allocatable, &sim.used_for(pod), &served)?;
         if prepared.volumes_matter {
             let others = sim.pods.iter().map(AsRef::as_ref);
             volume_restrictions::check(pod, prepared.volumes_refused.as_ref(), others)?;
@@ -579,6 +615,7 @@ impl SimNode {
             csi: None,
             room_unknown: Arc::default(),
             held: Held::default(),
+            devices: NodeDevices::default(),
             open: true,
             counts_for_spread: true,
         }
@@ -591,12 +628,18 @@ impl SimNode {
         emptied
     }
 
-    /// Takes over what is expected of the storage of another node like it.
+    /// Takes over what is expected of the storage and the devices of another node like it.
     pub fn expect(&mut self, other: &Self) {
+        self.devices.expect_like(&other.devices);
         if let Some(csi) = &other.csi {
             self.csi.get_or_insert_with(|| csi.clone());
         }
         self.room_unknown.clone_from(&other.room_unknown);
+    }
+
+    /// Says which slices of devices it will have, if it is still to come.
+    pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
+        self.devices.expect(slices);
     }
 
     /// What it offers and nobody has requested.
@@ -650,6 +693,7 @@ impl Prepared {
         self.refusals_last()
             && self.pod.affinity.anti.is_empty()
             && !self.volumes_matter
+            && self.devices.is_none()
             && self.affinity.repels_nobody(world)
     }
 }

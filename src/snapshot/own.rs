@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::model::KubernetesVersion;
+use crate::model::devices::ResourceSlice;
 use crate::model::machine::{Growing, Host, Machine, Phase, Slot, Storage, WarmState};
 use crate::model::pci::HostPci;
 use crate::model::power::PowerFacts;
@@ -128,6 +129,8 @@ struct PoolDocument {
     learnt_sizes: Vec<LearntDocument>,
     #[serde(default)]
     csi_limits: DriverLimits,
+    #[serde(default)]
+    device_slices: Vec<ResourceSlice>,
     declared: Option<DeclaredFeatures>,
     reach: Option<Vec<String>>,
     #[serde(default)]
@@ -282,6 +285,7 @@ impl PoolDocument {
             learnt_allocatable: self.learnt_allocatable.map(resources).transpose()?,
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             csi_limits: self.csi_limits,
+            device_slices: self.device_slices,
             declared: self.declared,
             reach: self.reach,
             across: self.across,

@@ -225,6 +225,7 @@ impl Reader {
             ("scheduling.k8s.io", "PriorityClass") => {
                 all.priority_classes.push(Arc::new(convert::priority_class(&it.parse(value)?)));
             }
+            ("resource.k8s.io", _) => self.devices(&it, value)?,
             ("pve-autoscaler", "ProxmoxInventory") => {
                 let document: InventoryDocument = it.parse(value)?;
                 self.time = document.time.or(self.time);
@@ -233,6 +234,28 @@ impl Reader {
             ("pve-autoscaler", "AutoscalerState") => {
                 let document: StateDocument = it.parse(value)?;
                 all.memory = it.own(document.into_model())?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What `resource.k8s.io` says of devices. Other versions than the one that is read have other fields.
+    fn devices(&mut self, it: &Object, value: Value) -> Result<(), SnapshotError> {
+        let all = &mut self.snapshot;
+        if value.get("apiVersion").and_then(Value::as_str) != Some("resource.k8s.io/v1") {
+            return Ok(());
+        }
+        match it.kind.as_str() {
+            "ResourceClaim" => {
+                all.resource_claims.push(it.checked(convert::resource_claim(&it.parse(value)?))?);
+            }
+            "DeviceClass" => all.device_classes.push(Arc::new(convert::device_class(&it.parse(value)?))),
+            "ResourceSlice" => {
+                all.resource_slices.push(it.checked(convert::resource_slice(&it.parse(value)?))?);
+            }
+            "DeviceTaintRule" => {
+                all.device_taint_rules.push(Arc::new(convert::device_taint_rule(&it.parse(value)?)));
             }
             _ => {}
         }

@@ -1,7 +1,10 @@
 //! Our filters beside the scheduler's.
 
-use pve_autoscaler::scheduling;
+use pve_autoscaler::model::Snapshot;
+use pve_autoscaler::{scheduling, snapshot};
+use serde_json::Value;
 
+use crate::devices;
 use crate::judge::Judge;
 use crate::oddities;
 use crate::worlds::{self, Draw};
@@ -16,8 +19,20 @@ pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     cluster.schedule(judge, seed);
     oddities::age(&mut draw, &mut cluster);
     cluster.pods.extend(late);
-    let real = judge.verdicts(&cluster.objects());
-    let ours = scheduling::explain(&cluster.snapshot(), None);
+    compare(judge, seed, &cluster.objects(), &cluster.snapshot())
+}
+
+/// The same of a cluster with devices and claims.
+pub fn find_with_claims(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
+    let objects = devices::draw(seed);
+    let text: String = objects.iter().map(|object| format!("{object}\n")).collect();
+    let (snapshot, _) = snapshot::read(&text).unwrap();
+    compare(judge, seed, &objects, &snapshot)
+}
+
+fn compare(judge: &mut Judge, seed: u64, objects: &[Value], snapshot: &Snapshot) -> (usize, Vec<String>) {
+    let real = judge.verdicts(objects);
+    let ours = scheduling::explain(snapshot, None);
     let (mut pairs, mut wrong) = (0, Vec::new());
     if ours.len() != real.pods.len() {
         wrong.push(format!("seed {seed}: {} pods wait, we say {}", real.pods.len(), ours.len()));

@@ -10,6 +10,7 @@
 )]
 
 mod cluster;
+mod devices;
 mod differences;
 mod judge;
 mod oddities;
@@ -84,7 +85,16 @@ fn what_is_planned_runs_wherever_the_scheduler_puts_it() {
 
 #[test]
 fn every_filter_says_what_the_schedulers_says() {
-    let Some(found) = play(differences::find) else { return };
+    compare(differences::find);
+}
+
+#[test]
+fn devices_are_allocated_where_the_scheduler_allocates_them() {
+    compare(differences::find_with_claims);
+}
+
+fn compare(find: impl Fn(&mut Judge, u64) -> (usize, Vec<String>) + Sync) {
+    let Some(found) = play(find) else { return };
     let pairs: usize = found.iter().map(|one| one.0).sum();
     let wrong: Vec<String> = found.into_iter().flat_map(|one| one.1).collect();
     eprintln!("{pairs} pairs, {} differ", wrong.len());

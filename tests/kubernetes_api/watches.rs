@@ -265,6 +265,7 @@ async fn a_connection_that_was_lost_for_a_while_heals_and_what_was_known_stays_m
 async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing() {
     let server = Server::default();
     server.refuse("/apis/storage.k8s.io/v1/csinodes", 404, "NotFound");
+    server.refuse("/apis/resource.k8s.io/v1/resourceslices", 404, "NotFound");
     server.refuse("/apis/batch/v1/jobs", 403, "Forbidden");
     let (watches, _) = server.start();
     synced(&watches).await;
@@ -272,6 +273,10 @@ async fn kinds_that_are_not_served_or_forbidden_are_reported_and_block_nothing()
         watches.problems().into_iter().map(|problem| (problem.kind, problem.essential)).collect();
     assert_eq!(kinds, [("CSINode", false), ("Job", false)]);
     assert!(watches.is_current());
+    // What is not served is no right that is missing.
+    sleep(Duration::from_mins(5)).await;
+    let unseen: Vec<_> = watches.unseen().into_iter().map(|problem| problem.kind).collect();
+    assert_eq!(unseen, ["Job"]);
 }
 
 #[tokio::test(start_paused = true)]

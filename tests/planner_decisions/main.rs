@@ -7,6 +7,7 @@ mod cluster;
 mod coming;
 mod consolidation;
 mod daemons;
+mod devices;
 mod disruptions;
 mod flapping;
 mod fresh_nodes;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail so")]
 
+mod devices;
 mod objects;
 mod own;
 mod parts;
@@ -20,6 +21,7 @@ use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeA
 use pve_autoscaler::model::{KubernetesVersion, Snapshot};
 use pve_autoscaler::snapshot;
 
+use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
 use objects::{
     budget, claim, controller, csi_driver, node, persistent_volume, storage_capacity, storage_class,
 };
@@ -72,12 +74,14 @@ fn world() -> impl Strategy<Value = Snapshot> {
     let workloads = (some(pod()), some(controller()), some(daemon_set()), some(budget()), some(class));
     let storage = (some(persistent_volume()), some(claim()), some(storage_class()), some(attachment));
     let storage = (storage, some(csi_driver()), some(storage_capacity()));
+    let devices =
+        (some(resource_claim()), some(device_class()), some(resource_slice()), some(device_taint_rule()));
     let version = (30_u32..40).prop_map(|minor| KubernetesVersion { major: 1, minor });
     (
         (time(), version),
         (some(node()), some(csi_node), some(namespace)),
         workloads,
-        storage,
+        (storage, devices),
         (inventory, memory()),
     )
         .prop_map(
@@ -85,11 +89,12 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 (time, kubernetes),
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
-                ((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities),
+                (((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities), devices),
                 (proxmox, memory),
             )| {
                 nodes.sort_by(|a, b| a.name.cmp(&b.name));
                 pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+                let (resource_claims, device_classes, resource_slices, device_taint_rules) = devices;
                 Snapshot {
                     time,
                     kubernetes,
@@ -107,6 +112,10 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     storage_capacities,
                     attachments,
                     priority_classes,
+                    resource_claims,
+                    device_classes,
+                    resource_slices,
+                    device_taint_rules,
                     proxmox,
                     memory,
                 }

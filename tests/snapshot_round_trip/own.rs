@@ -10,6 +10,7 @@ use pve_autoscaler::model::prediction::{Awaited, MadeFor, Missed, Moved, Predict
 use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, PoolMemory};
 use pve_autoscaler::model::workload::Backoff;
 
+use crate::devices::resource_slice;
 use crate::parts::{bytes, features, name, resources, text, time};
 
 fn pci() -> impl Strategy<Value = HostPci> {
@@ -154,12 +155,13 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let declared =
         (features(), text()).prop_map(|(features, kubelet)| DeclaredFeatures { features, kubelet });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
+    let learnt = (learnt, vec(resource_slice(), 0..2));
     let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
             (last_add, last_removal, last_removal_failure),
             (backoff, grow_backoff, failed_on),
-            learnt,
+            (learnt, device_slices),
             reach,
         )| {
             PoolMemory {
@@ -172,6 +174,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 learnt_allocatable: learnt.0,
                 learnt_sizes: learnt.1,
                 csi_limits: learnt.2,
+                device_slices,
                 declared: learnt.3,
                 reach: reach.0,
                 across: reach.1,

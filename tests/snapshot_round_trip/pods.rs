@@ -11,6 +11,7 @@ use pve_autoscaler::model::pod::{
 };
 use pve_autoscaler::model::workload::{DaemonSet, InTreeDisk};
 
+use crate::devices::pod_claims;
 use crate::objects::in_tree_disk;
 use crate::parts::{
     annotations, effect, features, labels, name, node_selector, node_term, resources, selector, text, time,
@@ -124,7 +125,7 @@ fn scheduling() -> impl Strategy<Value = Scheduling> {
     ]
 }
 
-fn owner() -> impl Strategy<Value = Owner> {
+pub fn owner() -> impl Strategy<Value = Owner> {
     (text(), text(), name(), text()).prop_map(|(api_version, kind, name, uid)| Owner {
         api_version,
         kind,
@@ -147,16 +148,16 @@ pub fn template() -> impl Strategy<Value = Pod> {
     let maps = (labels(), annotations(), labels());
     let rules = (affinity(), vec(toleration(), 0..3), vec(spread(), 0..2));
     let parts = (vec(port, 0..3), vec(volume(), 0..4), resources(Just(1), 1));
-    let numbers = (option::of(any::<i32>()), prop_oneof![Just(30), 0..600_i64], any::<[bool; 3]>());
-    let state = (option::of(time()), any::<bool>(), features());
+    let numbers = (option::of(any::<i32>()), prop_oneof![Just(30), 0..600_i64], any::<[bool; 2]>());
+    let state = (option::of(time()), any::<bool>(), features(), pod_claims(false));
     (texts, maps, rules, parts, numbers, state).prop_map(
         |(
             (namespace, name, class, scheduler),
             (labels, annotations, node_selector),
             (affinity, tolerations, spread),
             (host_ports, mut volumes, requests),
-            (priority, grace_seconds, [never_preempts, resource_claims, restarts_always]),
-            (created, gated, features),
+            (priority, grace_seconds, [never_preempts, restarts_always]),
+            (created, gated, features, resource_claims),
         )| {
             for volume in &mut volumes {
                 if let VolumeSource::Claim { name: claim, ephemeral: true, .. } = &mut volume.source {
@@ -199,8 +200,15 @@ pub fn pod() -> impl Strategy<Value = Pod> {
     let scheduling = (scheduling(), text());
     let bound =
         (option::of(name()), option::of(name()), phase, scheduling, any::<bool>(), option::of(time()));
-    (template(), option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
-        |(pod, uid, owner, deletion, (node, nominated_node, phase, (scheduling, words), ready, started))| {
+    let template = (template(), pod_claims(true));
+    (template, option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
+        |(
+            (pod, resource_claims),
+            uid,
+            owner,
+            deletion,
+            (node, nominated_node, phase, (scheduling, words), ready, started),
+        )| {
             Pod {
                 uid: uid.unwrap_or_default(),
                 owner,
@@ -215,6 +223,7 @@ pub fn pod() -> impl Strategy<Value = Pod> {
                 scheduling,
                 ready,
                 started,
+                resource_claims,
                 ..pod
             }
         },

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
-use super::{ConvertError, known_annotations, labels, requests, storage, text, time};
+use super::{ConvertError, devices, known_annotations, labels, requests, storage, text, time};
 use crate::model::KubernetesVersion;
 use crate::model::digest::Memo;
 use crate::model::features::{Feature, Features};
@@ -132,7 +132,8 @@ fn from_parts(
             .collect::<Box<_>>()
             .into_vec(),
         features: features(spec),
-        resource_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),
+        resource_claims: devices::pod_claims(spec, status),
+        extended: devices::extended_requests(spec),
         restarts_always: matches!(spec.restart_policy.as_deref(), None | Some("Always")),
         grace_seconds: spec.termination_grace_period_seconds.unwrap_or(30),
         ready: is_by_hand(status, node.is_some())
@@ -147,7 +148,7 @@ fn is_by_hand(status: Option<&core::PodStatus>, bound: bool) -> bool {
     bound && status.is_none_or(|status| status.phase.is_none() && status.conditions.is_none())
 }
 
-fn owner(meta: &ObjectMeta) -> Option<Owner> {
+pub(super) fn owner(meta: &ObjectMeta) -> Option<Owner> {
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     Some(Owner {
         api_version: owner.api_version.clone(),

@@ -5,6 +5,7 @@
 //! system UUID, addresses and attached volumes, and the templates found). Containers become one that requests what the pod
 //! requests in all; no image, command, environment or foreign annotation ever gets here, because the model has none.
 
+mod devices;
 mod fields;
 mod node;
 mod own;
@@ -59,5 +60,9 @@ fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
         .chain(snapshot.csi_nodes.iter().map(|one| node::csi_node(one)))
         .chain(snapshot.storage_capacities.iter().map(|one| storage::storage_capacity(one)))
         .chain(snapshot.attachments.iter().map(|one| storage::attachment(one)))
+        .chain(snapshot.device_classes.iter().map(|one| devices::device_class(one)))
+        .chain(snapshot.resource_slices.iter().map(|one| devices::resource_slice(one)))
+        .chain(snapshot.device_taint_rules.iter().map(|one| devices::device_taint_rule(one)))
+        .chain(snapshot.resource_claims.iter().map(move |one| devices::resource_claim(one, now)))
         .chain(snapshot.pods.iter().map(|one| pod::pod(one)))
 }

@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
+use super::devices;
 use super::fields::{Fields, amounts};
 use super::node::effect;
 use super::selector::{label_selector, node_selector, node_term};
 use super::storage::in_tree;
 use crate::kubernetes::convert::daemon_tolerations;
+use crate::model::devices::ExtendedRequest;
 use crate::model::features::Feature;
 use crate::model::pod::{
     Affinity, HostPort, Owner, Pod, PodAffinityTerm, PodPhase, Scheduling, SpreadConstraint, Toleration,
@@ -27,7 +29,8 @@ pub(super) fn pod(pod: &Pod) -> Value {
         .with("phase", phase(pod.phase))
         .time("startTime", pod.started)
         .some("nominatedNodeName", pod.nominated_node.as_deref())
-        .list("conditions", conditions(pod));
+        .list("conditions", conditions(pod))
+        .list("resourceClaimStatuses", devices::claim_statuses(pod));
     Fields::object("v1", "Pod")
         .part("metadata", metadata)
         .part("spec", spec(pod, &pod.tolerations))
@@ -53,7 +56,7 @@ fn metadata(pod: &Pod) -> Fields {
         .time("creationTimestamp", pod.created)
 }
 
-fn owner(owner: &Owner) -> Fields {
+pub(super) fn owner(owner: &Owner) -> Fields {
     Fields::default()
         .with("apiVersion", owner.api_version.as_str())
         .with("kind", owner.kind.as_str())
@@ -105,8 +108,8 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .list("tolerations", tolerations.iter().map(toleration))
         .list("topologySpreadConstraints", pod.spread.iter().map(spread))
         .list("volumes", pod.volumes.iter().map(volume))
-        .list("containers", [container(pod)])
-        .when(pod.resource_claims, "resourceClaims", vec![Value::from(named("claim"))])
+        .list("containers", std::iter::once(container(pod)).chain(further_containers(pod)))
+        .list("resourceClaims", pod.resource_claims.iter().map(devices::pod_claim))
         .when(pod.scheduling == Scheduling::Gated, "schedulingGates", vec![Value::from(named("gate"))])
         .when(!pod.restarts_always, "restartPolicy", "Never")
         .when(pod.grace_seconds != 30, "terminationGracePeriodSeconds", pod.grace_seconds)
@@ -114,7 +117,12 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
 
 /// All containers in one, with the requests that they make together.
 fn container(pod: &Pod) -> Fields {
-    let requests = amounts(&Resources { pods: 0, ..pod.requests.clone() });
+    let mut requests = Resources { pods: 0, ..pod.requests.clone() };
+    for one in further(pod).flatten() {
+        let own = requests.other.entry(one.resource.clone()).or_default();
+        *own -= one.count;
+    }
+    let requests = amounts(&requests);
     let restarts_all = pod.features.has(Feature::RestartAllContainers);
     let mounts = pod.features.has(Feature::BindMountOptions);
     let mount = Fields::default().with("name", "all").with("mountPath", "/all");
@@ -127,6 +135,34 @@ fn container(pod: &Pod) -> Fields {
         )
         .list("volumeMounts", mounts.then(|| mount.with("bindMountOptions", vec!["noexec"])))
         .list("ports", pod.host_ports.iter().map(port))
+}
+
+/// What containers ask for beside the first one, container by container.
+fn further(pod: &Pod) -> impl Iterator<Item = Vec<&ExtendedRequest>> {
+    let mut containers: Vec<Vec<&ExtendedRequest>> = Vec::new();
+    let mut place = 0;
+    for (at, one) in pod.extended.iter().enumerate() {
+        let same = at > 0 && pod.extended[at - 1].resource == one.resource;
+        place = if same { place + 1 } else { 0 };
+        if place > 0 {
+            if containers.len() < place {
+                containers.push(Vec::new());
+            }
+            containers[place - 1].push(one);
+        }
+    }
+    containers.into_iter()
+}
+
+fn further_containers(pod: &Pod) -> impl Iterator<Item = Fields> {
+    further(pod).enumerate().map(|(at, all)| {
+        let requests = all
+            .into_iter()
+            .fold(Fields::default(), |fields, one| fields.with(&one.resource, one.count.to_string()));
+        Fields::default()
+            .with("name", format!("also-{at}"))
+            .part("resources", Fields::default().part("requests", requests))
+    })
 }
 
 fn port(port: &HostPort) -> Fields {

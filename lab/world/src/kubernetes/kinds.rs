@@ -141,6 +141,8 @@ static RESOURCE_CLAIM: Kind =
 static RESOURCE_SLICE: Kind =
     of("resource.k8s.io", "v1", core("ResourceSlice", "resourceslices", false, &[]));
 static DEVICE_CLASS: Kind = of("resource.k8s.io", "v1", core("DeviceClass", "deviceclasses", false, &[]));
+static DEVICE_TAINT_RULE: Kind =
+    of("resource.k8s.io", "v1", with_status(core("DeviceTaintRule", "devicetaintrules", false, &[])));
 pub(super) static CLUSTER_ROLE: Kind =
     of("rbac.authorization.k8s.io", "v1", core("ClusterRole", "clusterroles", false, &[]));
 pub(super) static CLUSTER_ROLE_BINDING: Kind =
@@ -166,7 +168,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 38] = [
+pub(super) static KINDS: [&Kind; 39] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -197,6 +199,7 @@ pub(super) static KINDS: [&Kind; 38] = [
     &RESOURCE_CLAIM,
     &RESOURCE_SLICE,
     &DEVICE_CLASS,
+    &DEVICE_TAINT_RULE,
     &CLUSTER_ROLE,
     &CLUSTER_ROLE_BINDING,
     &ROLE,

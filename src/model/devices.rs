@@ -1,0 +1,387 @@
+//! Devices that are allocated dynamically (`resource.k8s.io/v1`), as far as kube-scheduler reads them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::amount::Amount;
+use super::pod::Owner;
+use super::selector::NodeSelector;
+
+/// What the name of an extended resource begins with that is served by the DeviceClass of the name's rest.
+pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+
+/// Names of counters, or of capacities, with amounts.
+pub type Amounts = BTreeMap<String, Amount>;
+
+/// A ResourceClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceClaim {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its controller: the pod that it was generated for.
+    pub owner: Option<Owner>,
+    /// The scheduler made it for the extended resources of its pod.
+    pub extended: bool,
+    /// It is being deleted.
+    pub deleted: bool,
+    /// `spec.devices.requests`.
+    pub requests: Vec<DeviceRequest>,
+    /// `spec.devices.constraints`.
+    pub constraints: Vec<DeviceConstraint>,
+    /// `status.allocation`.
+    pub allocation: Option<Allocation>,
+    /// The uids in `status.reservedFor`.
+    pub reserved_for: Vec<String>,
+}
+
+/// `spec.devices.requests[]` of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceRequest {
+    /// Its name.
+    pub name: String,
+    /// What is asked for.
+    pub kind: RequestKind,
+}
+
+/// How a request says what it asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestKind {
+    /// `exactly`.
+    Exactly(DeviceAsk),
+    /// `firstAvailable`: the first of these that can be had.
+    FirstAvailable(Vec<DeviceAsk>),
+    /// In a way that is not known.
+    #[default]
+    Unknown,
+}
+
+/// Devices that are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceAsk {
+    /// The name of the request, or of the subrequest.
+    pub name: String,
+    /// `deviceClassName`.
+    pub class: String,
+    /// CEL expressions that must all be true; `None` where a selector is of another kind.
+    pub selectors: Vec<Option<String>>,
+    /// How many.
+    pub mode: AllocationMode,
+    /// `adminAccess`: the devices may be in use.
+    pub admin: bool,
+    /// `tolerations`.
+    pub tolerations: Vec<DeviceToleration>,
+    /// `capacity.requests`.
+    pub capacity: Amounts,
+    /// `derivedAttributes`, which no scheduler takes by default.
+    pub derived: bool,
+}
+
+/// How many devices are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllocationMode {
+    /// So many.
+    ExactCount(i64),
+    /// All that match.
+    All,
+    /// A word that is not known.
+    Other(String),
+}
+
+impl Default for AllocationMode {
+    fn default() -> Self {
+        Self::ExactCount(1)
+    }
+}
+
+/// A toleration of a device's taints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceToleration {
+    /// Key; every key where empty.
+    pub key: String,
+    /// `Equal` (also where empty) or `Exists`.
+    pub operator: String,
+    /// Value for `Equal`.
+    pub value: String,
+    /// Effect; every effect where empty.
+    pub effect: String,
+}
+
+/// What the devices of a claim have in common, or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceConstraint {
+    /// The requests (or `request/subrequest`) that it holds for; all where empty.
+    pub requests: Vec<String>,
+    /// What it demands.
+    pub kind: ConstraintKind,
+}
+
+/// What a constraint demands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConstraintKind {
+    /// All devices have one value of this attribute.
+    Match(String),
+    /// Each device has another value of it.
+    Distinct(String),
+    /// Something that is not known.
+    Unknown,
+}
+
+/// What was allocated for a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// The devices.
+    pub devices: Vec<AllocatedDevice>,
+    /// From which nodes they can be used; `None` is from all.
+    pub nodes: Option<NodeSelector>,
+}
+
+/// `status.allocation.devices.results[]` of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocatedDevice {
+    /// The driver.
+    pub driver: String,
+    /// The pool.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+    /// It stays free for others.
+    pub admin: bool,
+    /// It has a share of the device only.
+    pub share: Option<String>,
+    /// What the share consumes.
+    pub consumed: Option<Amounts>,
+}
+
+/// A DeviceClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceClass {
+    /// Its name.
+    pub name: String,
+    /// CEL expressions that must all be true; `None` where a selector is of another kind.
+    pub selectors: Vec<Option<String>>,
+    /// `spec.extendedResourceName`.
+    pub extended_resource: Option<String>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+}
+
+/// From which nodes a device can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// `nodeName`.
+    pub node: Option<String>,
+    /// `allNodes`.
+    pub all: bool,
+    /// `nodeSelector`.
+    pub selector: Option<NodeSelector>,
+}
+
+/// A ResourceSlice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceSlice {
+    /// Its name.
+    pub name: String,
+    /// `spec.driver`.
+    pub driver: String,
+    /// `spec.pool.name`.
+    pub pool: String,
+    /// `spec.pool.generation`.
+    pub generation: i64,
+    /// `spec.pool.resourceSliceCount`.
+    pub slices: i64,
+    /// From which nodes its devices can be used.
+    pub reach: Reach,
+    /// `perDeviceNodeSelection`: each device says so itself.
+    pub reach_by_device: bool,
+    /// `sharedCounters`.
+    pub counters: Vec<CounterSet>,
+    /// Its devices.
+    pub devices: Vec<Device>,
+}
+
+/// A set of counters, or what a device consumes of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterSet {
+    /// The set's name.
+    pub name: String,
+    /// Its counters.
+    pub counters: Amounts,
+}
+
+/// A device of a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name, of its own in its pool.
+    pub name: String,
+    /// Attributes; a name without a domain is of the driver's.
+    pub attributes: BTreeMap<String, Attribute>,
+    /// Capacities, named in the same way.
+    pub capacity: BTreeMap<String, Capacity>,
+    /// `allowMultipleAllocations`.
+    pub shared: bool,
+    /// `consumesCounters`.
+    pub consumes: Vec<CounterSet>,
+    /// Taints.
+    pub taints: Vec<DeviceTaint>,
+    /// From which nodes it can be used, where the slice leaves it to the devices.
+    pub reach: Reach,
+    /// It has conditions that must hold before a pod is bound: it is taken last.
+    pub waits: bool,
+    /// `bindsToNode`: whoever has it stays on the node.
+    pub binds_to_node: bool,
+}
+
+/// An attribute's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attribute {
+    /// A text.
+    String(String),
+    /// A number.
+    Int(i64),
+    /// Yes or no.
+    Bool(bool),
+    /// A semantic version.
+    Version(String),
+    /// Texts.
+    Strings(Vec<String>),
+    /// Numbers.
+    Ints(Vec<i64>),
+    /// Yes and no.
+    Bools(Vec<bool>),
+    /// Semantic versions.
+    Versions(Vec<String>),
+    /// A kind that is not known.
+    Unknown,
+}
+
+/// A capacity of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// How much there is.
+    pub value: Amount,
+    /// How much a request takes of it.
+    pub policy: Option<CapacityPolicy>,
+}
+
+/// `requestPolicy` of a capacity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityPolicy {
+    /// What a request takes that names no amount.
+    pub default: Option<Amount>,
+    /// `validRange`.
+    pub range: Option<CapacityRange>,
+    /// `validValues`, the smallest first.
+    pub values: Vec<Amount>,
+}
+
+/// `validRange` of a capacity's policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityRange {
+    /// The least.
+    pub min: Amount,
+    /// The most.
+    pub max: Option<Amount>,
+    /// In which steps.
+    pub step: Option<Amount>,
+}
+
+/// A taint of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceTaint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    pub value: String,
+    /// `NoSchedule`, `NoExecute`, or one that keeps nobody away.
+    pub effect: String,
+}
+
+/// A DeviceTaintRule: a taint for devices that somebody else publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceTaintRule {
+    /// Its name.
+    pub name: String,
+    /// Which devices; `None` is none of them.
+    pub selector: Option<TaintedDevices>,
+    /// The taint.
+    pub taint: DeviceTaint,
+}
+
+/// `deviceSelector` of a DeviceTaintRule: what is not said may be anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaintedDevices {
+    /// The driver.
+    pub driver: Option<String>,
+    /// The pool.
+    pub pool: Option<String>,
+    /// The device.
+    pub device: Option<String>,
+}
+
+/// One of `spec.resourceClaims[]` of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodClaim {
+    /// Its name in the pod.
+    pub name: String,
+    /// The claim.
+    pub source: ClaimSource,
+}
+
+/// Which claim a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ClaimSource {
+    /// One that is there by itself, by name.
+    Named(String),
+    /// One of its own, made of a template.
+    Template {
+        /// The template's name.
+        template: String,
+        /// The claim that was made.
+        made: Made,
+    },
+    /// A kind that is not known.
+    Unknown,
+}
+
+impl PodClaim {
+    /// What pods have in common whose claims of their own are made of one template.
+    pub fn kind(&self) -> (&str, &str, bool) {
+        match &self.source {
+            ClaimSource::Named(name) => ("", name, true),
+            ClaimSource::Template { template, made } => (template, "", *made == Made::NotYet),
+            ClaimSource::Unknown => ("", "", false),
+        }
+    }
+}
+
+/// Whether a claim was made of a template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Made {
+    /// Not yet.
+    NotYet,
+    /// None is needed.
+    None,
+    /// It has this name.
+    As(String),
+}
+
+/// So many of an extended resource for one container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ExtendedRequest {
+    /// The resource.
+    pub resource: String,
+    /// How many devices it takes beside those of containers that end before.
+    pub count: i64,
+}
+
+/// Whether devices may be allocated for a resource of this name (`IsDRAExtendedResourceName`).
+pub fn may_be_devices(resource: &str) -> bool {
+    let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    resource.starts_with(CLASS_PREFIX) || !native && !resource.starts_with("requests.")
+}

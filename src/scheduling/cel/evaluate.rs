@@ -1,0 +1,352 @@
+//! Evaluation, step by step and with a limit.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use cel::IdedExpr;
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr, operators};
+
+use super::value::{Map, Value};
+use super::{Fault, calls, convert};
+
+/// How much an expression may cost (`CELSelectorExpressionMaxCost`).
+const MOST_STEPS: u64 = 1_000_000;
+
+/// The value of an expression for a device.
+pub(super) fn run(expression: &IdedExpr, device: &Value) -> Result<Value, Fault> {
+    let mut run = Run { steps: 0, variables: vec![("device", Ok(device.clone()))] };
+    run.value(expression)
+}
+
+/// An evaluation under way.
+pub(super) struct Run<'e> {
+    steps: u64,
+    /// The innermost last. One may hold a fault, of which it is not known yet whether it matters.
+    variables: Vec<(&'e str, Result<Value, Fault>)>,
+}
+
+impl<'e> Run<'e> {
+    /// Takes so many steps.
+    pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
+        self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
+        if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
+    }
+
+    /// The value of a part.
+    pub(super) fn value(&mut self, part: &'e IdedExpr) -> Result<Value, Fault> {
+        self.pay(1)?;
+        match &part.expr {
+            Expr::Literal(literal) => Ok(literal_value(literal)),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(all) => self.comprehension(all),
+            Expr::List(list) => {
+                let mut items = Vec::with_capacity(list.elements.len());
+                for (at, element) in list.elements.iter().enumerate() {
+                    match self.value(element)? {
+                        Value::Optional(value) if list.optional_indices.contains(&at) => {
+                            items.extend(value.map(|value| value.as_ref().clone()));
+                        }
+                        value => items.push(value),
+                    }
+                }
+                Ok(Value::list(items))
+            }
+            Expr::Map(map) => {
+                let mut entries = Vec::with_capacity(map.entries.len());
+                for entry in &map.entries {
+                    let EntryExpr::MapEntry(entry) = &entry.expr else { continue };
+                    let key = self.value(&entry.key)?;
+                    match self.value(&entry.value)? {
+                        Value::Optional(value) if entry.optional => {
+                            entries.extend(value.map(|value| (key, value.as_ref().clone())));
+                        }
+                        value => entries.push((key, value)),
+                    }
+                }
+                Ok(Value::map(entries))
+            }
+            Expr::Struct(made) => Err(Fault::unsupported(format!("the type {}", made.type_name))),
+            Expr::Unspecified => Err(Fault::error("a part of the expression is missing")),
+        }
+    }
+
+    /// Evaluates a part while a variable has this value.
+    pub(super) fn with(
+        &mut self,
+        name: &'e str,
+        value: Result<Value, Fault>,
+        part: &'e IdedExpr,
+    ) -> Result<Value, Fault> {
+        self.variables.push((name, value));
+        let found = self.value(part);
+        self.variables.pop();
+        found
+    }
+
+    fn variable(&self, name: &str) -> Result<Value, Fault> {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        match self.variables.iter().rev().find(|(known, _)| *known == name) {
+            Some((_, value)) => value.clone(),
+            None => convert::type_named(name)
+                .map(Value::Type)
+                .ok_or_else(|| Fault::error(format!("undeclared reference to '{name}'"))),
+        }
+    }
+
+    fn select(&mut self, select: &'e SelectExpr) -> Result<Value, Fault> {
+        let operand = self.value(&select.operand)?;
+        let key = Value::from(select.field.as_str());
+        if select.test {
+            return match &operand {
+                Value::Map(map) => Ok(Value::Bool(map.find(&key).is_some())),
+                Value::Optional(value) => Ok(Value::Bool(
+                    matches!(value.as_deref(), Some(Value::Map(map)) if map.find(&key).is_some()),
+                )),
+                _ => Err(Fault::no_overload()),
+            };
+        }
+        look_up(&operand, &key)
+    }
+
+    fn call(&mut self, call: &'e CallExpr) -> Result<Value, Fault> {
+        let arguments = call.args.as_slice();
+        if call.target.is_none() {
+            match (call.func_name.as_str(), arguments) {
+                (operators::LOGICAL_AND, [a, b]) => return self.logical(a, b, false),
+                (operators::LOGICAL_OR, [a, b]) => return self.logical(a, b, true),
+                (operators::CONDITIONAL, [condition, yes, no]) => {
+                    let chosen = if self.value(condition)?.bool()? { yes } else { no };
+                    return self.value(chosen);
+                }
+                (operators::NOT_STRICTLY_FALSE, [a]) => {
+                    return Ok(Value::Bool(!matches!(self.value(a), Ok(Value::Bool(false)))));
+                }
+                _ => {}
+            }
+        }
+        if let Some(target) = &call.target
+            && let Some(found) = self.macro_call(target, &call.func_name, arguments)
+        {
+            return found;
+        }
+        let space = call.target.as_ref().and_then(|target| self.space(target));
+        let target = call.target.as_ref().filter(|_| space.is_none());
+        let target = target.map(|target| self.value(target)).transpose()?;
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            values.push(self.value(argument)?);
+        }
+        match (target, space) {
+            (Some(target), _) => calls::method(self, &call.func_name, &target, &values),
+            (None, Some(space)) => calls::in_space(self, space, &call.func_name, &values),
+            (None, None) => calls::function(self, &call.func_name, &values),
+        }
+    }
+
+    /// The name that comes before the dot in the name of a function.
+    fn space(&self, target: &'e IdedExpr) -> Option<&'e str> {
+        let Expr::Ident(name) = &target.expr else { return None };
+        let known = self.variables.iter().any(|(known, _)| known == name);
+        (!known).then_some(name.as_str())
+    }
+
+    /// `&&` and `||`: what one side decides does not depend on whether the other one can be evaluated.
+    fn logical(&mut self, a: &'e IdedExpr, b: &'e IdedExpr, decides: bool) -> Result<Value, Fault> {
+        let first = self.value(a).and_then(|value| value.bool());
+        if first == Ok(decides) {
+            return Ok(Value::Bool(decides));
+        }
+        let second = self.value(b).and_then(|value| value.bool());
+        if second == Ok(decides) {
+            return Ok(Value::Bool(decides));
+        }
+        first.and(second).map(Value::Bool)
+    }
+
+    /// `all`, `exists`, `map` and their like, as the parser has written them out.
+    fn comprehension(&mut self, all: &'e ComprehensionExpr) -> Result<Value, Fault> {
+        let range = self.value(&all.iter_range)?;
+        let pairs = pairs(&range)?;
+        let mut so_far = self.value(&all.accu_init);
+        for (key, value) in pairs {
+            self.variables.push((&all.accu_var, so_far));
+            let goes_on = self.value(&all.loop_cond).and_then(|value| value.bool());
+            if goes_on == Ok(false) {
+                so_far = self.popped();
+                break;
+            }
+            if let Err(fault) = goes_on {
+                self.variables.pop();
+                return Err(fault);
+            }
+            let next = match &all.iter_var2 {
+                None => {
+                    let item = if matches!(range, Value::Map(_)) { key } else { value };
+                    self.with(&all.iter_var, Ok(item), &all.loop_step)
+                }
+                Some(second) => {
+                    self.variables.push((&all.iter_var, Ok(key)));
+                    let found = self.with(second, Ok(value), &all.loop_step);
+                    self.variables.pop();
+                    found
+                }
+            };
+            self.variables.pop();
+            if matches!(next, Err(Fault::TooCostly)) {
+                return Err(Fault::TooCostly);
+            }
+            so_far = next;
+        }
+        self.with(&all.accu_var, so_far, &all.result)
+    }
+
+    fn popped(&mut self) -> Result<Value, Fault> {
+        self.variables.pop().map_or(Ok(Value::Null), |(_, value)| value)
+    }
+
+    /// What the parser leaves as it is and whose arguments are not evaluated first.
+    fn macro_call(
+        &mut self,
+        target: &'e IdedExpr,
+        name: &str,
+        arguments: &'e [IdedExpr],
+    ) -> Option<Result<Value, Fault>> {
+        let named = |part: &'e IdedExpr| match &part.expr {
+            Expr::Ident(name) => Some(name.as_str()),
+            _ => None,
+        };
+        match (name, arguments) {
+            ("bind", [variable, value, body]) if named(target) == Some("cel") => {
+                let variable = named(variable)?;
+                // cel-go evaluates it when it is used first.
+                let value = self.value(value);
+                Some(self.with(variable, value, body))
+            }
+            ("all" | "exists" | "existsOne" | "exists_one", [first, second, test]) => {
+                let (first, second) = (named(first)?, named(second)?);
+                Some(self.over_two(target, name, (first, second), test))
+            }
+            ("optMap" | "optFlatMap", [variable, body]) => {
+                let variable = named(variable)?;
+                Some(self.optional_map(target, variable, body, name == "optMap"))
+            }
+            // Keys and values are made over in ways that no selector is known to use.
+            ("transformList" | "transformMap" | "transformMapEntry", _) => {
+                Some(Err(Fault::unsupported(format!("the function {name}"))))
+            }
+            _ => None,
+        }
+    }
+
+    fn over_two(
+        &mut self,
+        target: &'e IdedExpr,
+        name: &str,
+        (first, second): (&'e str, &'e str),
+        test: &'e IdedExpr,
+    ) -> Result<Value, Fault> {
+        let range = self.value(target)?;
+        let (mut held, mut fault) = (0, None);
+        for (key, value) in pairs(&range)? {
+            self.variables.push((first, Ok(key)));
+            let found = self.with(second, Ok(value), test).and_then(|value| value.bool());
+            self.variables.pop();
+            match (found, name) {
+                (Ok(false), "all") => return Ok(Value::Bool(false)),
+                (Ok(true), "exists") => return Ok(Value::Bool(true)),
+                (Ok(holds), _) => held += i64::from(holds),
+                (Err(Fault::TooCostly), _) => return Err(Fault::TooCostly),
+                (Err(why), _) => fault = Some(why),
+            }
+        }
+        match (fault, name) {
+            (Some(why), _) => Err(why),
+            (None, "all") => Ok(Value::Bool(true)),
+            (None, "exists") => Ok(Value::Bool(false)),
+            (None, _) => Ok(Value::Bool(held == 1)),
+        }
+    }
+
+    fn optional_map(
+        &mut self,
+        target: &'e IdedExpr,
+        variable: &'e str,
+        body: &'e IdedExpr,
+        wraps: bool,
+    ) -> Result<Value, Fault> {
+        match self.value(target)? {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => {
+                let found = self.with(variable, Ok(value.as_ref().clone()), body)?;
+                Ok(if wraps { Value::Optional(Some(Arc::new(found))) } else { found })
+            }
+            _ => Err(Fault::no_overload()),
+        }
+    }
+}
+
+/// What stands under a key: an error where nothing does.
+pub(super) fn look_up(container: &Value, key: &Value) -> Result<Value, Fault> {
+    match container {
+        Value::Map(map) => map.find(key).cloned().ok_or_else(|| no_such(key)),
+        Value::List(items) => {
+            let at = convert::whole(key).ok_or_else(Fault::no_overload)?;
+            let found = usize::try_from(at).ok().and_then(|at| items.get(at));
+            found.cloned().ok_or_else(|| Fault::error(format!("index out of bounds: {at}")))
+        }
+        Value::Optional(None) => Ok(Value::Optional(None)),
+        Value::Optional(Some(value)) => Ok(optional(value, key)),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+/// What stands under a key, if anything does.
+pub(super) fn optional(container: &Value, key: &Value) -> Value {
+    match container {
+        Value::Optional(Some(value)) => optional(value, key),
+        _ => Value::Optional(look_up(container, key).ok().map(Arc::new)),
+    }
+}
+
+fn no_such(key: &Value) -> Fault {
+    match key {
+        Value::Text(name) => Fault::error(format!("no such key: {name}")),
+        _ => Fault::error("no such key"),
+    }
+}
+
+/// Keys with values; of a list the places with the items.
+fn pairs(range: &Value) -> Result<Vec<(Value, Value)>, Fault> {
+    match range {
+        Value::List(items) => {
+            let place = |at: usize| Value::Int(i64::try_from(at).unwrap_or(i64::MAX));
+            Ok(items.iter().enumerate().map(|(at, item)| (place(at), item.clone())).collect())
+        }
+        Value::Map(map) => Ok(Map::clone(map).entries),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn literal_value(literal: &LiteralValue) -> Value {
+    match literal {
+        LiteralValue::Boolean(value) => Value::Bool(*value.inner()),
+        LiteralValue::Bytes(value) => Value::Bytes(Arc::from(value.inner())),
+        LiteralValue::Double(value) => Value::Double(*value.inner()),
+        LiteralValue::Int(value) => Value::Int(*value.inner()),
+        LiteralValue::Null => Value::Null,
+        LiteralValue::String(value) => value.inner().into(),
+        LiteralValue::UInt(value) => Value::Uint(*value.inner()),
+    }
+}
+
+/// Whether an order is one that this operator asks for.
+pub(super) fn satisfies(operator: &str, order: Ordering) -> bool {
+    match operator {
+        operators::LESS => order == Ordering::Less,
+        operators::LESS_EQUALS => order != Ordering::Greater,
+        operators::GREATER => order == Ordering::Greater,
+        _ => order != Ordering::Less,
+    }
+}

@@ -1,0 +1,104 @@
+//! Selectors of devices: expressions of the Common Expression Language (CEL) in the environment that `k8s.io/dynamic-resource-allocation/cel`
+//! gives them.
+//!
+//! The `cel` crate parses them. They are evaluated here: the crate's own interpreter has no limit on cost, no maps with a default, as
+//! `device.attributes` is one, and none of Kubernetes' quantities and versions.
+
+mod calls;
+mod convert;
+mod device;
+mod evaluate;
+mod lists;
+mod strings;
+mod value;
+mod version;
+
+use std::sync::Arc;
+
+use cel::IdedExpr;
+use cel::parser::Parser;
+use thiserror::Error;
+
+pub(super) use device::value_of;
+pub(super) use value::Value;
+
+/// The longest expression that the API server takes.
+const LONGEST: usize = 10 * 1024;
+/// How deep brackets may be nested in one.
+const DEEPEST: usize = 40;
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// It fails for kube-scheduler, too.
+    #[error("{0}")]
+    Error(Arc<str>),
+    /// It uses something that is not simulated.
+    #[error("{0} is not simulated")]
+    Unsupported(Arc<str>),
+    /// It takes too many steps.
+    #[error("it takes too many steps")]
+    TooCostly,
+}
+
+impl Fault {
+    fn error(text: impl AsRef<str>) -> Self {
+        Self::Error(Arc::from(text.as_ref()))
+    }
+
+    fn unsupported(what: impl AsRef<str>) -> Self {
+        Self::Unsupported(Arc::from(what.as_ref()))
+    }
+
+    fn no_overload() -> Self {
+        Self::error("no such overload")
+    }
+}
+
+/// A parsed expression.
+#[derive(Debug)]
+pub(super) struct Program(IdedExpr);
+
+impl Program {
+    /// Parses an expression.
+    pub(super) fn parse(text: &str) -> Result<Self, Fault> {
+        if text.len() > LONGEST {
+            return Err(Fault::error("the expression is too long"));
+        }
+        if depth(text) > DEEPEST {
+            return Err(Fault::unsupported("an expression that is nested so deeply"));
+        }
+        match Parser::new().enable_optional_syntax(true).max_recursion_depth(64).parse(text) {
+            Ok(parsed) => Ok(Self(parsed)),
+            Err(errors) => {
+                let first = errors.errors.first().map(|error| error.msg.as_str());
+                Err(Fault::error(format!("syntax error: {}", first.unwrap_or("unknown"))))
+            }
+        }
+    }
+
+    /// Whether a device, as [`value_of`] describes it, is one of those that the expression selects.
+    pub(super) fn selects(&self, device: &Value) -> Result<bool, Fault> {
+        match evaluate::run(&self.0, device)? {
+            Value::Bool(selected) => Ok(selected),
+            other => Err(Fault::error(format!("the value is of type {}, not bool", other.type_name()))),
+        }
+    }
+}
+
+/// How deep brackets are nested, those in texts among them.
+fn depth(text: &str) -> usize {
+    let (mut now, mut most) = (0_usize, 0);
+    for letter in text.bytes() {
+        match letter {
+            b'(' | b'[' | b'{' => now += 1,
+            b')' | b']' | b'}' => now = now.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests;
