@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
+use super::coming::is_young;
 use super::pool_of;
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
@@ -16,7 +15,7 @@ use crate::model::node::Node;
 use crate::model::snapshot::Memory;
 
 /// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a ConfigMap.
-const MOST_REMEMBERED: usize = 256;
+const MOST_REMEMBERED: usize = 64;
 
 /// Slices of a node, by driver.
 type ByDriver = BTreeMap<String, Vec<ResourceSlice>>;
@@ -81,7 +80,7 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
     for node in nodes {
         let Some(pool) = pool_of(node) else { continue };
         let seen = pools.entry(pool.to_owned()).or_default();
-        seen.settled |= !young(node, snapshot.time, config);
+        seen.settled |= !young(node, snapshot, config);
         let own = slices.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
         for (driver, slices) in complete(own) {
             seen.drivers.insert(driver, slices);
@@ -128,9 +127,8 @@ fn keep_common_taints(slices: &mut [ResourceSlice]) {
 }
 
 /// Whether the node may still be without something that comes once it is ready.
-fn young(node: &Node, now: Timestamp, config: &Config) -> bool {
-    let patience = config.scale_up.max_node_provision_time;
-    node.created.is_some_and(|created| now.duration_since(created).unsigned_abs() < patience)
+fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
+    node.created.is_some_and(|created| is_young(created, snapshot, config))
 }
 
 /// Remembers the devices of each pool's nodes. Whether anything changed.
@@ -168,7 +166,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
         .filter_map(|slice| Some((slice.reach.node.as_deref()?, slice.driver.as_str())))
         .collect();
     let mut late = Vec::new();
-    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot.time, config)) {
+    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
         let Some(pool) = pool_of(node) else { continue };
         for (driver, all) in slices.drivers(pool, &snapshot.memory) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {

@@ -425,6 +425,11 @@ impl World {
 
     /// Whether the node takes the pod: the first filter that refuses, in kube-scheduler's order.
     pub fn check(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
+        self.checked(prepared, node, true)
+    }
+
+    /// The same; the words of a refusal that are dear are only found if somebody wants to know them.
+    fn checked(&self, prepared: &Prepared, node: NodeIndex, wants_to_know: bool) -> Result<(), Refusal> {
         let sim = &self.nodes[node];
         self.check_alone(prepared, sim, &sim.held)?;
         if prepared.social {
@@ -432,7 +437,7 @@ impl World {
             prepared.spread.check(&prepared.pod, sim, false, &domain)?;
             prepared.affinity.check(&domain, self)?;
         }
-        self.check_last(prepared, sim, Some(node))
+        self.check_last(prepared, (sim, Some(node)), wants_to_know)
     }
 
     /// Whether the node's domain has more pods than topology spread would let this pod join by now: a domain has become known since.
@@ -447,7 +452,7 @@ impl World {
 
     /// Whether the node is open and takes the pod. Says no quickly where there is no room.
     pub fn takes(&self, prepared: &Prepared, node: NodeIndex) -> bool {
-        self.has_room(prepared, node) && self.check(prepared, node).is_ok()
+        self.has_room(prepared, node) && self.checked(prepared, node, false).is_ok()
     }
 
     /// The same for a node that is not in the world yet, as if it were, with the pods that it comes with.
@@ -464,15 +469,20 @@ impl World {
             prepared.spread.check(&prepared.pod, node, true, &domain)?;
             prepared.affinity.check_fresh(&prepared.pod, node, &domain, self)?;
         }
-        self.check_last(prepared, node, None)
+        self.check_last(prepared, (node, None), true)
     }
 
     /// The filters that kube-scheduler asks last.
-    fn check_last(&self, prepared: &Prepared, sim: &SimNode, at: Option<NodeIndex>) -> Result<(), Refusal> {
+    fn check_last(
+        &self,
+        prepared: &Prepared,
+        (sim, at): (&SimNode, Option<NodeIndex>),
+        wants_to_know: bool,
+    ) -> Result<(), Refusal> {
         node_declared_features::check(prepared.features, &sim.node)?;
         let Some(asked) = &prepared.devices else { return Ok(()) };
         let found = match &self.devices {
-            Some(devices) => devices.check(asked, &prepared.pod, sim, at),
+            Some(devices) => devices.check(asked, &prepared.pod, (sim, at), wants_to_know),
             None => dynamic_resources::refuse(asked),
         };
         found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))

@@ -184,13 +184,14 @@ impl Devices {
         all
     }
 
-    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it.
+    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it. What is short is only found out
+    /// if somebody wants to know.
     pub(super) fn check(
         &self,
         asked: &Asked,
         pod: &Pod,
-        node: &SimNode,
-        at: Option<NodeIndex>,
+        (node, at): (&SimNode, Option<NodeIndex>),
+        wants_to_know: bool,
     ) -> Result<(), DeviceProblem> {
         if let Some(problem) = &asked.problem {
             return Err(problem.clone());
@@ -214,6 +215,7 @@ impl Devices {
         let pools = self.pools(node);
         match search::search(&self.facts, &self.state, pools, &open, at)? {
             Some(_) => Ok(()),
+            None if !wants_to_know => Err(DeviceProblem::Together(Vec::new())),
             None => Err(shortage::find(&self.facts, &self.state, pools, &open)),
         }
     }

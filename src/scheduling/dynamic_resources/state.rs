@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::OF_NO_WORLD;
 use super::facts::{ClaimKey, DeviceId, Facts};
 use crate::model::devices::{Allocation, Amounts};
 use crate::model::node::Node;
@@ -14,6 +15,8 @@ use crate::scheduling::selector::node_matches;
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     used: BTreeMap<DeviceId, Use>,
+    /// By device: how many claims have it for themselves. Most devices are ruled out by it.
+    whole: Vec<u16>,
     claims: BTreeMap<ClaimKey, Held>,
     /// The number of the next device of a node that is still to come.
     next: DeviceId,
@@ -23,7 +26,7 @@ pub(super) struct State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Use {
     /// How many claims have it for themselves.
-    whole: u32,
+    whole: u16,
     /// How many claims have a share of it.
     shares: u32,
     /// How many of these consume capacity.
@@ -118,7 +121,7 @@ impl Use {
 
     fn take(&mut self, device: &TakenDevice) {
         if !device.share {
-            self.whole += 1;
+            self.whole = self.whole.saturating_add(1);
             return;
         }
         self.shares += 1;
@@ -160,6 +163,11 @@ impl State {
             }
         }
         state
+    }
+
+    /// Whether a claim has the device for itself.
+    pub(super) fn is_whole(&self, device: DeviceId) -> bool {
+        usize::try_from(device).is_ok_and(|at| self.whole.get(at).is_some_and(|count| *count > 0))
     }
 
     pub(super) fn used(&self, device: DeviceId) -> Option<&Use> {
@@ -213,7 +221,10 @@ impl State {
 
     fn take(&mut self, claim: ClaimKey, held: Held) {
         for device in held.taken.devices.iter().filter(|device| !device.admin) {
-            self.used.entry(device.id).or_default().take(device);
+            let used = self.used.entry(device.id).or_default();
+            used.take(device);
+            let count = used.whole;
+            self.count(device.id, count);
         }
         self.claims.insert(claim, held);
     }
@@ -243,9 +254,19 @@ impl State {
         for device in held.taken.devices.iter().filter(|device| !device.admin) {
             let Some(used) = self.used.get_mut(&device.id) else { continue };
             used.give_back(device);
-            if used.is_free() {
+            let (count, free) = (used.whole, used.is_free());
+            self.count(device.id, count);
+            if free {
                 self.used.remove(&device.id);
             }
         }
+    }
+
+    fn count(&mut self, device: DeviceId, count: u16) {
+        let Some(at) = usize::try_from(device).ok().filter(|_| device < OF_NO_WORLD) else { return };
+        if self.whole.len() <= at {
+            self.whole.resize(at + 1, 0);
+        }
+        self.whole[at] = count;
     }
 }

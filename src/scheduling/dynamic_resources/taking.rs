@@ -13,8 +13,7 @@ use crate::scheduling::NodeIndex;
 
 impl<'s> Search<'s> {
     pub(super) fn in_use(&self, id: DeviceId) -> bool {
-        self.state.used(id).is_some_and(Use::is_whole)
-            || self.chosen.get(&id).is_some_and(|claims| !claims.is_empty())
+        self.state.is_whole(id) || self.chosen.get(&id).is_some_and(|claims| !claims.is_empty())
     }
 
     /// What the device's capacities give to the request; `None` if they do not.
