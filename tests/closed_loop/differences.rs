@@ -25,7 +25,7 @@ pub fn find(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
 /// The same of a cluster with devices and claims.
 pub fn find_with_claims(judge: &mut Judge, seed: u64) -> (usize, Vec<String>) {
     let objects = devices::draw(seed);
-    let text: String = objects.iter().map(|object| format!("{object}\n")).collect();
+    let text = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let (snapshot, _) = snapshot::read(&text).unwrap();
     compare(judge, seed, &objects, &snapshot)
 }
