@@ -142,6 +142,8 @@ impl Packer<'_, '_> {
         let mut soon = SimNode::empty(Arc::new(node));
         soon.expect(&self.prototypes[pool]);
         if let Some(at) = there {
+            // Its slices, those that it will publish among them, are known under its own name.
+            soon.expect_no_slices();
             let bound = self.view.bound[at].iter().filter(|pod| !pod.is_finished() && !is_mirror(pod));
             for pod in bound {
                 self.view.world.remove(pod, at);

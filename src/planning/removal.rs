@@ -87,6 +87,8 @@ pub(super) fn choose(
     // An empty machine may be there so that others can go: with consolidation it is also tried what that frees.
     let tries = orders.iter().map(|order| (order, true));
     let tries = tries.chain(orders.iter().map(|order| (order, false)).filter(|_| consolidates));
+    // Nodes that are alike come in one order, whatever it goes by.
+    let mut tried: BTreeSet<Vec<NodeIndex>> = BTreeSet::new();
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
@@ -95,6 +97,9 @@ pub(super) fn choose(
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))
         });
+        if !tried.insert(sorted.iter().map(|candidate| candidate.node).collect()) {
+            continue;
+        }
         let found = try_in_order(world.clone(), &sorted, spare.to_vec(), destinations);
         if best.as_ref().is_none_or(|best| found.better_than(best)) {
             best = Some(found);

@@ -1,6 +1,6 @@
 //! VolumeBinding: bound volumes must be usable on the node; unbound claims must find or get one there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::in_tree::{self, Untranslatable};
@@ -48,6 +48,8 @@ struct Waiting {
 pub(super) struct Promised {
     /// By namespace and name of the claim, with how many of the pods use it.
     by_claim: BTreeMap<(String, String), (Arc<PersistentVolume>, i64)>,
+    /// The names of these volumes.
+    names: BTreeSet<String>,
 }
 
 impl Promised {
@@ -61,14 +63,17 @@ impl Promised {
             let key = (claim.namespace.clone(), claim.name.clone());
             if let Some((_, users)) = self.by_claim.get_mut(&key) {
                 *users += by;
-                if *users <= 0 {
-                    self.by_claim.remove(&key);
+                if *users <= 0
+                    && let Some((volume, _)) = self.by_claim.remove(&key)
+                {
+                    self.names.remove(&volume.name);
                 }
             } else if by > 0 {
                 // Those of the pod's claims that are promised by now leave the others to this one.
                 let state = prepare(pod, volumes, self);
                 let taken = state.matches_on(&sim.node).find(|(one, _)| one.name == claim.name);
                 if let Some((_, volume)) = taken {
+                    self.names.insert(volume.name.clone());
                     self.by_claim.insert(key, (volume.clone(), by));
                 }
             }
@@ -83,7 +88,7 @@ impl Promised {
     }
 
     fn holds(&self, volume: &PersistentVolume) -> bool {
-        self.by_claim.values().any(|(one, _)| one.name == volume.name)
+        self.names.contains(&volume.name)
     }
 }
 

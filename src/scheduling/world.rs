@@ -652,6 +652,11 @@ impl SimNode {
         self.devices.expect(slices);
     }
 
+    /// Says that no slices of devices are expected of it beside those that are known under its name.
+    pub fn expect_no_slices(&mut self) {
+        self.devices = NodeDevices::default();
+    }
+
     /// What it offers and nobody has requested.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();

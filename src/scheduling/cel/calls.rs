@@ -13,9 +13,12 @@ use crate::model::amount::Amount;
 /// A function that is called on nothing, an operator among them.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     match (name, arguments) {
-        (operators::EQUALS, [a, b]) => a.equals(b).map(Value::Bool),
+        (operators::EQUALS, [a, b]) => run.equal(a, b).map(Value::Bool),
         // What cannot be compared is not equal.
-        (operators::NOT_EQUALS, [a, b]) => Ok(Value::Bool(a.equals(b) != Ok(true))),
+        (operators::NOT_EQUALS, [a, b]) => match run.equal(a, b) {
+            Err(Fault::TooCostly) => Err(Fault::TooCostly),
+            equal => Ok(Value::Bool(equal != Ok(true))),
+        },
         (
             operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS,
             [a, b],
@@ -24,8 +27,14 @@ pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result
         (operators::LOGICAL_NOT, [a]) => a.bool().map(|value| Value::Bool(!value)),
         (operators::NEGATE, [Value::Int(a)]) => a.checked_neg().map(Value::Int).ok_or_else(overflow),
         (operators::NEGATE, [Value::Double(a)]) => Ok(Value::Double(-a)),
-        (operators::INDEX, [container, key]) => look_up(container, key),
-        (operators::OPT_INDEX | operators::OPT_SELECT, [container, key]) => Ok(optional(container, key)),
+        (operators::INDEX, [container, key]) => {
+            pay_for_keys(run, container)?;
+            look_up(container, key)
+        }
+        (operators::OPT_INDEX | operators::OPT_SELECT, [container, key]) => {
+            pay_for_keys(run, container)?;
+            Ok(optional(container, key))
+        }
         (
             operators::ADD
             | operators::SUBSTRACT
@@ -42,7 +51,7 @@ pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result
             let text = text.text()?;
             semver(name, if loosely.bool()? { Version::read_loosely(text) } else { Version::read(text) })
         }
-        ("matches", [text, pattern]) => strings::matches(text, pattern),
+        ("matches", [text, pattern]) => strings::matches(run, text.text()?, pattern.text()?),
         (_, [one]) => convert::convert(name, one).unwrap_or_else(|| unknown(name)),
         _ => unknown(name),
     }
@@ -55,14 +64,17 @@ pub(super) fn in_space(run: &mut Run, space: &str, name: &str, arguments: &[Valu
         ("optional", "of", [value]) => Ok(Value::Optional(Some(Arc::new(value.clone())))),
         ("sets", _, [a, b]) => {
             let (a, b) = (a.items()?, b.items()?);
-            run.pay(a.len().saturating_mul(b.len()))?;
-            let has = |all: &[Value], one: &Value| all.iter().any(|item| item.equals(one) == Ok(true));
-            match name {
-                "contains" => Ok(Value::Bool(b.iter().all(|one| has(a, one)))),
-                "intersects" => Ok(Value::Bool(b.iter().any(|one| has(a, one)))),
-                "equivalent" => {
-                    Ok(Value::Bool(b.iter().all(|one| has(a, one)) && a.iter().all(|one| has(b, one))))
+            let mut shared = |all: &[Value], ones: &[Value]| {
+                let mut count = 0_usize;
+                for one in ones {
+                    count += usize::from(run.find(all.iter(), one)?.is_some());
                 }
+                Ok::<_, Fault>(count)
+            };
+            match name {
+                "contains" => Ok(Value::Bool(shared(a, b)? == b.len())),
+                "intersects" => Ok(Value::Bool(shared(a, b)? > 0)),
+                "equivalent" => Ok(Value::Bool(shared(a, b)? == b.len() && shared(b, a)? == a.len())),
                 _ => unknown(&format!("sets.{name}")),
             }
         }
@@ -149,12 +161,20 @@ fn size(value: &Value) -> Result<Value, Fault> {
 /// `in`.
 fn contains(run: &mut Run, container: &Value, item: &Value) -> Result<bool, Fault> {
     match container {
-        Value::List(items) => {
-            run.pay(items.len())?;
-            Ok(items.iter().any(|one| item.equals(one) == Ok(true)))
+        Value::List(items) => Ok(run.find(items.iter(), item)?.is_some()),
+        Value::Map(map) => {
+            pay_for_keys(run, container)?;
+            Ok(map.own(item).is_some())
         }
-        Value::Map(map) => Ok(map.own(item).is_some()),
         _ => Err(Fault::no_overload()),
+    }
+}
+
+/// A key is looked for from the first entry on.
+pub(super) fn pay_for_keys(run: &mut Run, container: &Value) -> Result<(), Fault> {
+    match container {
+        Value::Map(map) => run.pay(map.entries.len()),
+        _ => Ok(()),
     }
 }
 

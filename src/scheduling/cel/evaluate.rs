@@ -1,5 +1,6 @@
 //! Evaluation, step by step and with a limit.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -30,6 +31,36 @@ impl<'e> Run<'e> {
     pub(super) fn pay(&mut self, steps: usize) -> Result<(), Fault> {
         self.steps = self.steps.saturating_add(u64::try_from(steps).unwrap_or(u64::MAX));
         if self.steps > MOST_STEPS { Err(Fault::TooCostly) } else { Ok(()) }
+    }
+
+    /// Compares with what is left of the steps, and takes those that it needs.
+    fn compare<T>(&mut self, compare: impl FnOnce(&Cell<usize>) -> Result<T, Fault>) -> Result<T, Fault> {
+        let left = usize::try_from(MOST_STEPS.saturating_sub(self.steps)).unwrap_or(usize::MAX);
+        let cell = Cell::new(left);
+        let found = compare(&cell);
+        self.pay(left - cell.get())?;
+        found
+    }
+
+    /// `==`.
+    pub(super) fn equal(&mut self, a: &Value, b: &Value) -> Result<bool, Fault> {
+        self.compare(|left| a.equals(b, left))
+    }
+
+    /// The place of the first of these that equals one; what cannot be compared does not.
+    pub(super) fn find<'v>(
+        &mut self,
+        items: impl Iterator<Item = &'v Value>,
+        one: &Value,
+    ) -> Result<Option<usize>, Fault> {
+        self.compare(|left| {
+            for (at, item) in items.enumerate() {
+                if item.is_same(one, left)? {
+                    return Ok(Some(at));
+                }
+            }
+            Ok(None)
+        })
     }
 
     /// The value of a part.
@@ -98,6 +129,7 @@ impl<'e> Run<'e> {
     fn select(&mut self, select: &'e SelectExpr) -> Result<Value, Fault> {
         let operand = self.value(&select.operand)?;
         let key = Value::from(select.field.as_str());
+        calls::pay_for_keys(self, &operand)?;
         if select.test {
             return match &operand {
                 Value::Map(map) => Ok(Value::Bool(map.find(&key).is_some())),

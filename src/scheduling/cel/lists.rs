@@ -18,9 +18,12 @@ pub(super) fn method(
     let at =
         |place: Option<usize>| Value::Int(place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1));
     match (name, arguments) {
-        ("includes", [one]) => Ok(Value::Bool(items.iter().any(|item| item.equals(one) == Ok(true)))),
-        ("indexOf", [one]) => Ok(at(items.iter().position(|item| item.equals(one) == Ok(true)))),
-        ("lastIndexOf", [one]) => Ok(at(items.iter().rposition(|item| item.equals(one) == Ok(true)))),
+        ("includes", [one]) => Ok(Value::Bool(run.find(items.iter(), one)?.is_some())),
+        ("indexOf", [one]) => Ok(at(run.find(items.iter(), one)?)),
+        ("lastIndexOf", [one]) => {
+            let from_the_end = run.find(items.iter().rev(), one)?;
+            Ok(at(from_the_end.map(|place| items.len() - 1 - place)))
+        }
         ("isSorted", []) => {
             for pair in items.windows(2) {
                 if pair[0].compare(&pair[1])? == Ordering::Greater {
@@ -31,8 +34,8 @@ pub(super) fn method(
         }
         ("min", []) => extreme(items, Ordering::Less),
         ("max", []) => extreme(items, Ordering::Greater),
-        ("join", []) => join(items, ""),
-        ("join", [separator]) => join(items, separator.text()?),
+        ("join", []) => join(run, items, ""),
+        ("join", [separator]) => join(run, items, separator.text()?),
         ("contains" | "startsWith" | "endsWith" | "matches", _) => Err(Fault::no_overload()),
         _ => unknown(name),
     }
@@ -51,7 +54,10 @@ fn extreme(items: &[Value], wanted: Ordering) -> Result<Value, Fault> {
     Ok(best.clone())
 }
 
-fn join(items: &[Value], separator: &str) -> Result<Value, Fault> {
+fn join(run: &mut Run, items: &[Value], separator: &str) -> Result<Value, Fault> {
     let parts: Vec<&str> = items.iter().map(Value::text).collect::<Result<_, _>>()?;
+    // For the text that comes of it, before it is made.
+    let length = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
+    run.pay(length.saturating_add(separator.len().saturating_mul(items.len())) / 10)?;
     Ok(parts.join(separator).as_str().into())
 }

@@ -26,6 +26,8 @@ pub(super) use value::Value;
 const LONGEST: usize = 10 * 1024;
 /// How deep brackets may be nested in one.
 const DEEPEST: usize = 40;
+/// How many operators may be chained: each is a level of the parsed expression.
+const LONGEST_CHAIN: usize = 250;
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -68,6 +70,9 @@ impl Program {
         if depth(text) > DEEPEST {
             return Err(Fault::unsupported("an expression that is nested so deeply"));
         }
+        if chain(text) > LONGEST_CHAIN {
+            return Err(Fault::unsupported("an expression with so many operators in a row"));
+        }
         match Parser::new().enable_optional_syntax(true).max_recursion_depth(64).parse(text) {
             Ok(parsed) => Ok(Self(parsed)),
             Err(errors) => {
@@ -96,6 +101,38 @@ fn depth(text: &str) -> usize {
             _ => {}
         }
         most = most.max(now);
+    }
+    most
+}
+
+/// How many operators and selections follow each other at most, with those around the brackets that they stand in, and those in
+/// texts among them. What `&&`, `||` and commas join is parsed side by side.
+fn chain(text: &str) -> usize {
+    let (mut open, mut sum, mut most) = (vec![0_usize], 0_usize, 0);
+    for letter in text.bytes() {
+        let count = match letter {
+            b')' | b']' | b'}' => {
+                if open.len() > 1 {
+                    sum -= open.pop().unwrap_or(0);
+                }
+                0
+            }
+            b'&' | b'|' | b',' => {
+                sum -= open.last_mut().map(std::mem::take).unwrap_or(0);
+                0
+            }
+            b'.' | b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'[' | b'(' | b'{'
+            | b'?' => 1,
+            _ => 0,
+        };
+        if let Some(last) = open.last_mut() {
+            *last += count;
+            sum += count;
+        }
+        if matches!(letter, b'(' | b'[' | b'{') {
+            open.push(0);
+        }
+        most = most.max(sum);
     }
     most
 }

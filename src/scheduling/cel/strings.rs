@@ -9,6 +9,8 @@ use super::value::Value;
 
 /// How many bytes a regular expression may take.
 const LARGEST_PATTERN: usize = 1 << 18;
+/// How many steps it is worth to compile one: it may take a millisecond.
+const COMPILING: usize = 20_000;
 
 /// A function that is called on a text.
 pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
@@ -17,15 +19,24 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
         ("contains", [part]) => Ok(Value::Bool(text.contains(part.text()?))),
         ("startsWith", [part]) => Ok(Value::Bool(text.starts_with(part.text()?))),
         ("endsWith", [part]) => Ok(Value::Bool(text.ends_with(part.text()?))),
-        ("matches", [pattern]) => matches(&Value::from(text), pattern),
+        ("matches", [pattern]) => matches(run, text, pattern.text()?),
         ("lowerAscii", []) => Ok(text.to_ascii_lowercase().as_str().into()),
         ("upperAscii", []) => Ok(text.to_ascii_uppercase().as_str().into()),
         ("trim", []) => Ok(text.trim().into()),
-        ("split", [separator]) => Ok(split(text, separator.text()?, None)),
-        ("split", [separator, most]) => Ok(split(text, separator.text()?, Some(most.int()?))),
-        ("replace", [old, new]) => {
+        ("split", [separator]) => {
             run.pay(text.len())?;
-            Ok(text.replace(old.text()?, new.text()?).as_str().into())
+            Ok(split(text, separator.text()?, None))
+        }
+        ("split", [separator, most]) => {
+            run.pay(text.len())?;
+            Ok(split(text, separator.text()?, Some(most.int()?)))
+        }
+        ("replace", [old, new]) => {
+            let (old, new) = (old.text()?, new.text()?);
+            // For the text that comes of it, before it is made.
+            let more = text.matches(old).count().saturating_mul(new.len());
+            run.pay(text.len().saturating_add(more / 10))?;
+            Ok(text.replace(old, new).as_str().into())
         }
         ("substring", [from]) => substring(text, from.int()?, None),
         ("substring", [from, to]) => substring(text, from.int()?, Some(to.int()?)),
@@ -45,8 +56,8 @@ pub(super) fn method(run: &mut Run, text: &str, name: &str, arguments: &[Value])
 }
 
 /// Whether a pattern is found in a text.
-pub(super) fn matches(text: &Value, pattern: &Value) -> Result<Value, Fault> {
-    let (text, pattern) = (text.text()?, pattern.text()?);
+pub(super) fn matches(run: &mut Run, text: &str, pattern: &str) -> Result<Value, Fault> {
+    run.pay((COMPILING + pattern.len()).saturating_add(text.len()))?;
     let pattern = RegexBuilder::new(pattern).size_limit(LARGEST_PATTERN).build();
     let pattern = pattern.map_err(|_| Fault::unsupported("the pattern of a regular expression"))?;
     Ok(Value::Bool(pattern.is_match(text)))

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use super::*;
@@ -124,6 +125,32 @@ fn an_expression_takes_only_so_many_steps() {
     let deep = format!("{}true{}", "(".repeat(500), ")".repeat(500));
     assert!(selects(&deep).is_err());
     assert!(selects(&format!("\"{}\" == \"\"", "x".repeat(20_000))).is_err());
+}
+
+#[test]
+fn many_operators_in_a_row_are_not_simulated() {
+    let sum = |operators: usize| format!("0{} == {operators}", " + 1".repeat(operators));
+    assert_eq!(selects(&sum(200)), Ok(true));
+    assert!(matches!(selects(&sum(300)), Err(Fault::Unsupported(_))));
+    let sides = vec!["device.driver == 'gpu.example.com'"; 200].join(" && ");
+    assert_eq!(selects(&sides), Ok(true));
+}
+
+#[test]
+fn comparing_takes_only_so_many_steps_whatever_lists_share() {
+    let shared = |depth: usize| (0..depth).fold(Value::Int(1), |part, _| Value::list([part.clone(), part]));
+    let left = Cell::new(100_000);
+    assert_eq!(shared(5).equals(&shared(5), &left), Ok(true));
+    assert!(left.get() < 100_000);
+    assert_eq!(shared(60).equals(&shared(60), &left), Err(Fault::TooCostly));
+}
+
+#[test]
+fn what_makes_long_texts_is_paid_before() {
+    let long = "x".repeat(5000);
+    let longer = format!("'{long}'.replace('x', '{}') == ''", &long[..4000]);
+    assert_eq!(selects(&longer), Err(Fault::TooCostly));
+    assert_eq!(selects("'axa'.replace('a', 'bc') == 'bcxbc' && ['a', 'b'].join('-') == 'a-b'"), Ok(true));
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! Values of expressions: how they are compared, and what they are called.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::Fault;
 use super::version::Version;
 use crate::model::amount::Amount;
+
+/// How many comparisons finding a key may take for each entry: keys are short.
+const FOR_A_KEY: usize = 100;
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -38,13 +42,35 @@ pub struct Map {
 impl Map {
     /// What is there under this key.
     pub(super) fn own(&self, key: &Value) -> Option<&Value> {
-        self.entries.iter().find(|(one, _)| one.equals(key).unwrap_or(false)).map(|(_, value)| value)
+        let is_it = |one: &Value| one.equals(key, &Cell::new(FOR_A_KEY)) == Ok(true);
+        self.entries.iter().find(|(one, _)| is_it(one)).map(|(_, value)| value)
+    }
+
+    fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
+        if self.entries.len() != other.entries.len() {
+            return Ok(false);
+        }
+        for (key, value) in &self.entries {
+            take(left, other.entries.len())?;
+            let Some(there) = other.own(key) else { return Ok(false) };
+            if !value.is_same(there, left)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What a look-up of the key finds.
     pub(super) fn find(&self, key: &Value) -> Option<&Value> {
         self.own(key).or(self.default.as_ref())
     }
+}
+
+/// Takes so many comparisons of those that are left.
+fn take(left: &Cell<usize>, comparisons: usize) -> Result<(), Fault> {
+    let after = left.get().checked_sub(comparisons);
+    left.set(after.unwrap_or(0));
+    after.map(|_| ()).ok_or(Fault::TooCostly)
 }
 
 impl From<&str> for Value {
@@ -99,8 +125,10 @@ impl Value {
         if let Self::List(value) = self { Ok(value) } else { Err(Fault::no_overload()) }
     }
 
-    /// `==`: values of different types differ, but quantities and versions are compared with nothing else.
-    pub(super) fn equals(&self, other: &Self) -> Result<bool, Fault> {
+    /// `==`: values of different types differ, but quantities and versions are compared with nothing else. Lists share their
+    /// parts, so that a short expression can make one that takes for ever to compare: only so many comparisons are `left`.
+    pub(super) fn equals(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
+        take(left, 1)?;
         Ok(match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Null, _) | (_, Self::Null) => false,
@@ -108,25 +136,40 @@ impl Value {
             (Self::Version(a), Self::Version(b)) => a.cmp(b) == Ordering::Equal,
             (Self::Amount(_) | Self::Version(_), _) => return Err(Fault::no_overload()),
             (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::Text(a), Self::Text(b)) => a == b,
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Text(a), Self::Text(b)) => {
+                take(left, a.len().min(b.len()) / 100)?;
+                a == b
+            }
+            (Self::Bytes(a), Self::Bytes(b)) => {
+                take(left, a.len().min(b.len()) / 100)?;
+                a == b
+            }
             (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::List(a), Self::List(b)) if a.len() != b.len() => false,
             (Self::List(a), Self::List(b)) => {
-                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| a.equals(b).unwrap_or(false))
+                for (a, b) in a.iter().zip(b.iter()) {
+                    if !a.is_same(b, left)? {
+                        return Ok(false);
+                    }
+                }
+                true
             }
-            (Self::Map(a), Self::Map(b)) => {
-                let same = |(key, value): &(Self, Self)| {
-                    b.own(key).is_some_and(|other| value.equals(other).unwrap_or(false))
-                };
-                a.entries.len() == b.entries.len() && a.entries.iter().all(same)
-            }
+            (Self::Map(a), Self::Map(b)) => a.equals(b, left)?,
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
                 (None, None) => true,
-                (Some(a), Some(b)) => a.equals(b)?,
+                (Some(a), Some(b)) => a.equals(b, left)?,
                 _ => false,
             },
             _ => compare_numbers(self, other) == Some(Ordering::Equal),
         })
+    }
+
+    /// Whether it is equal; what cannot be compared is not.
+    pub(super) fn is_same(&self, other: &Self, left: &Cell<usize>) -> Result<bool, Fault> {
+        match self.equals(other, left) {
+            Err(Fault::TooCostly) => Err(Fault::TooCostly),
+            other => Ok(other == Ok(true)),
+        }
     }
 
     /// `<` and its like.

@@ -20,6 +20,8 @@ use crate::scheduling::NodeIndex;
 const MOST_DEVICES: usize = 32;
 /// How many devices are looked at before the search is given up. kube-scheduler gives up after ten seconds.
 const MOST_STEPS: u32 = 100_000;
+/// How many claims, requests and devices there may be in all: each is a level of the search. A pod may name any number of claims.
+const DEEPEST: usize = 1000;
 
 /// Devices for claims, or why there are none; `None` where the search does not say.
 pub(super) type Found = Result<Option<Vec<Taken>>, DeviceProblem>;
@@ -98,6 +100,9 @@ pub(super) fn search(
         steps: 0,
     };
     search.prepare()?;
+    if search.depth() > DEEPEST {
+        return Err(DeviceProblem::Steps);
+    }
     match search.next(Step::default(), (0, 0)) {
         Ok(true) => Ok(Some(search.taken(at))),
         Ok(false) | Err(Stop::Full) => Ok(None),
@@ -176,6 +181,15 @@ impl<'s> Search<'s> {
             }
         }
         Ok(all)
+    }
+
+    /// How deep the search can get.
+    fn depth(&self) -> usize {
+        let most = |choices: &Vec<Wanted>| choices.iter().map(|one| one.count.min(MOST_DEVICES)).max();
+        let of_claim = |requests: &Vec<Vec<Wanted>>| {
+            requests.iter().fold(1, |sum, choices| sum + 2 + most(choices).unwrap_or(0))
+        };
+        self.wanted.iter().map(of_claim).fold(0, usize::saturating_add)
     }
 
     fn pay(&mut self) -> Result<(), DeviceProblem> {
