@@ -20,8 +20,8 @@ use crate::proxmox::{Client, Exit, Kind, Power, Seen, Upid, VmConfig};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` where nobody looked in this run, as
-    /// after a restart in the midst of it.
-    Graceful { emptied: Option<Instant> },
+    /// after a restart in the midst of it. `cut_short` where its drain ended because its VM was off: it is removed only while it stays off.
+    Graceful { emptied: Option<Instant>, cut_short: bool },
     /// Its plug is pulled: nobody depends on it.
     Abrupt,
 }
@@ -55,9 +55,12 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     let found = present(ctx, machine).await?;
     if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
-        if let Manner::Graceful { emptied } = &mut manner {
+        if let Manner::Graceful { emptied, cut_short } = &mut manner {
             if let Some((node, why)) = back::anew(ctx, machine, *emptied).await? {
                 return Ok(Ended::Serves(node, why));
+            }
+            if *cut_short {
+                stays_off(ctx, machine).await?;
             }
             if emptied.is_none_or(|at| at.elapsed() > FRESH) {
                 *emptied = Some(Instant::now());
@@ -99,6 +102,18 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     leftovers::none(ctx, machine).await?;
     machine.drop_record(ctx).await?;
     Ok(Ended::Gone)
+}
+
+/// Refuses to remove a node that was not emptied, as its VM was off, where somebody has started that again: pods may run on it.
+async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    if let Some(what) = ctx.paused() {
+        return Err(Trouble::Failed { what, blame: Blame::Nobody });
+    }
+    let record = machine.record();
+    if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
+        return Err(passing(SHUTDOWN, "its VM was started again: its node is drained first".to_owned()));
+    }
+    Ok(())
 }
 
 /// Records what nobody could read any more once the VM is gone: where its disks are, and the uuid by which a Node is known that its
@@ -285,7 +300,7 @@ async fn stop(
     let limit = limits.shutdown + limits.start;
     let mut seen = Some((Found::There(Box::new(config)), asked));
     let mut looked = match manner {
-        Manner::Graceful { emptied } => emptied,
+        Manner::Graceful { emptied, .. } => emptied,
         Manner::Abrupt => None,
     };
     insist!(limit, machine.seed(), {

@@ -39,21 +39,21 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
         Intent::Retire { reason, .. } | Intent::Discard { reason, .. } => reason.clone(),
         Intent::Create => String::new(),
     };
-    let mut emptied = None;
+    let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
         machine.enter(ctx, Phase::Draining, &reason);
         close(ctx, machine, &node).await?;
         match empty_while_there(ctx, machine, &node, reports).await? {
             Emptied::Yes => emptied = Some(Instant::now()),
-            Emptied::VmEnded => {}
+            Emptied::VmEnded => cut_short = true,
             Emptied::GivenUp(why) => {
                 reopen(ctx, machine, &node).await?;
                 return Ok(Retired::GivenUp(why));
             }
         }
     }
-    match destroy::run(ctx, machine, Manner::Graceful { emptied }).await? {
+    match destroy::run(ctx, machine, Manner::Graceful { emptied, cut_short }).await? {
         Ended::Gone => Ok(Retired::Gone),
         Ended::Serves(node, why) => {
             reopen(ctx, machine, &node).await?;
