@@ -48,7 +48,7 @@ struct Refused {
 }
 
 /// Evicts what the rules evict from the node, until nothing of it is left, or `limit` is over. `met` is what an earlier drain of the same
-/// removal met.
+/// removal met: one that was interrupted goes on with what is left of its limit.
 pub(super) async fn run(
     ctx: &Context,
     machine: &mut Tracked,
@@ -56,14 +56,8 @@ pub(super) async fn run(
     limit: Duration,
     met: &mut Met,
 ) -> Result<Drained, Trouble> {
-    let mut drain = Drain {
-        ctx,
-        node,
-        end: Instant::now() + limit,
-        refused: BTreeMap::new(),
-        asked: BTreeMap::new(),
-        met,
-    };
+    let end = *met.end.get_or_insert_with(|| Instant::now() + limit);
+    let mut drain = Drain { ctx, node, end, met };
     let (mut changed, mut pause) = (ctx.watches.changed(), ctx.pause.clone());
     pause.mark_unchanged();
     let mut places = Places::default();
@@ -71,7 +65,11 @@ pub(super) async fn run(
         changed.mark_unchanged();
         let (snapshot, left, unsure) = match drain.look().await {
             Look::Left { snapshot, left, unsure } => (snapshot, left, unsure),
-            Look::Over(drained) => return Ok(drained),
+            Look::Over(drained) => {
+                // The next one, for pods that come while volumes are waited for, has a limit of its own.
+                drain.met.finish();
+                return Ok(drained);
+            }
         };
         if let Some(pod) = drain.intruder(&snapshot, &left) {
             return Ok(Drained::GivenUp(format!(
@@ -116,9 +114,6 @@ struct Drain<'a> {
     ctx: &'a Context,
     node: &'a str,
     end: Instant,
-    /// By the pods' uids, as in `asked`.
-    refused: BTreeMap<String, Refused>,
-    asked: BTreeMap<String, Instant>,
     met: &'a mut Met,
 }
 
@@ -127,6 +122,19 @@ struct Drain<'a> {
 pub(super) struct Met {
     first: Option<First>,
     endings: Endings,
+    /// When the drain under way is given up.
+    end: Option<Instant>,
+    /// By the pods' uids, as in `asked`.
+    refused: BTreeMap<String, Refused>,
+    asked: BTreeMap<String, Instant>,
+}
+
+impl Met {
+    fn finish(&mut self) {
+        self.end = None;
+        self.refused.clear();
+        self.asked.clear();
+    }
 }
 
 /// What was there at the first look, by uid.
@@ -231,8 +239,8 @@ impl Drain<'_> {
         // An eviction that was accepted shows in the watch a moment later.
         let mut due = left.evict.clone();
         due.retain(|pod| {
-            self.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
-                && self.asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
+            self.met.refused.get(&pod.uid).is_none_or(|refused| refused.until <= now)
+                && self.met.asked.get(&pod.uid).is_none_or(|asked| *asked + PAUSES.1 <= now)
         });
         let answers: Vec<_> = futures::stream::iter(due)
             .map(|pod| evict(self.ctx.kubernetes.clone(), pod))
@@ -242,8 +250,8 @@ impl Drain<'_> {
         for (pod, answer) in answers {
             match answer {
                 Ok(Eviction::Evicted | Eviction::Gone) => {
-                    self.refused.remove(&pod.uid);
-                    self.asked.insert(pod.uid.clone(), Instant::now());
+                    self.met.refused.remove(&pod.uid);
+                    self.met.asked.insert(pod.uid.clone(), Instant::now());
                 }
                 Ok(Eviction::Refused { message, retry_after }) => self.refuse(&pod, &message, retry_after),
                 Ok(Eviction::Blocked { message }) => {
@@ -256,17 +264,19 @@ impl Drain<'_> {
     }
 
     fn refuse(&mut self, pod: &Pod, why: &str, wait: Option<Duration>) {
-        let before = self.refused.get(&pod.uid).map(|refused| refused.pause);
+        let before = self.met.refused.get(&pod.uid).map(|refused| refused.pause);
         let pause = before.map_or(PAUSES.0, |pause| (pause * 2).min(PAUSES.1));
         let until = Instant::now() + wait.unwrap_or(pause);
-        self.refused.insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
+        self.met
+            .refused
+            .insert(pod.uid.clone(), Refused { until, pause, why: format!("{}: {why}", pod.id()) });
     }
 
     /// When a refused eviction may be asked for again, or something be missed.
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let latest = (now + LOOKS.1).min(self.end);
-        let next = self.refused.values().map(|refused| refused.until).filter(|until| *until > now).min();
+        let next = self.met.refused.values().map(|refused| refused.until).filter(|until| *until > now).min();
         next.map_or(latest, |next| next.min(latest))
     }
 
@@ -275,7 +285,7 @@ impl Drain<'_> {
             1 => "1 pod is left".to_owned(),
             many => format!("{many} pods are left"),
         };
-        match self.refused.values().next() {
+        match self.met.refused.values().next() {
             Some(one) => format!("{pods}; {}", one.why),
             None => pods,
         }

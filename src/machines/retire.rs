@@ -78,10 +78,11 @@ async fn empty_while_there(
     reports: &Reports,
 ) -> Result<Emptied, Trouble> {
     let id = machine.record().id.clone();
+    let mut progress = Progress::default();
     loop {
         let emptied = tokio::select! {
             biased;
-            emptied = empty(ctx, machine, node) => Some(emptied?),
+            emptied = go_on(ctx, machine, node, &mut progress) => Some(emptied?),
             () = touched::noticed(ctx, &id), if !machine.record().is_physical() => None,
         };
         match emptied {
@@ -126,17 +127,34 @@ pub(super) async fn empty(
     machine: &mut Tracked,
     node: &Node,
 ) -> Result<Option<String>, Trouble> {
+    go_on(ctx, machine, node, &mut Progress::default()).await
+}
+
+/// How far emptying a node has come. Whoever interrupts it and goes on keeps the limits.
+#[derive(Default)]
+struct Progress {
+    /// When volumes are not waited for any more.
+    until: Option<Instant>,
+    met: Met,
+}
+
+/// The same, from where it was interrupted.
+async fn go_on(
+    ctx: &Context,
+    machine: &mut Tracked,
+    node: &Node,
+    progress: &mut Progress,
+) -> Result<Option<String>, Trouble> {
     let limits = &ctx.config.limits;
     let pool = ctx.config.pools.iter().find(|pool| pool.name == machine.record().pool);
     let limit = pool.and_then(|pool| pool.drain).unwrap_or(limits.drain);
-    let (mut until, mut met) = (None, Met::default());
     for turn in 1.. {
-        match drain::run(ctx, machine, &node.name, limit, &mut met).await? {
+        match drain::run(ctx, machine, &node.name, limit, &mut progress.met).await? {
             Drained::Empty => {}
             Drained::GivenUp(why) => return Ok(Some(why)),
         }
         let empty = Instant::now();
-        let until = *until.get_or_insert(empty + limits.detach);
+        let until = *progress.until.get_or_insert(empty + limits.detach);
         machine.say(ctx, "volumes are being detached");
         if tokio::time::timeout_at(until, detached(ctx, &node.name)).await.is_err() {
             // One that is not ready is no reason to stay.
