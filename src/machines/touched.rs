@@ -71,6 +71,10 @@ pub(super) async fn noticed(ctx: &Context, id: &str) {
 }
 
 async fn is_touched(ctx: &Context, record: &Record, phase: Phase) -> bool {
+    // Until it is configured each step asks the VM itself, and a token that sees VMs only through their pool cannot see a clone at work.
+    if record.smbios_uuid.is_none() {
+        return false;
+    }
     match look(&ctx.proxmox, &ctx.config.cluster, record).await {
         Ok(Sight::Ours(config)) if should_run(record, phase) && config.lock().is_none() => {
             let power = ctx.proxmox.power(&record.host, record.slot.vmid).await;
