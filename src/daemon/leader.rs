@@ -140,6 +140,8 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
+            // Somebody was faster, which may have been our own last write, come late: the next try tells. The fence closes all the same.
+            Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {
                 board.problem(PROBLEM, &format!("it cannot be renewed: {why}"));

@@ -70,16 +70,16 @@ impl Lease {
     /// # Errors
     /// The call failed. What was held is still held until its end.
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
-        if let Some(held) = self.held.take() {
+        // It stays until an answer has come: whoever calls may not wait for that, and then it is renewed in the same way.
+        if let Some(held) = self.held.clone() {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
                 Ok(()) => return Ok(Claim::Held { since: asked }),
                 // Somebody wrote it, or the answer to our last write was lost: it has to be read.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {}
-                Err(error) => {
-                    self.held = Some(held);
-                    return Err(error);
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
+                    self.held = None;
                 }
+                Err(error) => return Err(error),
             }
         }
         // Counted from before the call: others see the renewal later than that.
