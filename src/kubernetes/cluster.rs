@@ -55,7 +55,7 @@ pub struct ConnectOptions {
 pub struct Cluster {
     pub(super) client: Client,
     /// The same without a fence, and without patience.
-    bare: Client,
+    pub(super) bare: Client,
     pub(super) namespace: Arc<str>,
     pub(super) clock: SharedClock,
     pub(super) entropy: Entropy,

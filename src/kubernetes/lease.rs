@@ -196,8 +196,9 @@ impl Lease {
         holder(found) == &*self.identity && run.is_some_and(|run| **run == *self.run)
     }
 
+    /// Without patience: where the API server asks to wait, a try that waited would be taken for silence. Who asks tries again soon.
     fn leases(&self) -> Api<Object> {
-        Api::namespaced(self.cluster.client.clone(), &self.cluster.namespace)
+        Api::namespaced(self.cluster.bare.clone(), &self.cluster.namespace)
     }
 }
 
