@@ -10,7 +10,7 @@ use super::retire::FRESH;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
 use super::warm::SUSPENDED;
-use super::{Context, back, leftovers, node, physical, seed, tokens};
+use super::{Context, back, leftovers, node, physical, protection, seed, tokens};
 use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -55,6 +55,9 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     let found = present(ctx, machine).await?;
     if let Present::There(present) = found {
         note(ctx, machine, &present).await?;
+        if let Some((node, why)) = protection::keeps(ctx, machine, &present, manner).await? {
+            return Ok(Ended::Serves(node, why));
+        }
         if let Manner::Graceful { emptied, cut_short } = &mut manner {
             if let Some((node, why)) = back::anew(ctx, machine, *emptied).await? {
                 return Ok(Ended::Serves(node, why));
@@ -451,15 +454,6 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
     stored
 }
 
-/// Somebody wants it kept: Proxmox VE destroys no VM that is protected.
-fn protected(machine: &Tracked) -> Trouble {
-    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
-    Trouble::Administrator {
-        what: format!("VM {vmid} is protected, and so is not destroyed"),
-        command: format!("on {host}: qm set {vmid} --protection 0"),
-    }
-}
-
 /// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it; unless somebody has started it
 /// meanwhile, and the Node that it is again keeps it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
@@ -493,7 +487,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             }
         }
         if is_protected {
-            return Err(protected(machine));
+            return Err(protection::protected(machine));
         }
         announce(ctx, machine, asked).await?;
         let upid = still_quorate_and_ours(ctx, machine.record(), asked).await?.destroy(&host, vmid).await?;

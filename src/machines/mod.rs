@@ -43,6 +43,7 @@ mod pace;
 mod physical;
 mod pinning;
 mod probe;
+mod protection;
 mod refused;
 mod registry;
 mod retire;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
 use super::destroy::{self, Ended, Manner};
 use super::drain::{self, Drained, Met};
 use super::node::{self, is_ready, is_silent};
@@ -13,6 +12,7 @@ use super::task::Reports;
 use super::touched::{self, Touched};
 use super::tracked::Tracked;
 use super::trouble::{Trouble, insist, words};
+use super::{Context, protection};
 use crate::kubernetes::ErrorKind;
 use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
@@ -42,6 +42,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
+        if let Some(why) = protection::of_running(ctx, machine, &node).await {
+            reopen(ctx, machine, &node).await?;
+            return Ok(Retired::GivenUp(why));
+        }
         machine.enter(ctx, Phase::Draining, &reason);
         close(ctx, machine, &node).await?;
         match empty_while_there(ctx, machine, &node, reports).await? {

@@ -1,0 +1,59 @@
+//! VMs that somebody has protected since they were made: Proxmox VE destroys none of them, so their nodes serve on.
+
+use super::destroy::Manner;
+use super::tracked::Tracked;
+use super::trouble::Trouble;
+use super::{Context, back, node};
+use crate::model::machine::Phase;
+use crate::model::node::Node;
+use crate::proxmox::{Power, VmConfig};
+
+/// Why a node that is heard of is not drained: somebody has protected its VM, which could not be destroyed then. What cannot be told now
+/// is looked at once more before the VM is shut down.
+pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
+    let record = machine.record();
+    if record.is_physical() || node::is_silent(node) {
+        return None;
+    }
+    let (host, vmid) = (&record.host, record.slot.vmid);
+    let config = ctx.proxmox.config(host, vmid).await.ok()?;
+    let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
+    if !is_ours || !config.is_set("protection") {
+        return None;
+    }
+    // One that is off serves nobody.
+    let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
+    runs.then(|| protected(machine).to_string())
+}
+
+/// The Node that serves on because somebody has protected its VM since it was drained.
+pub(super) async fn keeps(
+    ctx: &Context,
+    machine: &mut Tracked,
+    config: &VmConfig,
+    manner: Manner,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    let record = machine.record();
+    let drained = matches!(manner, Manner::Graceful { cut_short: false, .. });
+    if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
+        return Ok(None);
+    }
+    // One that is off serves nobody.
+    if ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped {
+        return Ok(None);
+    }
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+        return Ok(None);
+    };
+    machine.node = Some(node.name.clone());
+    Ok(Some((Box::new(node), protected(machine).to_string())))
+}
+
+/// Somebody wants it kept: Proxmox VE destroys no VM that is protected.
+pub(super) fn protected(machine: &Tracked) -> Trouble {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    Trouble::Administrator {
+        what: format!("VM {vmid} is protected, and so is not destroyed"),
+        command: format!("on {host}: qm set {vmid} --protection 0"),
+    }
+}
