@@ -66,6 +66,11 @@ impl Touched {
 
     /// Looks now and then; never ends.
     pub async fn watch(mut self) {
+        // Those of an earlier term, whose machines may be gone since.
+        let shown = self.board.status().problems;
+        for about in shown.keys().filter(|about| about.starts_with(&problem(""))) {
+            self.board.clear(about);
+        }
         loop {
             let config = self.config.borrow().clone();
             if config.mode == Mode::Active {
@@ -167,7 +172,10 @@ impl Touched {
             async move { region.proxmox.config(&host, vmid).await }
         };
         for (_, view, answer) in ask_hosts_in_time(by_host, ask).await {
-            let Some(Ok(read)) = answer else { continue };
+            let Some(Ok(read)) = answer else {
+                self.put_off(&view.record.name);
+                continue;
+            };
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
@@ -181,6 +189,13 @@ impl Touched {
         }
     }
 
+    /// One that could not be read has its turn again later, so that those of a host that hangs keep none of the others from theirs.
+    fn put_off(&mut self, name: &str) {
+        let due = Instant::now() + AGAIN;
+        let known = self.known.entry(name.to_owned()).or_insert_with(|| Known { due, wrong: Vec::new() });
+        known.due = due;
+    }
+
     /// Shows what is wrong with a machine's VM now; what is new is said with who did it, where that can be seen.
     async fn note(&mut self, region: &Region, own: &str, view: &View, wrong: Vec<String>) {
         let record = &view.record;
@@ -188,9 +203,8 @@ impl Touched {
         let before = self.known.insert(record.name.clone(), Known { due, wrong: wrong.clone() });
         let before = before.map(|known| known.wrong).unwrap_or_default();
         if wrong.is_empty() {
-            if !before.is_empty() {
-                self.board.clear(&problem(&record.name));
-            }
+            // What an earlier term has shown as well.
+            self.board.clear(&problem(&record.name));
             return;
         }
         self.board.problem(&problem(&record.name), &wrong.join("; "));
