@@ -9,13 +9,16 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Daemon;
 use crate::causes::chain;
 use crate::clock::SharedClock;
+use crate::config::Mode;
 use crate::kubernetes::Cluster;
+use crate::machines::View;
 use crate::model::{Pause, Retry};
 use crate::observability::{Board, Order, Orders};
 
@@ -175,12 +178,45 @@ impl Daemon {
         };
         let now = self.clock.now();
         for Retry { name, by } in retries {
-            let ended = self.memory.retry(name.as_deref(), now);
+            let mut ended = self.memory.retry(name.as_deref(), now);
+            ended.extend(self.end_growth_backoffs(name.as_deref(), now).await);
             let name = name.as_deref().unwrap_or("all hosts and pools");
             tracing::info!(name, by, ended = ended.len(), "an operator ends back-offs");
             for what in ended {
                 self.board.decided(now, what);
             }
         }
+    }
+
+    /// Each machine that could not grow has a back-off of its own, in its record. Returns what was left alone, each with why.
+    async fn end_growth_backoffs(&mut self, pool: Option<&str>, now: Timestamp) -> Vec<String> {
+        let mut ended = Vec::new();
+        if self.config.borrow().mode != Mode::Active {
+            return ended;
+        }
+        let meant = |view: &View| !view.busy && pool.is_none_or(|pool| pool == view.record.pool);
+        for mut view in self.registry.all().into_iter().filter(meant) {
+            let mut stored = view.stored();
+            let backoff = stored.record.grow_backoff.as_mut().filter(|backoff| backoff.runs(now));
+            let Some(backoff) = backoff else { continue };
+            backoff.until = now;
+            let what = format!(
+                "growing {} is tried again: it was left alone, since {}",
+                view.record.name, backoff.reason
+            );
+            match self.kubernetes.update_record(&mut stored).await {
+                Ok(()) => ended.push(what),
+                Err(error) => {
+                    tracing::warn!(machine = %view.record.name, %error, "its back-off could not be ended");
+                    continue;
+                }
+            }
+            if self.registry.get(&stored.record.id).is_some_and(|now| !now.busy) {
+                view.version = (stored.resource_version, stored.uid);
+                view.record = stored.record;
+                self.registry.put(view);
+            }
+        }
+        ended
     }
 }
