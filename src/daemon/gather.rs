@@ -299,8 +299,14 @@ impl Daemon {
             } else if reach.is_empty() {
                 let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
                 let silent = silent.map(|host| silence(&host.name));
-                let problem = silent.or_else(|| usable.and_then(|found| found.problems.first().cloned()));
-                Some(problem.unwrap_or_else(|| "its template was not found yet".to_owned()))
+                // It may be why a template is not found, and need not.
+                let problem = usable.and_then(|found| found.problems.first().cloned());
+                let problems: Vec<String> = problem.into_iter().chain(silent).collect();
+                if problems.is_empty() {
+                    Some("its template was not found yet".to_owned())
+                } else {
+                    Some(problems.join("; "))
+                }
             } else {
                 None
             };

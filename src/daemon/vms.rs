@@ -70,8 +70,9 @@ impl Daemon {
         };
         // Not there, off (or on, where it is to wait), or another one: its own task finds out which.
         let missed = || {
-            let wrong =
-                |guest: &Guest| guest.running != runs || guest.template || is_other(&view.record, guest);
+            // What the statistics know nothing of, as after a restart of pvestatd, is neither.
+            let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
+            let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
             host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
         };
         let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);

@@ -122,6 +122,8 @@ fn hosts_that_lack_something() {
             "cannot prepare PCI pass-through, IOMMU not present",
             "bridge 'vmbr7' does not exist",
             "no physical interface on bridge 'vmbr0'",
+            "netdev net0: MTU '9000' is bigger than the bridge MTU '1500'",
+            "script 'local:snippets/hook.pl' does not exist",
             "Installed QEMU version '9.0.2' is too old to run machine type 'pc-i440fx-10.0', please upgrade node 'pve1'",
             "failed to start swtpm: pid file '/var/run/qemu-server/101.swtpm.pid' wasn't created.",
             "Cannot start VM with passed-through RNG device: '/dev/hwrng' exists, but '/sys/devices/virtual/misc/hw_random/rng_current' is set to 'none'.",
@@ -154,8 +156,6 @@ fn templates_and_settings_that_cannot_work() {
             "Custom cputype 'worker' not found",
             "NUMA needs to be enabled for memory hotplug",
             "memory size (4097) must be aligned to 512 for hotplugging",
-            "script 'local:snippets/hook.pl' does not exist",
-            "netdev net0: MTU '9000' is bigger than the bridge MTU '1500'",
         ],
     );
 }
