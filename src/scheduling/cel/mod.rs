@@ -118,7 +118,7 @@ fn chain(text: &str) -> usize {
                 0
             }
             b'&' | b'|' | b',' => {
-                sum -= open.last_mut().map(std::mem::take).unwrap_or(0);
+                sum -= open.last_mut().map_or(0, std::mem::take);
                 0
             }
             b'.' | b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'[' | b'(' | b'{'
