@@ -42,11 +42,12 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
     let (mut emptied, mut cut_short) = (None, false);
     if let (false, Some(node)) = (stopping, node::find(ctx, machine.record())) {
         machine.node = Some(node.name.clone());
+        // Before anything is waited for: rounds count it among those that leave.
+        machine.enter(ctx, Phase::Draining, &reason);
         if let Some(why) = protection::of_running(ctx, machine, &node).await {
             reopen(ctx, machine, &node).await?;
             return Ok(Retired::GivenUp(why));
         }
-        machine.enter(ctx, Phase::Draining, &reason);
         close(ctx, machine, &node).await?;
         match empty_while_there(ctx, machine, &node, reports).await? {
             Emptied::Yes => emptied = Some(Instant::now()),

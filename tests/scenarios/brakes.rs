@@ -375,6 +375,27 @@ async fn only_a_share_of_a_pool_goes_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_to_go_counts_while_its_host_is_slow() {
+    let stage = Stage::running(&quick("max_removal_percentage = 25"));
+    nodes(&stage, 4).await;
+    stage.pve.inject(world::proxmox::Fault {
+        method: "GET".to_owned(),
+        path: "/nodes/*/qemu/*/config".to_owned(),
+        times: usize::MAX,
+        effect: world::proxmox::Effect::Delay(Duration::from_secs(5)),
+    });
+    stage.kube.scale("default", "web", 0);
+    let mut seen = 0;
+    while vms(&stage) > 0 {
+        seen = seen.max(retired(&stage));
+        assert!(seen <= 1, "{}", stage.scene());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(stage.now() < "2026-11-21T01:00:00Z".parse().unwrap(), "{}", stage.scene());
+    }
+    assert_eq!(seen, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_failed_before_it_was_a_node_takes_no_nodes_turn() {
     let stage = Stage::running(&quick(""));
     nodes(&stage, 1).await;
