@@ -152,6 +152,8 @@ impl Daemon {
             pinned: None,
             growing: None,
             grow_backoff: None,
+            takes_no_cpus: false,
+            takes_no_memory: false,
             made_of: made_of(config, pool, machine, &template.print),
         };
         let pods = machine.pods.join(", ");

@@ -197,9 +197,12 @@ impl Daemon {
         let meant = |view: &View| !view.busy && pool.is_none_or(|pool| pool == view.record.pool);
         for mut view in self.registry.all().into_iter().filter(meant) {
             let mut stored = view.stored();
-            let backoff = stored.record.grow_backoff.as_mut().filter(|backoff| backoff.runs(now));
+            let record = &mut stored.record;
+            let refused =
+                std::mem::take(&mut record.takes_no_cpus) | std::mem::take(&mut record.takes_no_memory);
+            let backoff = record.grow_backoff.as_mut().filter(|backoff| refused || backoff.runs(now));
             let Some(backoff) = backoff else { continue };
-            backoff.until = now;
+            backoff.until = backoff.until.min(now);
             let what = format!(
                 "growing {} is tried again: it was left alone, since {}",
                 view.record.name, backoff.reason

@@ -7,16 +7,17 @@
 //! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room and all limits count it.
 //!   Each step looks at what is there and goes on from that.
 //! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and taken back.
-//! * Whatever goes wrong, the record ends with what the VM has, and the node serves on. Nothing ever shrinks.
+//! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of the VM again (`stock`), and the
+//!   record ends with what the VM has. Nothing else ever shrinks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::finding::{self, Found};
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
+use super::stock::{self, given, has};
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
@@ -34,9 +35,9 @@ use crate::proxmox::{ExecStatus, Kind, VmConfig};
 /// The option that says how many of a VM's `cores` it has.
 pub(super) const VCPUS: &str = "vcpus";
 /// The option that says how many it may have at most, and has where nothing else is said.
-const CORES: &str = "cores";
+pub(super) const CORES: &str = "cores";
 /// The option that says how much memory it has, in MiB.
-const MEMORY: &str = "memory";
+pub(super) const MEMORY: &str = "memory";
 
 /// How long the guest may take for one command: it waits 15 s for CPUs, and a minute for the unit.
 const IN_GUEST: Duration = Duration::from_mins(2);
@@ -69,34 +70,44 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     let size = Size { cores: machine.record().cores, memory: machine.record().memory };
     machine.say(ctx, &format!("it grows to {}", size.words()));
     let id = machine.record().id.clone();
-    let grown = tokio::select! {
+    let (grown, disturbed) = tokio::select! {
         biased;
-        grown = Box::pin(run(ctx, &mut machine)) => grown,
-        () = touched::noticed(ctx, &id) => Err(failed("somebody has ended, moved or taken its VM".to_owned())),
+        grown = Box::pin(run(ctx, &mut machine)) => (grown, false),
+        () = touched::noticed(ctx, &id) => {
+            (Err(failed("somebody has ended, moved or taken its VM".to_owned())), true)
+        }
     };
     if matches!(grown, Err(Trouble::RecordLost(_))) {
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);
     }
+    // Before its node takes pods again.
+    let plugged = (!disturbed).then_some(size);
+    let left = match &grown {
+        Ok(()) => Ok(None),
+        Err(_) => stock::take(ctx, &mut machine, plugged).await,
+    };
     // Before the record says that it grows no more: whoever goes on after a crash takes it away as well.
-    if let Err(trouble) = open(ctx, &machine).await {
-        return task::stuck(ctx, &mut machine, &trouble, reports);
-    }
+    let opened = open(ctx, &machine).await;
+    let left = match left.and_then(|left| opened.map(|()| left)) {
+        Ok(left) => left,
+        Err(trouble) => return task::stuck(ctx, &mut machine, &trouble, reports),
+    };
+    let record = &mut machine.stored.record;
     let ending = match grown {
         Ok(()) => {
-            machine.stored.record.grow_backoff = None;
+            record.grow_backoff = None;
+            (record.takes_no_cpus, record.takes_no_memory) = (false, false);
             Ending::Grown
         }
         Err(trouble) => {
-            let reason = format!("{} could not grow to {}: {trouble}", machine.record().name, size.words());
-            if let Err(trouble) = take_stock(ctx, &mut machine).await {
-                return task::stuck(ctx, &mut machine, &trouble, reports);
-            }
+            let left = left.map(|left| format!("; {left}")).unwrap_or_default();
+            let reason = format!("{} could not grow to {}: {trouble}{left}", record.name, size.words());
             let scale_up = &ctx.config.scale_up;
             let lengths = (scale_up.backoff_initial, scale_up.backoff_max);
-            let backoff = &mut machine.stored.record.grow_backoff;
-            *backoff = Some(Backoff::next(backoff.as_ref(), &reason, lengths, ctx.clock.now()));
-            tracing::warn!(machine = %machine.record().name, reason, "a machine did not grow");
+            record.grow_backoff =
+                Some(Backoff::next(record.grow_backoff.as_ref(), &reason, lengths, ctx.clock.now()));
+            tracing::warn!(machine = %record.name, reason, "a machine did not grow");
             Ending::NotGrown(reason)
         }
     };
@@ -162,7 +173,7 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     )))
 }
 
-/// What is to be set, where the VM has less. Where it has more, nothing takes that back: Proxmox VE would unplug it.
+/// What is to be set, where the VM has less. Where it has more, somebody else gave it that, and it stays.
 fn wanted(record: &Record, grow: &Grow, config: &VmConfig) -> BTreeMap<String, String> {
     let (cores, memory) = given(config);
     let all = [
@@ -171,14 +182,6 @@ fn wanted(record: &Record, grow: &Grow, config: &VmConfig) -> BTreeMap<String, S
     ];
     let missing = all.into_iter().filter(|(grows, _, to, now)| *grows && now.is_none_or(|now| now < *to));
     missing.map(|(_, key, to, _)| (key.to_owned(), to.to_string())).collect()
-}
-
-/// The vCPUs, and the memory in MiB, that a configuration gives.
-fn given(config: &VmConfig) -> (Option<i64>, Option<i64>) {
-    // Memory may be written as a property (`current=2048`).
-    let plain = |value: &str| value.trim_start_matches("current=").parse().ok();
-    let number = |key: &str| config.get(key).and_then(plain);
-    (number(VCPUS).or_else(|| number(CORES)), number(MEMORY))
 }
 
 /// Until the guest uses what was plugged and its Node says so.
@@ -200,7 +203,7 @@ async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result
     };
     let late = || {
         failed(format!(
-            "its Node did not say within {} s that it has grown; the VM has: look at {service} in the guest",
+            "its Node did not say within {} s that it has grown: look at {service} in the guest",
             limit.as_secs()
         ))
     };
@@ -285,48 +288,6 @@ fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
     let said = status.stderr.lines().last().unwrap_or_default().trim();
     let said = if said.is_empty() { "it says nothing more" } else { said };
     Err(failed(format!("{what}: {said}")))
-}
-
-/// Takes back what waits for the VM's next start, and brings the record to what the VM has, wherever it is by now. One that is gone, or
-/// cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest is seen to as of any other.
-///
-/// # Errors
-/// What the VM has cannot be told for now: the record goes on saying that it grows, and it is tried again.
-async fn take_stock(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    let record = machine.record().clone();
-    let Some(before) = record.growing.clone() else { return Ok(()) };
-    let (before, vmid) = (Size { cores: before.cores, memory: before.memory }, record.slot.vmid);
-    let stock = insist!(ctx.config.limits.configure, machine.seed(), {
-        let config = match finding::find(ctx, machine).await? {
-            Found::There(config) => config,
-            // Should it be seen again, it is never set to less than it has.
-            Found::Gone | Found::NotOurs => return Ok(before),
-            Found::BeingCloned | Found::BeingDestroyed => {
-                let what = format!("somebody makes or destroys a VM with its VMID {vmid}");
-                return Err(Trouble::Failed { what, blame: Blame::Nobody });
-            }
-        };
-        let host = machine.record().host.as_str();
-        let waiting = ctx.proxmox.pending(host, vmid).await?;
-        let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
-        if !kept.is_empty() {
-            let digest = config.digest().unwrap_or_default();
-            ctx.proxmox.revert(host, vmid, &kept, digest).await?;
-        }
-        let now = ctx.proxmox.current_config(host, vmid).await?;
-        Ok(has(&now, before))
-    });
-    let Size { cores, memory } = stock.await?;
-    (machine.stored.record.cores, machine.stored.record.memory) = (cores, memory);
-    Ok(())
-}
-
-/// What a VM has: never less than so much.
-fn has(config: &VmConfig, least: Size) -> Size {
-    let (cores, memory) = given(config);
-    let cores = cores.and_then(|cores| u32::try_from(cores).ok()).unwrap_or(0);
-    let memory = memory.map_or(0, |mib| mib << 20);
-    Size { cores: cores.max(least.cores), memory: memory.max(least.memory) }
 }
 
 fn failed(what: String) -> Trouble {

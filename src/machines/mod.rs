@@ -53,6 +53,7 @@ mod self_join;
 mod serving;
 mod shape;
 mod slots;
+mod stock;
 mod task;
 mod templates;
 mod tokens;

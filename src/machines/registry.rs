@@ -92,6 +92,8 @@ impl View {
             warm: self.record.warm,
             growing: self.record.growing.clone(),
             grow_backoff: self.record.grow_backoff.clone(),
+            takes_no_cpus: self.record.takes_no_cpus,
+            takes_no_memory: self.record.takes_no_memory,
             made_of: self.record.made_of.clone(),
         }
     }

@@ -183,6 +183,12 @@ pub struct Machine {
     /// Its growth has failed: it is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
+    /// CPUs that were plugged did not come to be its Node's: it is given no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_cpus: bool,
+    /// The same of memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_memory: bool,
     /// What it was made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`); empty: not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made_of: BTreeMap<String, String>,
@@ -388,6 +394,12 @@ pub struct Record {
     /// Its growth has failed: it is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
+    /// CPUs that were plugged did not come to be its Node's: it is given no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_cpus: bool,
+    /// The same of memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_memory: bool,
     /// What it is made of, setting by setting ([`crate::config::Pool::made_of`], and its `template`). Empty in a record of
     /// an earlier release.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -431,6 +443,8 @@ impl Record {
             pinned: None,
             growing: None,
             grow_backoff: None,
+            takes_no_cpus: false,
+            takes_no_memory: false,
             made_of: BTreeMap::new(),
         }
     }

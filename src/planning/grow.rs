@@ -173,8 +173,8 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools, with their templates, of which a machine has CPUs that its Node does not report: its guest takes none that are plugged, and
-    /// those of the same template do not either.
+    /// Pools, with their templates, of which a machine has CPUs that its Node does not report, or had to give them back: its guest takes none
+    /// that are plugged, and those of the same template do not either.
     fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
         let lacks = |node: &&Arc<Node>| {
@@ -182,7 +182,7 @@ impl<'a> Packer<'_, 'a> {
             let settled = machine.phase == Phase::Ready && machine.growing.is_none();
             let reported = node.capacity.cpu_milli;
             let lacks = settled && reported > 0 && reported < i64::from(machine.cores) * 1000;
-            lacks.then(|| kind(machine))
+            (lacks || machine.takes_no_cpus).then(|| kind(machine))
         };
         nodes.filter_map(|node| lacks(&node)).collect()
     }
@@ -345,12 +345,13 @@ impl Candidate {
     }
 }
 
-/// Whether a machine whose growth has failed has memory that its Node does not report. A kernel keeps a tenth and a bit of it for itself at
+/// Whether a machine whose growth has failed has memory that its Node does not report, or had to give it back. A kernel keeps a tenth and a bit of it for itself at
 /// most.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);
     let reported = node.capacity.memory;
-    machine.grow_backoff.is_some() && reported > 0 && machine.memory - reported > kept
+    let lacks = machine.grow_backoff.is_some() && reported > 0 && machine.memory - reported > kept;
+    lacks || machine.takes_no_memory
 }
 
 /// A pool and a template.

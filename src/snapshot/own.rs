@@ -86,6 +86,10 @@ struct MachineDocument {
     growing: Option<Growing>,
     grow_backoff: Option<Backoff>,
     #[serde(default)]
+    takes_no_cpus: bool,
+    #[serde(default)]
+    takes_no_memory: bool,
+    #[serde(default)]
     made_of: BTreeMap<String, String>,
 }
 
@@ -243,6 +247,8 @@ impl MachineDocument {
             warm: self.warm,
             growing: self.growing,
             grow_backoff: self.grow_backoff,
+            takes_no_cpus: self.takes_no_cpus,
+            takes_no_memory: self.takes_no_memory,
             made_of: self.made_of,
         })
     }

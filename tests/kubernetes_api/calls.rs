@@ -53,6 +53,8 @@ fn record(id: &str) -> Record {
         pods: vec![],
         growing: None,
         grow_backoff: None,
+        takes_no_cpus: false,
+        takes_no_memory: false,
         made_of: std::collections::BTreeMap::default(),
     }
 }

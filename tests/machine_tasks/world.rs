@@ -230,6 +230,8 @@ impl World {
             pods: Vec::new(),
             growing: None,
             grow_backoff: None,
+            takes_no_cpus: false,
+            takes_no_memory: false,
             made_of: BTreeMap::new(),
         }
     }

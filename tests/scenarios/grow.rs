@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::Order;
 use serde_json::json;
 use world::guest::GuestFaults;
 
@@ -139,12 +140,42 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
     stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
-    // What the VM has counts, whatever its guest makes of it.
+    // Its guest does not let go of what it does not see, either: what the VM has counts.
+    assert!(decided(&stage, "VM 9100 keeps 3 cores"), "{:#?}", stage.status().decisions);
+    assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
+    assert!(record(&stage).contains("\"cores\":3"), "{}", record(&stage));
     let machines = stage.status().machines;
     let cores = |name: &str| machines.iter().filter(|one| one.name.contains(name)).count();
     assert_eq!(cores("workers"), 2);
     assert_eq!(config(&stage, "vcpus"), "3");
     assert_eq!(capacity(&stage).0, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    let silent = GuestFaults { kubelet_reports_no_more: true, ..GuestFaults::default() };
+    stage.pve.set_guest_faults(9000, silent);
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let had = ["vcpus", "memory"].map(|key| config(&stage, key));
+    // No other machine may be made: the pod waits for as long as it takes.
+    stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
+    stage.deploy("large", 1, "1500m", "5Gi");
+    stage.until("it is plugged", SOON, |stage| config(stage, "vcpus") == "3").await;
+    stage.until("it is given up", LATE, |stage| decided(stage, "as its Node reports")).await;
+    let has = |stage: &Stage| ["vcpus", "memory"].map(|key| config(stage, key));
+    assert_eq!(has(&stage), had);
+    assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
+    let record = record(&stage);
+    assert!(record.contains("\"cores\":2") && !record.contains("growing"), "{record}");
+    assert!(!is_closed(&stage) && stage.running_pods() == 1);
+    stage.throughout("it is not tried again", Duration::from_mins(90), |stage| has(stage) == had).await;
+    // Unless an operator has seen to it.
+    stage.order("pve1", Order::Retry { name: Some("workers".to_owned()) }).await;
+    stage.until("it is tried again", SOON, |stage| config(stage, "vcpus") == "3").await;
 }
 
 #[tokio::test(start_paused = true)]

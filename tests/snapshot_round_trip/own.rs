@@ -133,6 +133,8 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             warm: None,
             growing,
             grow_backoff,
+            takes_no_cpus: vmid % 7 == 0,
+            takes_no_memory: vmid % 11 == 0,
             made_of,
         },
     )

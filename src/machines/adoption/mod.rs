@@ -310,6 +310,8 @@ fn record(pool: &Pool, node: &Node, vm: &Candidate, slot: Slot, id: &str, now: T
         // Of what it was made is not known: no difference to it replaces the node.
         growing: None,
         grow_backoff: None,
+        takes_no_cpus: false,
+        takes_no_memory: false,
         made_of: BTreeMap::new(),
     }
 }

@@ -74,6 +74,8 @@ fn machine(machine: &Machine) -> Fields {
         .some("warm", machine.warm.map(crate::model::machine::WarmState::name))
         .some("growing", machine.growing.as_ref().and_then(|growing| serde_json::to_value(growing).ok()))
         .some("growBackoff", machine.grow_backoff.as_ref().map(backoff))
+        .when(machine.takes_no_cpus, "takesNoCpus", true)
+        .when(machine.takes_no_memory, "takesNoMemory", true)
         .part(
             "madeOf",
             machine.made_of.iter().fold(Fields::default(), |all, (key, value)| all.with(key, value.as_str())),

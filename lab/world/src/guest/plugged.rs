@@ -23,6 +23,23 @@ impl Guest {
         for block in identity.memory / BLOCK..memory / BLOCK {
             self.show(&format!("{BLOCKS}{block}/state"), "offline\n");
         }
+        self.lose(CPUS, u64::from(cpus));
+        self.lose(BLOCKS, memory / BLOCK);
+    }
+
+    /// Whether it does not let go of what is to be plugged out.
+    pub fn holds_on(&self) -> bool {
+        self.0.faults.deaf_to_plugs
+    }
+
+    /// Takes away what was plugged out: what has this number or a higher one.
+    fn lose(&self, below: &str, first: u64) {
+        let is_left = |path: &str| {
+            let number =
+                path.strip_prefix(below).and_then(|rest| rest.split('/').next()?.parse::<u64>().ok());
+            number.is_none_or(|number| number < first)
+        };
+        self.live().files.retain(|path, _| is_left(path));
     }
 
     fn show(&self, path: &str, state: &str) {
@@ -49,7 +66,7 @@ impl Guest {
 
     /// Its kubelet is started anew.
     pub(super) fn restart_kubelet(&self) {
-        if self.joined() {
+        if self.joined() && !self.0.faults.kubelet_reports_no_more {
             self.0.control_plane.kubelet_restarted(&self.0.identity.uuid, self.cpus(), self.memory());
         }
     }

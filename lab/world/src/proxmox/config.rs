@@ -421,7 +421,12 @@ fn apply(
         }
         let vm = state.vm_on_mut(node, vmid)?;
         vm.pending.remove(key);
-        if running && let Taken::Now(value) = hotplug::take(vm, key, &value)? {
+        let taken = if running { hotplug::take(vm, key, &value) } else { Ok(Taken::Later) };
+        // What could not be done at once is said, and waits nevertheless.
+        let taken = taken.inspect_err(|_| {
+            vm.pending.insert(key.clone(), Pending::Set(value.clone()));
+        })?;
+        if let Taken::Now(value) = taken {
             vm.config.insert(key.clone(), value);
             hotplug::tell_guest(vm);
             continue;

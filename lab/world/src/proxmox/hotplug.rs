@@ -1,5 +1,6 @@
 //! What a VM that runs is given at once (`vmconfig_hotplug_pending` of qemu-server): vCPUs up to those that its QEMU was started for,
-//! and memory in whole DIMMs, each where its `hotplug` allows it. The rest waits for its next start.
+//! and memory in whole DIMMs, each where its `hotplug` allows it; and what is taken from it, where its guest lets go of it. The rest
+//! waits for its next start.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ pub(super) enum Taken {
     Later,
 }
 
-/// What becomes of more vCPUs or memory for a VM that runs.
+/// What becomes of other vCPUs or memory for a VM that runs.
 pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
     let features = Features::of(vm.get("hotplug"));
     let number = value.trim_start_matches("current=").parse::<u64>().unwrap_or(0);
@@ -26,19 +27,35 @@ pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
                 return Err(problem("vcpus", "you can't add more vcpus than maxcpus"));
             }
             if number < u64::from(vm.cpus()) {
-                return Ok(Taken::Later);
+                return let_go(vm, "vcpus", number, &format!("vcpus: error unplugging cpu{}", vm.cpus()));
             }
             Ok(Taken::Now(number.to_string()))
         }
         "memory" if features.memory => {
             let now = vm.memory() >> 20;
+            if number < FIRST {
+                return Err(problem("memory", &format!("memory can't be lower than {FIRST} MB")));
+            }
             if number < now {
-                return Ok(Taken::Later);
+                let last = format!("dimm{}: error unplug memory module", dimms(now).len().saturating_sub(1));
+                return let_go(vm, "memory", in_dimms(number), &last);
             }
             Ok(Taken::Now(in_dimms(number).to_string()))
         }
         _ => Ok(Taken::Later),
     }
+}
+
+/// What is plugged out goes once the guest lets go of it. A real guest is not asked here.
+fn let_go(vm: &Vm, key: &str, number: u64, refused: &str) -> Result<Taken, Refusal> {
+    let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) else {
+        return Ok(Taken::Later);
+    };
+    if guest.holds_on() {
+        let text = format!("400 Parameter verification failed.\n{refused}");
+        return Err(problem(key, &text));
+    }
+    Ok(Taken::Now(number.to_string()))
 }
 
 impl Pve {
