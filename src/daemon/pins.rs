@@ -11,14 +11,18 @@ use crate::causes::chain;
 use crate::config::Config;
 use crate::model::Record;
 use crate::observability::Board;
-use crate::pinning::{Answer, Request};
+use crate::pinning::{Answer, Astray, Request};
 
 /// How often it is looked whether machines wait, while a pool has machines with CPUs of their own.
 const BEAT: Duration = Duration::from_secs(2);
 /// Until a machine is asked for again: the leader takes a moment to see what has become of it, and a refusal passes seldom.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How often the helper is asked whether machines run on the CPUs that they are pinned to.
+const READ_BACK: Duration = Duration::from_mins(1);
 /// What the board calls trouble with the helper.
 const PROBLEM: &str = "pinning";
+/// What it calls machines that run on other CPUs than their own.
+const ASTRAY: &str = "pinning astray";
 
 /// Serves until it is dropped.
 pub(super) async fn serve(deps: &Deps) {
@@ -26,13 +30,19 @@ pub(super) async fn serve(deps: &Deps) {
     let mut config = deps.config.clone();
     let mut asked = BTreeMap::new();
     let mut refused = BTreeMap::new();
+    let mut read: Option<Instant> = None;
     loop {
         if wanted(&config.borrow_and_update()) {
             round(deps, host, &mut asked, &mut refused).await;
+            if read.is_none_or(|at| at.elapsed() >= READ_BACK) {
+                read_back(deps, host).await;
+                read = Some(Instant::now());
+            }
             tokio::time::sleep(BEAT).await;
         } else {
             refused.clear();
             show(&deps.board, &refused);
+            deps.board.clear(ASTRAY);
             if config.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -84,11 +94,37 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
             return Ok(());
         }
         Ok(Answer::Refused { reason }) => reason,
-        Ok(Answer::Free { .. }) => "it answers something else".to_owned(),
+        Ok(Answer::Free { .. } | Answer::Runs { .. }) => "it answers something else".to_owned(),
         Err(error) => chain(&error),
     };
     tracing::warn!(machine = %name, vmid, why, "the machine gets no CPUs of its own");
     Err(format!("{name} gets no CPUs of its own: {why}"))
+}
+
+/// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. Where there is no helper, no machine
+/// was pinned by it.
+async fn read_back(deps: &Deps, host: &str) {
+    let astray = match deps.helper.ask(Request::Runs {}).await {
+        Ok(Answer::Runs { astray }) => astray,
+        Ok(_) => return,
+        Err(error) => {
+            tracing::debug!(error = chain(&error), "which CPUs machines run on is not known");
+            return;
+        }
+    };
+    match astray.first() {
+        Some(one) => deps.board.problem(ASTRAY, &on_others(one, host, astray.len() - 1)),
+        None => deps.board.clear(ASTRAY),
+    }
+}
+
+fn on_others(one: &Astray, host: &str, more: usize) -> String {
+    let Astray { vmid, name, affinity, on } = one;
+    let more = if more == 0 { String::new() } else { format!(", and {more} more do the like") };
+    format!(
+        "{name} (VM {vmid}) runs on the CPUs {on} of {host}, and not on those of its own alone (`affinity` is {affinity}){more}: replace \
+         it (`pve-autoscaler retire {name}`)"
+    )
 }
 
 /// One of them stands for the others: they have one helper.

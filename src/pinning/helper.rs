@@ -1,6 +1,7 @@
 //! The helper: one request, one answer, as root. It trusts nothing of the request but which machine is meant, and looks at
 //! everything else itself.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,6 +18,7 @@ use tokio::process::Command;
 use super::choice::{self, NoRoom, Taken};
 use super::peer;
 use super::request::{Answer, LONGEST, Request};
+use super::running;
 use super::settings;
 use super::topology::{self, Topology, TopologyError};
 use super::vm_file::VmFile;
@@ -153,6 +155,7 @@ async fn carry_out(request: &Request, places: &Places) -> Result<Answer, Refusal
         config::load(&places.config, Needs::Plan).map_err(|report| Refusal::Configuration(report.plain()))?;
     match request {
         Request::Look {} => look(&config, places),
+        Request::Runs {} => astray(&config, places),
         Request::Pin { vmid, machine } => pin(&config, *vmid, machine, places).await,
     }
 }
@@ -163,6 +166,17 @@ fn look(config: &Config, places: &Places) -> Result<Answer, Refusal> {
     let taken = taken(&places.vms, None)?;
     let reserve = config.pools.iter().filter_map(|pool| Some(pool.pinning.as_ref()?.reserve)).min();
     Ok(Answer::Free { cpus: choice::free_cpus(&topology, &taken, reserve.unwrap_or(0)) })
+}
+
+/// The machines of this cluster that run on other CPUs than those that they are pinned to.
+fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
+    let is_ours =
+        |file: &VmFile| matches!(file.owner(), Description::Ours(owner) if owner.cluster == config.cluster);
+    let mut astray = Vec::new();
+    for (vmid, file) in files(&places.vms)?.into_iter().filter(|(_, file)| is_ours(file)) {
+        astray.extend(running::astray(vmid, &file, &places.running, &places.proc));
+    }
+    Ok(Answer::Runs { astray })
 }
 
 async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Result<Answer, Refusal> {
@@ -220,17 +234,10 @@ fn checked<'c>(
     if let Some(lock) = file.get("lock") {
         return Err(Refusal::Locked(vmid, lock.to_owned()));
     }
-    if runs(vmid, places) {
+    if running::process(vmid, &places.running, &places.proc).is_some() {
         return Err(Refusal::Running(vmid));
     }
     Ok((file, pinning))
-}
-
-/// Whether QEMU runs: its process id is written down, and there is such a process.
-fn runs(vmid: u32, places: &Places) -> bool {
-    let written = std::fs::read_to_string(places.running.join(format!("{vmid}.pid")));
-    let pid = written.ok().and_then(|text| text.trim().parse::<u32>().ok());
-    pid.is_some_and(|pid| places.proc.join(pid.to_string()).exists())
 }
 
 fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
@@ -244,27 +251,33 @@ fn read(vms: &Path, vmid: u32) -> Result<VmFile, Refusal> {
 
 /// What the VMs of this host have, but for one of them and templates. VMs that are stopped count: they may be started.
 fn taken(vms: &Path, but: Option<u32>) -> Result<Taken, Refusal> {
-    let unreadable = |error| Refusal::File(vms.to_owned(), error);
     let mut taken = Taken::default();
-    for entry in std::fs::read_dir(vms).map_err(unreadable)? {
-        let name = entry.map_err(unreadable)?.file_name();
-        let vmid = name.to_str().and_then(|name| name.strip_suffix(".conf")).and_then(|id| id.parse().ok());
-        let Some(vmid) = vmid.filter(|vmid| Some(*vmid) != but) else { continue };
-        let file = match read(vms, vmid) {
-            Ok(file) => file,
-            // It has just been destroyed, or has moved away.
-            Err(Refusal::Absent(_)) => continue,
-            Err(other) => return Err(other),
-        };
-        if file.is_template() {
-            continue;
-        }
+    for (_, file) in files(vms)?.into_iter().filter(|(vmid, _)| Some(*vmid) != but) {
         taken.cpus.add(&file.affinity());
         for (node, mib) in file.bound_memory() {
             *taken.memory.entry(node).or_default() += mib;
         }
     }
     Ok(taken)
+}
+
+/// The configurations of this host's VMs, without templates.
+fn files(vms: &Path) -> Result<BTreeMap<u32, VmFile>, Refusal> {
+    let unreadable = |error| Refusal::File(vms.to_owned(), error);
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(vms).map_err(unreadable)? {
+        let name = entry.map_err(unreadable)?.file_name();
+        let vmid = name.to_str().and_then(|name| name.strip_suffix(".conf")).and_then(|id| id.parse().ok());
+        let Some(vmid) = vmid else { continue };
+        match read(vms, vmid) {
+            Ok(file) if file.is_template() => {}
+            Ok(file) => drop(files.insert(vmid, file)),
+            // It has just been destroyed, or has moved away.
+            Err(Refusal::Absent(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(files)
 }
 
 async fn locked(path: &Path) -> Result<File, Refusal> {

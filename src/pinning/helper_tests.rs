@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 
+use super::super::request::Astray;
 use super::super::topology::tests::write;
 use super::*;
 
@@ -166,6 +167,38 @@ async fn only_what_is_ours_stopped_and_to_be_pinned_is_touched() {
     // The process has ended and left its file.
     std::fs::write(host.places.running.join("207.pid"), "4194305\n").unwrap();
     assert_eq!(host.pin(207).await, pinned("1,5", true));
+}
+
+#[tokio::test]
+async fn a_machine_that_runs_on_other_cpus_than_its_own_is_named() {
+    let mut host = Host::new();
+    // Proxmox VE takes `0` for no affinity: such a machine runs wherever there is room.
+    for (vmid, affinity) in [(9100, "affinity: 0\nname: fast-1\n"), (9101, "affinity: 1,5\n"), (9102, "")] {
+        host.ours(vmid, "fast", affinity);
+    }
+    host.ours(9103, "fast", "affinity: 2\n");
+    host.vm(200, "affinity: 3\n");
+    let proc = host.folder.path().join("proc");
+    let us = std::process::id();
+    for (vmid, pid, on) in
+        [(9100, 77, "0-1"), (9101, 78, "5"), (9102, 79, "0-7"), (9103, 80, "0-7"), (200, 81, "0-7")]
+    {
+        std::fs::write(host.places.running.join(format!("{vmid}.pid")), format!("{pid}\n")).unwrap();
+        if vmid != 9103 {
+            std::fs::create_dir_all(proc.join(pid.to_string())).unwrap();
+            let status = format!("Name:\tkvm\nCpus_allowed:\tff\nCpus_allowed_list:\t{on}\n");
+            std::fs::write(proc.join(pid.to_string()).join("status"), status).unwrap();
+        }
+    }
+    symlink(format!("/proc/{us}"), proc.join(us.to_string())).unwrap();
+    host.places.proc = proc;
+    let said = host.says("{\"runs\":{}}\n").await;
+    if !let_in(&said) {
+        return;
+    }
+    let astray =
+        Astray { vmid: 9100, name: "fast-1".to_owned(), affinity: "0".to_owned(), on: "0-1".to_owned() };
+    assert_eq!(said, Answer::Runs { astray: vec![astray] });
 }
 
 #[tokio::test]

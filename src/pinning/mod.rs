@@ -4,6 +4,7 @@
 //! ```text
 //!  leader: record says that the machine waits ─> daemon on its host (leading or not) ─> socket ─> helper ─> `qm set`
 //!  leader: reads the VM's configuration through the API until it is so, then starts it
+//!  daemon on its host, each minute ─> helper: does every such machine run on its CPUs? ─> `status`
 //! ```
 //!
 //! * [`choice`] is pure: topology, what others have, what is wanted → CPUs and memory.
@@ -16,13 +17,14 @@ pub mod door;
 pub mod helper;
 mod peer;
 mod request;
+mod running;
 pub mod settings;
 pub mod topology;
 mod vm_file;
 
 pub use cpus::{Cpus, NO_AFFINITY};
 pub use door::{Door, DoorError, SocketDoor};
-pub use request::{Answer, Request};
+pub use request::{Answer, Astray, Request};
 pub use vm_file::VmFile;
 
 /// Where the helper listens, once its socket is enabled.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cpus::Cpus;
+
 /// What is asked. It names a machine and nothing that should become of it: that the helper reads itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -15,6 +17,8 @@ pub enum Request {
     },
     /// Say what is free, and change nothing.
     Look {},
+    /// Say which machines of ours run on other CPUs than those that they are pinned to, and change nothing.
+    Runs {},
 }
 
 /// What it answers.
@@ -33,11 +37,40 @@ pub enum Answer {
         /// How many on each NUMA node.
         cpus: Vec<(u32, usize)>,
     },
+    /// Machines that run, and not on the CPUs that they are pinned to.
+    Runs {
+        /// Each of them.
+        astray: Vec<Astray>,
+    },
     /// It is not done, and why.
     Refused {
         /// Why.
         reason: String,
     },
+}
+
+/// A machine that runs on other CPUs than those that it is pinned to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Astray {
+    /// Its VMID.
+    pub vmid: u32,
+    /// The name of its VM.
+    pub name: String,
+    /// `affinity` of its configuration.
+    pub affinity: String,
+    /// The CPUs that the kernel lets it run on.
+    pub on: String,
+}
+
+impl Astray {
+    /// A machine, where it is one: pinned to CPUs, and let run on others.
+    pub fn found(vmid: u32, name: &str, affinity: &str, on: &Cpus) -> Option<Self> {
+        let pinned: Cpus = affinity.parse().ok()?;
+        let astray = !pinned.is_empty() && !on.is_empty() && !on.is_within(&pinned);
+        let (name, affinity) = (name.to_owned(), affinity.to_owned());
+        astray.then(|| Self { vmid, name, affinity, on: on.to_string() })
+    }
 }
 
 /// No request is longer, in bytes.

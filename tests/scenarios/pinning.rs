@@ -136,3 +136,25 @@ async fn a_crash_while_a_machine_waits_for_its_cpus_changes_nothing() {
     assert_eq!(stage.vms(9100..=9109).len(), 1);
     assert!(!waits(&stage));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host() {
+    let stage = stage(&pinned("hosts = [\"pve2\"]"), &HOSTS);
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let problem = |stage: &Stage| {
+        let problems = stage.status_of("pve2").problems;
+        problems.into_iter().map(|one| format!("{one:?}")).find(|one| one.contains("not on those of its own"))
+    };
+    stage.throughout("all is well", Duration::from_mins(3), |stage| problem(stage).is_none()).await;
+    // Proxmox VE takes that for none, and starts the VM on all CPUs.
+    let own = affinity(&stage, 9100).to_string();
+    stage.pve.set_config_by_hand(9100, "affinity", Some("0"));
+    stage.pve.stop_by_hand(9100);
+    stage.until("it is said", SOON, |stage| problem(stage).is_some()).await;
+    let words = problem(&stage).unwrap();
+    assert!(words.contains("retire workers-") && words.contains("CPUs 0-15 of pve2"), "{words}");
+    stage.pve.set_config_by_hand(9100, "affinity", Some(&own));
+    stage.pve.stop_by_hand(9100);
+    stage.until("it is well again", SOON, |stage| problem(stage).is_none()).await;
+}

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use pve_autoscaler::config::Config;
 use pve_autoscaler::pinning::choice::{Taken, choose, keeps};
 use pve_autoscaler::pinning::topology::Topology;
-use pve_autoscaler::pinning::{Answer, Door, DoorError, Request, SOCKET, VmFile, settings};
+use pve_autoscaler::pinning::{Answer, Astray, Cpus, Door, DoorError, Request, SOCKET, VmFile, settings};
 use pve_autoscaler::proxmox::marker::Description;
 use tokio::sync::watch;
 use world::proxmox::Pve;
@@ -52,8 +52,27 @@ impl Door for HelperDoor {
 
 impl HelperDoor {
     fn answer(&self, topology: &Topology, request: &Request) -> Answer {
-        let Request::Pin { vmid, machine } = request else { return Answer::Free { cpus: Vec::new() } };
-        self.pin(topology, *vmid, machine).unwrap_or_else(|reason| Answer::Refused { reason })
+        match request {
+            Request::Pin { vmid, machine } => {
+                self.pin(topology, *vmid, machine).unwrap_or_else(|reason| Answer::Refused { reason })
+            }
+            Request::Runs {} => Answer::Runs { astray: self.astray(topology) },
+            Request::Look {} => Answer::Free { cpus: Vec::new() },
+        }
+    }
+
+    fn astray(&self, topology: &Topology) -> Vec<Astray> {
+        let mut all = Cpus::default();
+        topology.nodes.iter().flat_map(|node| &node.cores).for_each(|core| all.add(core));
+        let here = self.pve.vmids().into_iter().filter_map(|vmid| Some((vmid, self.pve.vm(vmid)?)));
+        let found = here.filter(|(_, vm)| vm.running && vm.node == self.host).filter_map(|(vmid, vm)| {
+            let on = match self.pve.runs_on_cpus(vmid) {
+                Some(text) => text.parse().ok()?,
+                None => all.clone(),
+            };
+            Astray::found(vmid, vm.config.get("name")?, vm.config.get("affinity")?, &on)
+        });
+        found.collect()
     }
 
     fn pin(&self, topology: &Topology, vmid: u32, machine: &str) -> Result<Answer, String> {

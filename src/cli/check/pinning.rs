@@ -24,7 +24,7 @@ fn judge(said: Result<pinning::Answer, DoorError>, answer: &mut Answer) {
         Ok(pinning::Answer::Refused { reason }) => {
             answer.say(Line::wrong(WHAT, reason).key("pinning"), FINDINGS);
         }
-        Ok(pinning::Answer::Pinned { .. }) => {
+        Ok(pinning::Answer::Pinned { .. } | pinning::Answer::Runs { .. }) => {
             answer.say(Line::wrong(WHAT, "it answers something else").key("pinning"), FINDINGS);
         }
         // This may be no host of a pool's machines, or none of Proxmox VE at all.

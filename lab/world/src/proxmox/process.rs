@@ -68,8 +68,12 @@ impl Pve {
             Blueprint { vmid, config, seed, images: uploaded(&state, vmid), memory }
         };
         let running = hardware.start(blueprint).await.map_err(|error| start_failed(&error))?;
-        let machine =
-            Machine { pid: running.pid(), started: Instant::now(), inside: Inside::Real(running.clone()) };
+        let machine = Machine {
+            pid: running.pid(),
+            started: Instant::now(),
+            affinity: None,
+            inside: Inside::Real(running.clone()),
+        };
         match self.state().vms.get_mut(&vmid).filter(|vm| vm.machine.is_none()) {
             Some(vm) => vm.machine = Some(machine),
             None => return Err(Refusal::failed(format!("VM {vmid} went while it was started"))),
@@ -150,7 +154,10 @@ impl Pve {
             faults.starting_for += PACKAGE_UPGRADE;
         }
         let guest = Guest::boot(identity, disk, faults, pace, self.0.control_plane.clone(), on_join);
-        vm.machine = Some(Machine { pid, started: Instant::now(), inside: Inside::Simulated(guest) });
+        // `0` is false in Perl, and no affinity at all.
+        let affinity = vm.get("affinity").filter(|text| *text != "0").map(String::from);
+        let inside = Inside::Simulated(guest);
+        vm.machine = Some(Machine { pid, started: Instant::now(), affinity, inside });
         drop(state);
         self.announce(Event::Power { vmid, on: true });
     }

@@ -63,6 +63,11 @@ impl Pve {
         })
     }
 
+    /// The CPUs of its host that a VM which runs was started on; `None`: all of them, or it does not run.
+    pub fn runs_on_cpus(&self, vmid: u32) -> Option<String> {
+        self.state().vms.get(&vmid)?.machine.as_ref()?.affinity.clone()
+    }
+
     /// All VMs, in the order of their ids.
     pub fn guests(&self) -> Vec<GuestView> {
         let state = self.state();

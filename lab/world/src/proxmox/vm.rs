@@ -62,6 +62,8 @@ pub struct Machine {
     pub pid: u32,
     /// When it started.
     pub started: Instant,
+    /// The CPUs of its host that it was started on; `None`: all of them.
+    pub affinity: Option<String>,
     /// The guest inside.
     pub inside: Inside,
 }
