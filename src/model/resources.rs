@@ -60,6 +60,19 @@ impl Resources {
             .min(other.min().unwrap_or(i64::MAX))
     }
 
+    /// Whether a pod with these requests fits into what is free (`self`): [`Resources::copies`] says at least one.
+    pub fn fits(&self, wanted: &Self) -> bool {
+        let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
+        fits(wanted.cpu_milli, self.cpu_milli)
+            && fits(wanted.memory, self.memory)
+            && fits(wanted.ephemeral_storage, self.ephemeral_storage)
+            && self.pods > 0
+            && wanted
+                .other
+                .iter()
+                .all(|(name, amount)| fits(*amount, self.other.get(name).copied().unwrap_or(0)))
+    }
+
     /// Takes `less` from every amount, saturating; the result may be negative.
     pub fn subtract(&mut self, less: &Self) {
         self.cpu_milli = self.cpu_milli.saturating_sub(less.cpu_milli);
@@ -81,6 +94,30 @@ impl Resources {
         for (name, amount) in &other.other {
             let most = self.other.entry(name.clone()).or_default();
             *most = (*most).max(*amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::Strategy;
+    use proptest::{prop_assert_eq, proptest};
+
+    use super::*;
+
+    fn amounts() -> impl Strategy<Value = Resources> {
+        (-1..4_i64, -1..4_i64, -1..3_i64, -1..3_i64, -1..3_i64).prop_map(
+            |(cpu, memory, storage, pods, gpus)| {
+                let other = (gpus != 0).then(|| ("gpu".to_owned(), gpus)).into_iter().collect();
+                Resources { cpu_milli: cpu, memory, ephemeral_storage: storage, pods, other }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_has_room_for_a_copy(free in amounts(), wanted in amounts()) {
+            prop_assert_eq!(free.fits(&wanted), free.copies(&wanted) > 0);
         }
     }
 }

@@ -82,7 +82,7 @@ impl Packer<'_, '_> {
     }
 
     fn ranked(&self, demands: usize, wanted: &Resources, trial: impl Fn(usize) -> Trial) -> Vec<Ranked> {
-        let suits = |&pool: &usize| self.demands.suits[demands][pool] && self.free[pool].copies(wanted) > 0;
+        let suits = |&pool: &usize| self.demands.suits[demands][pool] && self.free[pool].fits(wanted);
         let mut trials: Vec<Option<Trial>> = vec![None; self.prototypes.len()];
         let mut ranked: Vec<Ranked> = (0..self.prototypes.len())
             .filter(suits)

@@ -5,7 +5,7 @@
 //! by all that it looks at: of two that want one host port only one is there.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::View;
@@ -120,6 +120,13 @@ impl<'a> Daemon<'a> {
     }
 }
 
+/// The pods with anti-affinity that these nodes come with, each once.
+pub(super) fn repelling(prototypes: &[SimNode]) -> Vec<Arc<Pod>> {
+    let all = prototypes.iter().flat_map(|node| &node.pods).filter(|pod| !pod.affinity.anti.is_empty());
+    let once: BTreeMap<*const Pod, &Arc<Pod>> = all.map(|pod| (Arc::as_ptr(pod), pod)).collect();
+    once.into_values().cloned().collect()
+}
+
 fn is_room(refusal: &Refusal) -> bool {
     refusal.filter() == "NodeResourcesFit"
 }
@@ -157,7 +164,7 @@ impl Packer<'_, '_> {
     /// Whether nothing but a new node's labels, taints and free resources decides whether it takes the pod.
     pub(super) fn is_plain(&self, pod: &Pod) -> bool {
         let world = &self.view.world;
-        world.is_plain(pod) && !self.prototypes.iter().any(|node| world.repelled_on(pod, node))
+        world.is_plain(pod) && !self.repelling.iter().any(|one| world.repels(one, pod))
     }
 
     /// The DaemonSet without whose pod a new node of this pool would take the one that is prepared.

@@ -49,7 +49,7 @@ pub(super) fn evenly(mut free: Resources, offered: &Resources, items: &[Item]) -
             each.map(|((weight, rest), part)| weight * (rest - part) * (rest - part)).sum()
         };
         next = (0..items.len())
-            .filter(|&one| taken[one] < items[one].left && free.copies(items[one].wanted) > 0)
+            .filter(|&one| taken[one] < items[one].left && free.fits(items[one].wanted))
             .min_by(|&a, &b| miss(a).total_cmp(&miss(b)));
     }
     taken.into_iter().enumerate().filter(|one| one.1 > 0).collect()

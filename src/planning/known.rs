@@ -11,9 +11,8 @@ use super::classes::Class;
 use super::daemons;
 use super::pending::Waiting;
 use super::scale_up::Packer;
-use crate::model::Resources;
 use crate::model::machine::{Machine, Phase};
-use crate::scheduling::{NodeIndex, SimNode};
+use crate::scheduling::NodeIndex;
 
 /// The node of the world that was made for a pod, by the pod's place in the list of waiting ones.
 type Seats = BTreeMap<usize, NodeIndex>;
@@ -21,10 +20,10 @@ type Seats = BTreeMap<usize, NodeIndex>;
 impl<'a> Packer<'_, 'a> {
     /// Places what fits on nodes that are there and on machines on their way; pods of higher priority first.
     pub(super) fn fill_known(&mut self, classes: &mut [Class<'a>]) {
-        if classes.is_empty() {
+        let nodes = 0..self.view.world.nodes().len();
+        if classes.is_empty() || nodes.is_empty() {
             return;
         }
-        let nodes = 0..self.view.world.nodes().len();
         let seats = self.seats();
         // Pods can wait for each other's affinity: passes are repeated as long as one places a pod.
         let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
@@ -56,11 +55,10 @@ impl<'a> Packer<'_, 'a> {
     fn scarce_first(&self, classes: &[Class<'a>]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..classes.len()).collect();
         if classes.len() > 1 {
-            let free: Vec<Resources> = self.prototypes.iter().map(SimNode::free).collect();
             order.sort_by_cached_key(|&number| {
                 let class = &classes[number];
-                let suits = self.demands.suits[class.demands].iter().zip(&free);
-                let pools = suits.filter(|(suits, free)| **suits && free.copies(&class.sample.requests) > 0);
+                let suits = self.demands.suits[class.demands].iter().zip(&self.free);
+                let pools = suits.filter(|(suits, free)| **suits && free.fits(&class.sample.requests));
                 (pools.count(), self.view.world.is_plain(class.sample), number)
             });
         }

@@ -99,6 +99,7 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// Whether pods of a class are not expected on this node of the world.
+    #[inline]
     pub(super) fn is_closed_to(&self, class: &Class<'a>, at: NodeIndex) -> bool {
         class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at))
     }

@@ -14,7 +14,7 @@ use super::predictions::{Hold, keep_to_bound};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, coming, fresh, limits, pool_of, ready, repair};
+use super::{View, coming, daemons, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -62,6 +62,8 @@ pub(super) struct Packer<'v, 'a> {
     pub prototypes: Vec<SimNode>,
     /// What it offers.
     pub free: Vec<Resources>,
+    /// Pods of DaemonSets on such nodes that keep others away.
+    pub repelling: Vec<Arc<Pod>>,
     /// What a machine of each takes from its host: cores and memory in millionths of the largest, summed.
     pub sizes: Vec<i64>,
     pub demands: Demands,
@@ -88,6 +90,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         planned: Vec::new(),
         sizes: super::sizes::costs(view.offers),
         free: prototypes.iter().map(SimNode::free).collect(),
+        repelling: daemons::repelling(&prototypes),
         prototypes,
         demands: Demands::default(),
         holds: BTreeMap::new(),

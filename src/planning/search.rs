@@ -13,8 +13,7 @@ const SPENT: NodeIndex = NodeIndex::MAX;
 
 impl Search {
     pub(super) fn new(world: &World, prepared: &Prepared, nodes: impl Iterator<Item = NodeIndex>) -> Self {
-        let may_take = |&at: &NodeIndex| world.has_room(prepared, at) && !world.keeps_off(prepared, at);
-        Self { open: nodes.filter(may_take).collect(), at: 0 }
+        Self { open: nodes.filter(|&at| world.has_room(prepared, at)).collect(), at: 0 }
     }
 
     /// Asks this node too, next of all.
@@ -31,6 +30,12 @@ impl Search {
             }
             let node = self.open[self.at];
             if node != SPENT {
+                // Where many pods repel each other, this is mostly why.
+                if world.keeps_off(prepared, node) {
+                    self.open[self.at] = SPENT;
+                    self.at += 1;
+                    continue;
+                }
                 match world.check(prepared, node) {
                     Ok(()) => return Some(node),
                     Err(refusal) if refusal.lasts() => self.open[self.at] = SPENT,

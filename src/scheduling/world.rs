@@ -81,12 +81,13 @@ pub struct World {
     devices: Option<Box<Devices>>,
 }
 
-/// What is free of what every pod asks for.
+/// What is free of what every pod asks for, and whether the node takes pods at all.
 #[derive(Clone, Copy, Debug)]
 struct Free {
     cpu_milli: i64,
     memory: i64,
     pods: i64,
+    open: bool,
 }
 
 /// A pod, prepared against a world (kube-scheduler's PreFilter). Stale once the world changes other than by
@@ -313,6 +314,7 @@ impl World {
 
     fn switch(&mut self, node: NodeIndex, open: bool) {
         self.nodes[node].open = open;
+        self.free[node].open = open;
         if let Some(crowd) = self.crowd.get_mut() {
             crowd.counts.forget_taints(&self.spreads);
         }
@@ -321,6 +323,7 @@ impl World {
     /// Makes a closed node's domain unknown, as when the Node object is gone.
     pub fn forget(&mut self, node: NodeIndex) {
         self.nodes[node].open = false;
+        self.free[node].open = false;
         self.nodes[node].counts_for_spread = false;
         if let Some(crowd) = self.crowd.get_mut() {
             crowd.counts.forget();
@@ -447,7 +450,8 @@ impl World {
 
     /// Whether the node is open and has the CPU, the memory and the place for the pod. It may refuse it all the same.
     pub fn has_room(&self, prepared: &Prepared, node: NodeIndex) -> bool {
-        self.free[node].holds(&prepared.pod.requests) && self.nodes[node].open
+        let free = self.free[node];
+        free.open && free.holds(&prepared.pod.requests)
     }
 
     /// Whether the node is open and takes the pod. Says no quickly where there is no room.
@@ -488,9 +492,9 @@ impl World {
         found.map_err(|problem| Refusal::DynamicResources(Box::new(problem)))
     }
 
-    /// Whether required anti-affinity of a pod that the node comes with speaks of this one.
-    pub fn repelled_on(&self, pod: &Pod, node: &SimNode) -> bool {
-        node.pods.iter().any(|one| inter_pod_affinity::repels(one, pod, None, &self.namespaces))
+    /// Whether required anti-affinity of the one speaks of the other.
+    pub fn repels(&self, one: &Pod, other: &Pod) -> bool {
+        inter_pod_affinity::repels(one, other, None, &self.namespaces)
     }
 
     /// Whether the pod accepts the node's taints and labels, whatever room it has.
@@ -602,6 +606,7 @@ impl Free {
             cpu_milli: offered.cpu_milli - sim.used.cpu_milli,
             memory: offered.memory - sim.used.memory,
             pods: offered.pods - sim.used.pods,
+            open: sim.open,
         }
     }
 
