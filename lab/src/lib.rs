@@ -13,6 +13,7 @@ pub mod fuzz;
 mod measure;
 mod network;
 mod screen;
+mod signals;
 pub mod simulate;
 pub mod story;
 mod summary;

@@ -2,6 +2,7 @@
 //! daemon between them.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -60,7 +61,8 @@ fn main() -> ExitCode {
     match story {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("error: {error:#}");
+            // A terminal that is gone is told nothing.
+            let _ = writeln!(anstream::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }

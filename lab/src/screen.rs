@@ -1,10 +1,11 @@
 //! The terminal: a table that is redrawn in place, or lines as things happen where there is no terminal.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use pve_autoscaler::cli::terminal;
 use pve_autoscaler::observability::{MachineStatus, Status};
 use world::kubernetes::Kube;
 
@@ -15,8 +16,6 @@ const BUSY: Style = AnsiColor::Yellow.on_default();
 
 /// The last decisions that stay on the screen.
 const DECISIONS: usize = 6;
-/// Columns of a terminal that nobody asked.
-const WIDTH: usize = 110;
 
 /// Where the demo shows itself.
 pub struct Screen {
@@ -60,41 +59,74 @@ impl Screen {
     }
 
     /// A line that stays.
-    pub fn say(&mut self, text: &str) {
-        self.clear();
-        anstream::println!("{text}");
+    ///
+    /// # Errors
+    /// The terminal is gone, or whatever reads the output.
+    pub fn say(&mut self, text: &str) -> io::Result<()> {
+        self.clear()?;
+        write(&format!("{text}\n"))
     }
 
     /// A heading that stays.
-    pub fn chapter(&mut self, text: &str) {
-        self.say(&format!("\n{BOLD}{text}{BOLD:#}"));
+    ///
+    /// # Errors
+    /// As of [`Screen::say`].
+    pub fn chapter(&mut self, text: &str) -> io::Result<()> {
+        self.say(&format!("\n{BOLD}{text}{BOLD:#}"))
     }
 
     /// Shows how things are `passed` after the beginning.
-    pub fn show(&mut self, passed: Duration, status: &Status, pods: Pods) {
+    ///
+    /// # Errors
+    /// As of [`Screen::say`].
+    pub fn show(&mut self, passed: Duration, status: &Status, pods: Pods) -> io::Result<()> {
         let mut decisions: Vec<String> = status.decisions.iter().rev().map(|one| one.what.clone()).collect();
         if !self.live {
             // The list is bounded; the demo's is never longer.
             for what in decisions.iter().skip(self.told) {
-                anstream::println!("{:>6.1} s  {what}", passed.as_secs_f64());
+                write(&format!("{:>6.1} s  {what}\n", passed.as_secs_f64()))?;
             }
             self.told = decisions.len();
-            return;
+            return Ok(());
         }
         let latest = decisions.split_off(decisions.len().saturating_sub(DECISIONS));
-        let text = table(passed, status, pods, &latest);
-        self.clear();
-        anstream::print!("{text}");
+        let (columns, lines) = terminal::size();
+        let text = fitted(&table(passed, status, pods, &latest), columns, lines);
+        self.clear()?;
         self.drawn = text.lines().count();
+        write(&text)
     }
 
     /// Takes the table away.
-    pub fn clear(&mut self) {
-        if self.live && self.drawn > 0 {
-            anstream::print!("\x1b[{}A\x1b[J", self.drawn);
-        }
-        self.drawn = 0;
+    ///
+    /// # Errors
+    /// As of [`Screen::say`].
+    pub fn clear(&mut self) -> io::Result<()> {
+        let drawn = std::mem::take(&mut self.drawn);
+        if self.live && drawn > 0 { write(&format!("\x1b[{drawn}A\x1b[J")) } else { Ok(()) }
     }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What of a text a terminal shows without breaking a line and without scrolling: the cursor stands below it.
+fn fitted(text: &str, columns: usize, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    let room = lines.saturating_sub(1);
+    let shown = if all.len() > room { room.saturating_sub(1) } else { all.len() };
+    let mut out = String::new();
+    for line in &all[..shown] {
+        let _ = writeln!(out, "{}\x1b[0m", terminal::cut(line, columns));
+    }
+    if shown < all.len() {
+        let more = format!("… {} more lines", all.len() - shown);
+        let _ = writeln!(out, "{}", terminal::cut(&more, columns));
+    }
+    out
 }
 
 fn table(passed: Duration, status: &Status, pods: Pods, decisions: &[String]) -> String {
@@ -103,7 +135,7 @@ fn table(passed: Duration, status: &Status, pods: Pods, decisions: &[String]) ->
     let ready = status.pools.iter().map(|pool| pool.ready).sum::<u32>();
     let _ = writeln!(
         out,
-        "{seconds:>6.1} s   pods: {BUSY}{} waiting{BUSY:#}, {} starting, {GOOD}{} running{GOOD:#}, {} ending   nodes of the pools: {ready} ready",
+        "{seconds:>6.1} s  pods: {BUSY}{} waiting{BUSY:#}, {} starting, {GOOD}{} running{GOOD:#}, {} ending; {ready} nodes ready",
         pods.waiting, pods.starting, pods.running, pods.ending
     );
     let _ = writeln!(out, "{DIM}  MACHINE         VMID  HOST  PHASE         SINCE  WHY{DIM:#}");
@@ -112,7 +144,7 @@ fn table(passed: Duration, status: &Status, pods: Pods, decisions: &[String]) ->
     }
     let _ = writeln!(out, "{DIM}  DECISIONS{DIM:#}");
     for what in decisions {
-        let _ = writeln!(out, "  {}", cut(what, WIDTH - 2));
+        let _ = writeln!(out, "  {what}");
     }
     out
 }
@@ -136,7 +168,7 @@ fn row(status: &Status, machine: &MachineStatus) -> String {
         machine.phase,
         since.as_secs_f64(),
     );
-    start + &cut(&why, WIDTH - 52)
+    start + &why
 }
 
 /// At most so many characters.
@@ -145,4 +177,23 @@ fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_broken_and_nothing_scrolls_away() {
+        let text: String = (0..30).map(|line| format!("{BUSY}{line:>90}{BUSY:#}\n")).collect();
+        for (columns, lines) in [(80, 24), (40, 10), (200, 60)] {
+            let shown = fitted(&text, columns, lines);
+            assert!(shown.lines().count() < lines, "{columns} x {lines}");
+            for line in shown.lines() {
+                let plain = anstream::adapter::strip_str(line).to_string();
+                assert!(plain.chars().count() <= columns, "{plain:?}");
+            }
+            assert_eq!(shown.contains("more lines"), lines < 31, "{columns} x {lines}");
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! The demo's story: a Deployment grows, and shrinks again.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use pve_autoscaler::observability::{Status, ask};
+use tokio::process::Child;
 use tokio::time::Instant;
 use world::best;
 use world::kubernetes::samples;
@@ -14,6 +16,7 @@ use world::proxmox::spec::{ClusterSpec, VmSpec};
 use crate::clusters::Clusters;
 use crate::measure::{self, Measures};
 use crate::screen::{Pods, Screen};
+use crate::signals::Signals;
 use crate::summary::Summary;
 use crate::{configuration, daemon};
 
@@ -21,80 +24,102 @@ use crate::{configuration, daemon};
 const FRAME: Duration = Duration::from_millis(100);
 /// How long a chapter may take before the demo gives up.
 const LIMIT: Duration = Duration::from_secs(90);
-/// A VM of somebody else, within the VMIDs of a pool.
+/// A VM that is not the daemon's, within the VMIDs of a pool.
 const FOREIGN: u32 = 9101;
 /// `unneeded_time` of the demo's configuration.
 const UNNEEDED: Duration = Duration::from_secs(3);
 
-/// Plays the demo.
+/// Plays the demo. SIGINT, SIGTERM and SIGHUP end it: the daemon and the temporary directory are gone then.
 ///
 /// # Errors
 /// Something did not happen, with what was seen instead.
 pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot listen for signals")?;
     let temporary = match directory {
         Some(_) => None,
         None => Some(tempfile::tempdir().context("cannot make a directory")?),
     };
     let directory = directory.unwrap_or_else(|| temporary.iter().map(|one| one.path().to_owned()).collect());
     let mut screen = Screen::new();
-    let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
-    configuration::write(&directory, &clusters.proxmox, configuration::DEMO)?;
-    introduce(&mut screen, &clusters, &directory);
-    let program = std::env::current_exe().context("cannot find this program")?;
-    let mut child = daemon::launch(&program, &directory)?;
-    daemon::ready(&mut child, &directory).await?;
-    let played = {
-        let mut play = Play {
-            measures: Measures::of(clusters.kube.events()),
-            clusters: &clusters,
-            socket: directory.join("control.sock"),
-            screen: &mut screen,
-            began: Instant::now(),
-        };
-        tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => None,
-            ended = child.wait() => Some(Err(anyhow::anyhow!("the daemon has ended with {ended:?}"))),
-            played = play.whole() => Some(played),
-        }
+    let mut child = None;
+    let played = tokio::select! {
+        biased;
+        () = signals.next() => None,
+        played = whole(&mut screen, &mut child, &directory, keep) => Some(played),
     };
-    screen.clear();
-    match played {
-        None => screen.say("interrupted: the daemon is ended, both clusters are gone"),
-        Some(Ok(summary)) => {
-            screen.say(&format!("\n{summary}"));
-            if keep {
-                stay(&mut screen, &clusters, &directory).await?;
-            }
-        }
-        Some(Err(error)) => {
-            let log = std::fs::read_to_string(directory.join("daemon.log")).unwrap_or_default();
-            let last: Vec<&str> = log.lines().rev().take(15).collect();
-            for line in last.iter().rev() {
-                screen.say(line);
-            }
-            // The daemon may have ended by itself, which is the error then.
-            let _ = daemon::stop(child).await;
-            return Err(error);
+    // The terminal may be gone.
+    let _ = screen.clear();
+    if let Some(Err(_)) = played {
+        let log = std::fs::read_to_string(directory.join("daemon.log")).unwrap_or_default();
+        let last: Vec<&str> = log.lines().rev().take(15).collect();
+        for line in last.iter().rev() {
+            let _ = screen.say(line);
         }
     }
-    daemon::stop(child).await
+    let stopped = match child {
+        Some(child) => daemon::stop(child).await,
+        None => Ok(()),
+    };
+    match played {
+        Some(played) => played.and(stopped),
+        None => {
+            let _ = screen.say("The daemon has ended, both clusters are gone.");
+            stopped
+        }
+    }
 }
 
-/// Serves both clusters until Ctrl-C.
+/// Starts everything and plays the story.
+async fn whole(
+    screen: &mut Screen,
+    child: &mut Option<Child>,
+    directory: &Path,
+    keep: bool,
+) -> anyhow::Result<()> {
+    let clusters = Clusters::start(directory, cluster(), KubeSpec::demo()).await?;
+    configuration::write(directory, &clusters.proxmox, configuration::DEMO)?;
+    introduce(screen, &clusters, directory)?;
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let child = child.insert(daemon::launch(&program, directory)?);
+    daemon::ready(child, directory).await?;
+    let mut play = Play {
+        measures: Measures::of(clusters.kube.events()),
+        clusters: &clusters,
+        socket: directory.join("control.sock"),
+        screen,
+        began: Instant::now(),
+    };
+    let summary = tokio::select! {
+        biased;
+        ended = child.wait() => bail!("the daemon has ended with {ended:?}"),
+        played = play.whole() => played?,
+    };
+    screen.clear()?;
+    screen.say(&format!("\n{summary}"))?;
+    if keep {
+        stay(screen, &clusters, directory)?;
+        let ended = child.wait().await;
+        bail!("the daemon has ended with {ended:?}");
+    }
+    Ok(())
+}
+
+/// Serves both clusters until a signal ends it.
 ///
 /// # Errors
 /// They cannot be served.
 pub async fn serve(directory: PathBuf) -> anyhow::Result<()> {
+    let mut signals = Signals::new().context("cannot listen for signals")?;
     let clusters = Clusters::start(&directory, cluster(), KubeSpec::demo()).await?;
     configuration::write(&directory, &clusters.proxmox, configuration::DEMO)?;
     let mut screen = Screen::new();
-    introduce(&mut screen, &clusters, &directory);
-    screen.say("Ctrl-C ends it.");
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+    introduce(&mut screen, &clusters, &directory)?;
+    screen.say("Ctrl-C ends it.")?;
+    signals.next().await;
+    Ok(())
 }
 
-/// The demo cluster with a quick guest, and a VM of somebody else in the way.
+/// The demo cluster with a quick guest, and a VM that is not the daemon's in the way.
 fn cluster() -> ClusterSpec {
     let mut cluster = ClusterSpec::demo();
     cluster.timings.boot_to_agent = Duration::from_secs(8);
@@ -102,20 +127,21 @@ fn cluster() -> ClusterSpec {
     cluster.timings.join = Duration::from_secs(4);
     cluster.timings.shutdown = Duration::from_secs(3);
     cluster.timings.jitter = 0.0;
-    cluster.vms.push(VmSpec::machine(FOREIGN, "pve2", "somebody-elses"));
+    cluster.vms.push(VmSpec::machine(FOREIGN, "pve2", "not-the-pools"));
     cluster
 }
 
-fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) {
+fn introduce(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> io::Result<()> {
     screen.say(&format!(
-        "Proxmox VE with 3 hosts at {}, Kubernetes at {}\nconfiguration, credentials and log in {}",
+        "Proxmox VE with 3 hosts: {}\nKubernetes: {}\nconfiguration, credentials and log: {}\n\
+         VM {FOREIGN} is in the way on purpose: it is not the pool's, and must stay as it is.",
         clusters.proxmox.url,
         clusters.kube_url,
         directory.display()
-    ));
+    ))
 }
 
-async fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> anyhow::Result<()> {
+fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> io::Result<()> {
     let at = |name: &str| directory.join(name).display().to_string();
     screen.say(&format!(
         "\nBoth clusters and the daemon stay up. Try, in another terminal:\n  \
@@ -131,8 +157,7 @@ async fn stay(screen: &mut Screen, clusters: &Clusters, directory: &Path) -> any
         clusters.proxmox.url,
         at("control.sock"),
         at("config.toml"),
-    ));
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")
+    ))
 }
 
 struct Play<'a> {
@@ -146,28 +171,28 @@ struct Play<'a> {
 impl Play<'_> {
     async fn whole(&mut self) -> anyhow::Result<Summary> {
         let foreign = self.clusters.pve.vm(FOREIGN);
-        self.screen.chapter(
-            "A Deployment of 7 small pods and one of a large pod: nothing runs yet, so all of them wait.",
-        );
+        self.screen
+            .chapter("7 small pods and a large one are deployed. No node is there: all of them wait.")?;
         self.deploy("web", 7, "900m", "1Gi")?;
         self.deploy("database", 1, "6", "20Gi")?;
         self.until("all 8 pods run", |_, pods| pods.running == 8 && pods.waiting == 0).await?;
         let (reaction, running) = (self.measures.reaction(&self.clusters.pve), self.measures.all_running());
-        self.screen.chapter(
-            "They shrink to 2 small pods: nodes become unneeded, are drained, and their machines go.",
-        );
+        self.screen.chapter("Only 2 small pods stay: nodes become unneeded, are drained, and go.")?;
         let shrinking = Instant::now();
         self.clusters.kube.scale("default", "web", 2);
         self.clusters.kube.scale("default", "database", 0);
         self.until("one node is left", |status, pods| status.machines.len() == 1 && pods.running == 2)
             .await?;
         let shrinking = shrinking.elapsed();
-        self.screen.chapter("Nothing is wanted any more: the last node goes too.");
+        self.screen.chapter("No pods are left: the last node goes too.")?;
         self.clusters.kube.scale("default", "web", 0);
         self.until("no machine is left", |status, _| status.machines.is_empty()).await?;
         self.nothing_left()?;
-        ensure!(self.clusters.pve.vm(FOREIGN) == foreign, "the VM of somebody else was touched");
-        self.screen.say(&format!("VM {FOREIGN} of somebody else, within the pool's VMIDs, is as it was."));
+        ensure!(
+            self.clusters.pve.vm(FOREIGN) == foreign,
+            "VM {FOREIGN}, which is not the pool's, was touched"
+        );
+        self.screen.say(&format!("VM {FOREIGN} is as it was."))?;
         self.measures.listen();
         Ok(Summary {
             reaction,
@@ -193,7 +218,7 @@ impl Play<'_> {
             let status = ask(&self.socket).await.context("the daemon does not answer")?;
             self.measures.listen();
             let pods = Pods::of(&self.clusters.kube);
-            self.screen.show(self.began.elapsed(), &status, pods);
+            self.screen.show(self.began.elapsed(), &status, pods)?;
             if is_so(&status, pods) {
                 return Ok(());
             }

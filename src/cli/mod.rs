@@ -22,6 +22,7 @@ mod snapshot;
 mod status;
 mod table;
 mod template;
+pub mod terminal;
 mod watch;
 
 use std::process::ExitCode;

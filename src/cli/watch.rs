@@ -11,12 +11,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{Failure, SUCCESS};
 use super::live;
+use super::terminal::{cut, size};
 
 /// The alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// Columns and lines of a terminal that does not say.
-const USUAL: (usize, usize) = (80, 24);
 
 /// Shows frames until SIGINT, SIGTERM or SIGHUP, which all end it well. A first frame that cannot be had is a failure; a later
 /// one is shown as what it is, and tried again.
@@ -128,13 +127,6 @@ fn raw(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-fn size() -> (usize, usize) {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
-        _ => USUAL,
-    }
-}
-
 /// The text as it fits a screen, to be drawn over another one.
 fn fitted(text: &str, columns: usize, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
@@ -155,32 +147,9 @@ fn fitted(text: &str, columns: usize, lines: usize) -> String {
     out
 }
 
-/// As much of a line as fits; what only sets colours takes no room.
-fn cut(line: &str, columns: usize) -> String {
-    let (mut out, mut used, mut escaped) = (String::new(), 0, false);
-    for c in line.chars() {
-        if escaped || c == '\x1b' {
-            escaped = !(escaped && c.is_ascii_alphabetic());
-        } else if used == columns {
-            break;
-        } else {
-            used += 1;
-        }
-        out.push(c);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_is_cut_where_the_terminal_ends_and_its_colours_take_no_room() {
-        assert_eq!(cut("\x1b[1mpool\x1b[0m nodes", 6), "\x1b[1mpool\x1b[0m n");
-        assert_eq!(cut("läuft", 3), "läu");
-        assert_eq!(cut("short", 80), "short");
-    }
 
     #[test]
     fn a_text_that_is_too_long_for_the_screen_says_so_in_its_last_line() {

@@ -1,0 +1,59 @@
+//! The demo, ended from outside: it leaves no process and no file.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Running processes whose arguments name something in this folder.
+fn processes(folder: &Path) -> usize {
+    let folder = folder.to_str().unwrap();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let commands = all.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    commands.filter(|command| String::from_utf8_lossy(command).contains(folder)).count()
+}
+
+fn demo(folder: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.arg("demo").env("TMPDIR", folder).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut demo = demo(folder.path());
+        until("the daemon runs", || processes(folder.path()) > 0);
+        let sent = Command::new("kill").args([signal, &demo.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let ended = demo.wait().unwrap();
+        assert!(ended.success(), "{signal}: {ended}");
+        assert_eq!(processes(folder.path()), 0, "{signal}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_and_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut demo = demo(folder.path());
+    drop(demo.stdout.take());
+    let ended = demo.wait().unwrap();
+    assert_eq!(ended.code(), Some(1));
+    assert_eq!(processes(folder.path()), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
