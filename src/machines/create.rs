@@ -284,6 +284,8 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
         }
         // Whoever goes on with a machine does not know what the one before has asked for.
         let mut doubt = !fresh;
+        let template = template_now(ctx, machine).await;
+        machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
         let sent = insist!(ctx.config.limits.clone, machine.seed(), {
             let sent = send_clone(ctx, machine, pool).await;
             // A host that dies while it works answers nothing any more.
@@ -302,6 +304,28 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
             Sent::Taken(text) => had_before(ctx, machine, &text).await?,
         }
         look_first = true;
+    }
+}
+
+/// A clone does not wait longer for what its template is like just now.
+const TEMPLATE_READ: Duration = Duration::from_secs(1);
+/// What the record of a machine calls the template that it is made of.
+const TEMPLATE: &str = "template";
+
+/// What tells the template from others just before it is cloned; `None`: what was known of it holds.
+async fn template_now(ctx: &Context, machine: &Tracked) -> Option<String> {
+    let record = machine.record();
+    if !record.is_clone() || !record.made_of.contains_key(TEMPLATE) {
+        return None;
+    }
+    let read = ctx.proxmox.config(&record.template_host, record.template);
+    match tokio::time::timeout(TEMPLATE_READ, read).await {
+        Ok(Ok(vm)) => Some(ctx.templates.is_now(record.template, &vm)),
+        Ok(Err(error)) => {
+            tracing::debug!(machine = %record.name, %error, "its template cannot be read just now");
+            None
+        }
+        Err(_) => None,
     }
 }
 

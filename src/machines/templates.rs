@@ -109,6 +109,18 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
+    /// A template is about to be cloned, and is so now: looks are minutes apart, and what is cloned is none of an older look. Returns what
+    /// tells it from others.
+    pub(super) fn is_now(&self, template: u32, vm: &VmConfig) -> String {
+        let (now, former) = (print(template, vm, inherited::tells), print(template, vm, told_before));
+        let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = all.values_mut().flat_map(|found| &mut found.usable);
+        for usable in usable.filter(|usable| usable.vmid == template) {
+            (usable.print, usable.former_print) = (now.clone(), former.clone());
+        }
+        now
+    }
+
     /// What a full clone of the largest of a pool's templates takes, in bytes; 0 where clones are linked.
     pub fn clone_bytes(&self, pool: &str) -> i64 {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);

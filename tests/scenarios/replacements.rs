@@ -69,6 +69,22 @@ async fn a_template_that_was_made_anew_under_its_name_replaces_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of_the_older_one() {
+    let stage = Stage::running(&with_drift());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    // Before the next look at templates, which is minutes away.
+    stage.pve.set_config_by_hand(9000, "scsihw", Some("virtio-scsi-pci"));
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let made = stage.ready_nodes("workers");
+    let stays = |stage: &Stage| {
+        let drifted = stage.status().nodes.iter().any(|node| node.why.contains("template"));
+        !drifted && stage.ready_nodes("workers") == made
+    };
+    stage.throughout("it has not drifted", Duration::from_mins(30), stays).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_drifted_stays_and_is_said_where_replacing_is_off() {
     let stage = two_nodes(ONE_POOL).await;
     let old = stage.ready_nodes("workers");
