@@ -152,6 +152,22 @@ async fn a_guest_that_does_not_take_up_what_was_plugged_serves_on_with_what_it_h
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vm_into_which_no_cpu_can_be_plugged_stays_as_it_was() {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    stage.pve.set_guest_faults(9000, GuestFaults { plugs_no_cpus: true, ..GuestFaults::default() });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.deploy("large", 1, "1500m", "1Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "error hotplugging cpu3")).await;
+    assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new());
+    assert_eq!(vcpus(&stage), 2);
+    assert!(record(&stage).contains("\"cores\":2"), "{}", record(&stage));
+    stage.until("another machine takes the pod", SOON, |stage| stage.running_pods() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_node_does_not_report_is_taken_out_of_its_vm_again() {
     let mut stage = Stage::new(&growing(6, "12GiB"));
     permit(&stage);

@@ -44,6 +44,8 @@ pub struct GuestFaults {
     pub ignores_shutdown: bool,
     /// Its kernel takes no notice of what is plugged into its machine.
     pub deaf_to_plugs: bool,
+    /// Its QEMU emulates, and plugs in no CPUs.
+    pub plugs_no_cpus: bool,
     /// Its kubelet goes on saying what it said at first, however often it is restarted.
     pub kubelet_reports_no_more: bool,
     /// Programs that the template lacks.

@@ -32,6 +32,11 @@ impl Guest {
         self.0.faults.deaf_to_plugs
     }
 
+    /// Whether its machine takes no further CPUs.
+    pub fn has_no_room_for_cpus(&self) -> bool {
+        self.0.faults.plugs_no_cpus
+    }
+
     /// Takes away what was plugged out: what has this number or a higher one.
     fn lose(&self, below: &str, first: u64) {
         let is_left = |path: &str| {

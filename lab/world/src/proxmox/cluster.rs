@@ -81,7 +81,9 @@ impl Pve {
             for pool in
                 state.pools.keys().filter(|pool| call.who.has(&state, &format!("/pool/{pool}"), "Pool.Audit"))
             {
-                rows.push(json!({ "type": "pool", "pool": pool, "id": format!("/pool/{pool}") }));
+                let mut row = json!({ "type": "pool", "pool": pool, "id": format!("/pool/{pool}") });
+                sum(&state, pool, &mut row);
+                rows.push(row);
             }
         }
         if wants("vm") {
@@ -147,10 +149,14 @@ impl Pve {
             }));
         }
         for (number, (name, host)) in state.hosts.iter().enumerate() {
-            rows.push(json!({
-                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number + 1, "ip": host.spec.address,
+            let mut row = json!({
+                "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number + 1,
                 "local": i32::from(number == 0), "online": i32::from(host.seems_online()), "level": "",
-            }));
+            });
+            if !host.never_up {
+                row["ip"] = host.spec.address.clone().into();
+            }
+            rows.push(row);
         }
         Ok(Value::Array(rows).into())
     }
@@ -275,6 +281,22 @@ fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
     rows.collect()
 }
 
+/// What the guests of a pool that run have together; nothing where none runs.
+fn sum(state: &State, pool: &str, row: &mut Value) {
+    let of_pool =
+        state.vms.values().filter(|vm| vm.machine.is_some() && state.pool_of(vm.vmid) == Some(pool));
+    let guests: Vec<Value> = of_pool.map(|vm| vm.summary(false)).collect();
+    if guests.is_empty() {
+        return;
+    }
+    let number = |guest: &Value, key: &str| guest[key].as_u64().unwrap_or(0);
+    for (key, of) in [("maxcpu", "cpus"), ("maxmem", "maxmem"), ("mem", "mem")] {
+        row[key] = guests.iter().map(|guest| number(guest, of)).sum::<u64>().into();
+    }
+    row["uptime"] = guests.iter().map(|guest| number(guest, "uptime")).max().unwrap_or(0).into();
+    row["cpu"] = guests.iter().filter_map(|guest| guest["cpu"].as_f64()).sum::<f64>().into();
+}
+
 fn memory_used(state: &State, node: &str) -> u64 {
     let host = state.hosts.get(node).map_or(0, |host| host.spec.memory_used);
     let running = state.vms.values().filter(|vm| vm.node == node && vm.machine.is_some());
@@ -286,6 +308,15 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
     let mut row = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "status": if online { "online" } else { "offline" }, "level": "",
     });
+    // Nothing was ever heard of it.
+    if state.hosts.get(name).is_some_and(|host| host.never_up) {
+        row.as_object_mut().into_iter().for_each(|members| drop(members.remove("level")));
+        return row;
+    }
+    // HA's manager knows that without pvestatd.
+    if let Some(host) = state.hosts.get(name).filter(|_| online && state.ha_runs) {
+        row["hastate"] = if host.maintenance { "maintenance" } else { "online" }.into();
+    }
     if online && state.is_silent(name) {
         row["status"] = "unknown".into();
         row["cgroup-mode"] = 2.into();
@@ -302,9 +333,6 @@ fn node_row(state: &State, call: &ApiCall, name: &str) -> Value {
         row["maxdisk"] = 270_553_174_016_u64.into();
         if !online {
             return row;
-        }
-        if host.maintenance {
-            row["hastate"] = "maintenance".into();
         }
         row["cpu"] = 0.05.into();
         row["mem"] = memory_used(state, name).into();

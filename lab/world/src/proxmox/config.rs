@@ -163,10 +163,9 @@ fn shown(key: &str, value: &str) -> Value {
     if key == "cipassword" { "**********".into() } else { typed(key, value) }
 }
 
-/// A description as the config file keeps it: without white space at its end and without empty lines.
+/// A description as the config file keeps it: without white space at its end.
 pub(super) fn stored_description(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines.join("\n").trim_end().to_owned()
+    text.trim_end().to_owned()
 }
 
 /// Tags as they are stored: lower case, each once, in order.
@@ -298,12 +297,14 @@ impl Change {
                 if is_drive(key) {
                     rights::drive(state, who, vmid, value)?;
                 } else if device {
-                    who.need(state, &path, &["VM.Config.HWType"])?;
                     rights::mapping(state, who, key, value)?;
+                    who.need(state, &path, &["VM.Config.HWType"])?;
                 } else if rights::numbered(key, "virtiofs") {
                     who.need(state, &path, &["VM.Config.Disk"])?;
                     rights::mapping(state, who, key, value)?;
-                } else if rights::numbered(key, "serial") && value != "socket" {
+                } else if rights::numbered(key, "serial") && value == "socket" {
+                    who.need(state, &path, &["VM.Config.HWType"])?;
+                } else if rights::numbered(key, "serial") {
                     return Err(Refusal::failed(format!(
                         "only root can modify '{key}' config for real devices"
                     )));
@@ -514,18 +515,18 @@ pub(super) fn prepared(
     }
     let (volume, options) =
         value.split_once(',').map_or((value, String::new()), |(v, rest)| (v, format!(",{rest}")));
-    let Some((storage, what)) = volume.split_once(':') else { return Ok(value.to_owned()) };
+    let Some((storage, what)) = volume.split_once(':') else { return Ok(printed(value)) };
     if what.starts_with("iso/")
         && property(&options, "size").is_none()
         && let Some(file) = state.file(volume, node)
     {
-        return Ok(format!("{value},size={}", super::vm::show_size(file.size)));
+        return Ok(printed(&format!("{value},size={}", super::vm::show_size(file.size))));
     }
     let cloud_init = what == "cloudinit";
     let size = match what.parse::<u64>() {
         Ok(gib) => gib << 30,
         Err(_) if cloud_init => 4 << 20,
-        Err(_) => return Ok(value.to_owned()),
+        Err(_) => return Ok(printed(value)),
     };
     let spec = state.storages.get(storage).cloned();
     let spec = spec.ok_or_else(|| Refusal::failed(format!("storage '{storage}' does not exist")))?;
@@ -547,8 +548,18 @@ pub(super) fn prepared(
         ctime: state.clock.now().as_second(),
     };
     state.volumes.insert((name.clone(), place), volume);
-    let media = if cloud_init { ",media=cdrom" } else { "" };
-    Ok(format!("{name}{media}{options},size={}", super::vm::show_size(size)))
+    if cloud_init {
+        return Ok(printed(&format!("{name},media=cdrom{options}")));
+    }
+    Ok(printed(&format!("{name}{options},size={}", super::vm::show_size(size))))
+}
+
+/// A drive as Proxmox VE writes it (`print_drive`): the volume, then what is said of it by name.
+fn printed(drive: &str) -> String {
+    let (volume, options) = drive.split_once(',').unwrap_or((drive, ""));
+    let mut parts: Vec<&str> = options.split(',').filter(|part| !part.is_empty()).collect();
+    parts.sort_unstable();
+    std::iter::once(volume).chain(parts).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -556,8 +567,9 @@ mod tests {
     use super::{stored_description, stored_tags};
 
     #[test]
-    fn descriptions_lose_white_space_at_the_end_and_empty_lines() {
-        for (sent, kept) in [("one line\n", "one line"), ("a\n\nb \n", "a\nb"), (" # x", " # x"), ("\n", "")]
+    fn descriptions_lose_white_space_at_the_end() {
+        for (sent, kept) in
+            [("one line\n", "one line"), ("a\n\nb \n", "a\n\nb"), (" # x", " # x"), ("\n", "")]
         {
             assert_eq!(stored_description(sent), kept, "{sent:?}");
         }

@@ -83,6 +83,8 @@ impl Pve {
         let mut state = self.state();
         let uuid = format!("uuid={}", state.new_uuid());
         config.entry("smbios1".to_owned()).or_insert(uuid);
+        let generation = state.new_uuid();
+        config.entry("vmgenid".to_owned()).or_insert(generation);
         config.insert("meta".into(), "creation-qemu=10.0.2,ctime=1795220293".into());
         state.need_writable(vmid, node, worker.upid.pid)?;
         state.vm_on_mut(node, vmid)?.config = config;

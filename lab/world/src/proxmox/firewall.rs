@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{
     ApiCall, Pve,
@@ -31,6 +32,13 @@ pub struct Firewall {
     pub rules: Vec<BTreeMap<String, String>>,
     /// Its IP sets with their networks.
     pub ip_sets: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Firewall {
+    /// 40 hexadecimal digits that change with the file.
+    fn digest(&self) -> String {
+        Sha256::digest(format!("{self:?}")).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// The firewall of the whole cluster.
@@ -71,10 +79,12 @@ impl Pve {
         let firewall = &mut vm.firewall;
         let named = |key: &str| call.path.get(key).cloned().unwrap_or_default();
         match (method, rest) {
-            ("GET", "options") => Ok(Value::Object(
-                firewall.options.iter().map(|(key, value)| (key.clone(), typed(value))).collect(),
-            )
-            .into()),
+            ("GET", "options") => {
+                let mut options: serde_json::Map<_, _> =
+                    firewall.options.iter().map(|(key, value)| (key.clone(), typed(value))).collect();
+                options.insert("digest".to_owned(), firewall.digest().into());
+                Ok(Value::Object(options).into())
+            }
             ("PUT", "options") => {
                 for key in OPTIONS {
                     if let Some(value) = call.params.text(key) {
@@ -88,6 +98,7 @@ impl Pve {
                     let mut row: serde_json::Map<_, _> =
                         rule.iter().map(|(key, value)| (key.clone(), typed(value))).collect();
                     row.insert("pos".to_owned(), pos.into());
+                    row.insert("digest".to_owned(), firewall.digest().into());
                     Value::Object(row)
                 });
                 Ok(Value::Array(rows.collect()).into())

@@ -126,12 +126,30 @@ impl Pve {
         }
     }
 
+    /// A host has been off ever since it was put into the cluster.
+    pub fn was_never_up(&self, node: &str) {
+        self.power_off_host(node);
+        if let Some(host) = self.state().hosts.get_mut(node) {
+            host.never_up = true;
+        }
+    }
+
+    /// So many votes are expected for a quorum (`pvecm expected`).
+    pub fn expect_votes(&self, votes: usize) {
+        self.state().expected_votes = Some(votes);
+    }
+
+    /// HA's manager has had something to do before.
+    pub fn run_ha(&self) {
+        self.state().ha_runs = true;
+    }
+
     /// Gives a host its power back; its VMs with `onboot` start, a template does not.
     pub fn power_on_host(&self, node: &str) {
         let starting: Vec<u32> = {
             let mut state = self.state();
             if let Some(host) = state.hosts.get_mut(node) {
-                host.online = true;
+                (host.online, host.never_up) = (true, false);
                 host.off_since = None;
                 host.on_since = Some(Instant::now());
                 host.booted = Instant::now();
@@ -173,7 +191,9 @@ impl Pve {
 
     /// Puts a host into HA maintenance, or ends that.
     pub fn set_maintenance(&self, node: &str, maintenance: bool) {
-        if let Some(host) = self.state().hosts.get_mut(node) {
+        let mut state = self.state();
+        state.ha_runs = true;
+        if let Some(host) = state.hosts.get_mut(node) {
             host.maintenance = maintenance;
         }
     }

@@ -29,6 +29,14 @@ pub(super) fn take(vm: &Vm, key: &str, value: &str) -> Result<Taken, Refusal> {
             if number < u64::from(vm.cpus()) {
                 return let_go(vm, "vcpus", number, &format!("vcpus: error unplugging cpu{}", vm.cpus()));
             }
+            let guest = vm.machine.as_ref().and_then(super::vm::Machine::simulated);
+            if number > u64::from(vm.cpus()) && guest.is_some_and(crate::guest::Guest::has_no_room_for_cpus) {
+                let text = format!(
+                    "400 Parameter verification failed.\nvcpus: error hotplugging cpu{}",
+                    vm.cpus() + 1
+                );
+                return Err(problem("vcpus", &text));
+            }
             Ok(Taken::Now(number.to_string()))
         }
         "memory" if features.memory => {

@@ -23,6 +23,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
             Host {
                 spec,
                 online: true,
+                never_up: false,
                 off_since: None,
                 on_since: None,
                 timed_out: false,
@@ -56,6 +57,8 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         task_order: Vec::new(),
         timings: spec.timings,
         quorum_forced_away: false,
+        expected_votes: None,
+        ha_runs: false,
         faults: Vec::new(),
         task_faults: Vec::new(),
         calls: VecDeque::new(),

@@ -70,6 +70,10 @@ pub struct State {
     pub timings: Timings,
     /// Whether the cluster has quorum whatever its hosts do.
     pub quorum_forced_away: bool,
+    /// How many votes are expected, where that is not one for each host.
+    pub expected_votes: Option<usize>,
+    /// Whether HA's manager has ever had something to do: from then on it says of each host how it is.
+    pub ha_runs: bool,
     /// Faults that wait for their call.
     pub faults: Vec<Fault>,
     /// Faults that wait for a worker of their kind.
@@ -99,6 +103,8 @@ pub struct Host {
     pub spec: HostSpec,
     /// Whether it has power.
     pub online: bool,
+    /// Whether it has been off ever since it is in the cluster.
+    pub never_up: bool,
     /// When it last lost its power, for what others notice of that.
     pub off_since: Option<Instant>,
     /// When it last got its power back.
@@ -198,13 +204,13 @@ impl State {
     /// Whether writes to the cluster file system work.
     pub fn quorate(&self) -> bool {
         let online = self.hosts.values().filter(|host| host.seems_online()).count();
-        !self.quorum_forced_away && online * 2 > self.hosts.len()
+        !self.quorum_forced_away && online * 2 > self.expected_votes.unwrap_or(self.hosts.len())
     }
 
     /// The time until a loss of quorum is noticed that has happened already: writes hang as long.
     pub fn loss_noticed_in(&self) -> Option<Duration> {
         let online = self.hosts.values().filter(|host| host.online).count();
-        let lost = self.quorate() && online * 2 <= self.hosts.len();
+        let lost = self.quorate() && online * 2 <= self.expected_votes.unwrap_or(self.hosts.len());
         let last = self.hosts.values().filter_map(|host| host.off_since).max();
         last.filter(|_| lost).map(|since| LOST.saturating_sub(since.elapsed()))
     }

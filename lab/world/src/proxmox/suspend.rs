@@ -73,8 +73,11 @@ impl Pve {
             let storage = state_storage(&state, vm);
             state.need_writable(vmid, node, worker.upid.pid)?;
             let place = state.place(&storage, node);
-            let volid =
-                format!("{storage}:vm-{vmid}-state-suspend-{}", state.clock.now().strftime("%Y-%m-%d"));
+            let name = format!("vm-{vmid}-state-suspend-{}", state.clock.now().strftime("%Y-%m-%d"));
+            let volid = match state.storages.get(&storage).is_some_and(|one| one.kind.is_file_based()) {
+                true => format!("{storage}:{vmid}/{name}.raw"),
+                false => format!("{storage}:{name}"),
+            };
             let volume = Volume {
                 storage,
                 size: memory * 2 + (500 << 20),
@@ -87,6 +90,12 @@ impl Pve {
             let vm = state.vm_on_mut(node, vmid)?;
             vm.config.insert("lock".to_owned(), SUSPENDING.to_owned());
             vm.config.insert("vmstate".to_owned(), volid.clone());
+            let nets = vm.config.keys().filter(|key| super::rights::numbered(key, "net"));
+            let mtu = nets.map(|net| format!("{net}=1500")).collect::<Vec<_>>().join(",");
+            let cpu = vm.get("cpu").unwrap_or("kvm64").to_owned();
+            for (key, value) in RUNNING.into_iter().zip([cpu, MACHINE.to_owned(), mtu]) {
+                vm.config.insert(key.to_owned(), value);
+            }
             let time = memory_time(memory, state.timings.full_clone_rate);
             (state.vary(time), inside, volid)
         };
@@ -113,8 +122,7 @@ impl Pve {
         if let Err(error) = hardware.save_memory(running, volid).await {
             let mut state = self.state();
             let vm = state.vm_on_mut(node, vmid)?;
-            vm.config.remove("lock");
-            vm.config.remove("vmstate");
+            forget(vm);
             state.volumes.retain(|(name, _), _| name != volid);
             return Err(Refusal::failed(error.to_string()));
         }
@@ -147,8 +155,7 @@ impl Pve {
         {
             let mut state = self.state();
             let vm = state.vm_on_mut(node, vmid)?;
-            vm.config.remove("lock");
-            vm.config.remove("vmstate");
+            forget(vm);
             if let Some(frozen) = vm.frozen.take() {
                 if let Some(guest) = frozen.simulated() {
                     guest.thaw();
@@ -160,6 +167,18 @@ impl Pve {
         }
         worker.log("Resumed VM, removing state");
         Ok(true)
+    }
+}
+
+/// What a configuration says of the process whose memory is kept: its CPU, its machine, and the MTU of its networks.
+const RUNNING: [&str; 3] = ["runningcpu", "runningmachine", "running-nets-host-mtu"];
+/// The machine of Proxmox VE 9.2's QEMU.
+const MACHINE: &str = "pc-i440fx-10.0+pve1";
+
+/// The VM is suspended no longer.
+fn forget(vm: &mut Vm) {
+    for key in ["lock", "vmstate"].into_iter().chain(RUNNING) {
+        vm.config.remove(key);
     }
 }
 

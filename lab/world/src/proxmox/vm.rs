@@ -251,6 +251,9 @@ impl Vm {
         }
         if full {
             row["qmpstatus"] = row["status"].clone();
+            if let Some(vga) = self.get("vga") {
+                row["clipboard"] = property(vga, "clipboard").into();
+            }
             if self.machine.is_some() && self.get("net0").is_some() {
                 let nics = self.config.keys().filter_map(|key| key.strip_prefix("net"));
                 let nics = nics.filter(|number| number.parse::<u8>().is_ok());

@@ -18,7 +18,7 @@ use world::{
     },
 };
 
-struct Nobody;
+pub struct Nobody;
 
 impl ControlPlane for Nobody {
     fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
@@ -55,6 +55,8 @@ pub fn authorization(who: &str) -> Option<String> {
         "worker-token" => "autoscaler@pve!agent",
         "pool-token" => "autoscaler-pool@pve!agent",
         "no-rights-token" => "nobody@pve!none",
+        "agent-token" => "autoscaler@pve!agent",
+        "template-token" => "templates@pve!make",
         "root-token" => "root@pam!admin",
         "bad-token" => return Some("PVEAPIToken=autoscaler@pve!agent=wrong".to_owned()),
         _ => return None,
@@ -165,7 +167,6 @@ pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
     old.config.insert("memory".to_owned(), "512".to_owned());
     let mut all = vec![old, template(9010, "pve1", "debian-13-k8s")];
     all.extend(vms);
-    let schema = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/apidoc-9.2.json");
     let spec = ClusterSpec {
         name: Some("lab".into()),
         version: "9.2.11".into(),
@@ -182,10 +183,15 @@ pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
         vms: all,
         pci: Vec::new(),
         timings,
-        schema: Some(schema),
+        schema: Some(schema()),
     };
     let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("time"));
     Pve::new(spec, clock, 7, Arc::new(Nobody))
+}
+
+/// The official schema.
+pub fn schema() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/pve/apidoc-9.2.json")
 }
 
 /// The recorded cluster's times, without jitter: nodes without hardware virtualisation.

@@ -48,6 +48,8 @@ const CHANGING: &[&str] = &[
     "pressureiosome",
     "pressureiofull",
     "nics",
+    "cgroup-mode",
+    "runningcpu",
 ];
 
 /// Parts of a host's status that are its hardware's.

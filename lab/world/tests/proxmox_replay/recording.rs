@@ -151,6 +151,7 @@ impl Entry {
                 let members: serde_json::Map<_, _> = pairs.iter().cloned().collect();
                 (body, kind) = (Value::Object(members).to_string(), Some("application/json".to_owned()));
             }
+            ("multipart", _) => return self.upload(&url, authorization),
             _ if pairs.is_empty() => {}
             ("query", _) => url = format!("{url}?{}", form()),
             _ if self.method() == "GET" || self.method() == "DELETE" => url = format!("{url}?{}", form()),
@@ -168,6 +169,27 @@ impl Entry {
         let bytes = body.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect::<Option<Vec<u8>>>();
         let body = bytes.filter(|_| raw).map_or_else(|| Bytes::from(body), Bytes::from);
         request.body(body).expect("a request")
+    }
+}
+
+impl Entry {
+    /// An upload, of which the recording has the beginning and the length: the rest of the file is empty.
+    fn upload(&self, url: &str, authorization: Option<&str>) -> Request<Bytes> {
+        let recorded = text(&self.parameter("multipart"));
+        let boundary = recorded.trim_start_matches('-').split("\r\n").next().unwrap_or_default().to_owned();
+        let file = recorded.rfind("\r\n\r\n").map_or(0, |at| at + 4);
+        let end = format!("\r\n--{boundary}--\r\n");
+        let length =
+            self.parameter("bytes").as_u64().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+        let mut body = recorded.as_bytes()[..file].to_vec();
+        body.resize(length.saturating_sub(end.len()), 0);
+        body.extend(end.bytes());
+        let mut request = Request::builder().method("POST").uri(url);
+        request = request.header("content-type", format!("multipart/form-data; boundary={boundary}"));
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        request.body(Bytes::from(body)).expect("a request")
     }
 }
 

@@ -9,8 +9,10 @@ use crate::{cluster, recording::Entry};
 
 /// The VMs that the recorded calls show before any of them has made one: with their first configuration, unless that was
 /// changed before it was read.
-pub fn vms(entries: &[Entry]) -> Vec<VmSpec> {
-    let mut made = BTreeSet::from([9000, 9010]);
+///
+/// `there`: VMs that the cluster has in any case; `plain`: what is taken for the configuration of one that none shows.
+pub fn vms(entries: &[Entry], there: &[u32], plain: fn(u32, &str) -> VmSpec) -> Vec<VmSpec> {
+    let mut made: BTreeSet<u32> = there.iter().copied().collect();
     let mut changed = BTreeSet::new();
     let mut found: BTreeMap<u32, VmSpec> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.event().is_none() && entry.command().is_none()) {
@@ -32,6 +34,9 @@ pub fn vms(entries: &[Entry]) -> Vec<VmSpec> {
         }
         if entry.method() == "POST" && entry.path().ends_with("/clone") && fine {
             made.insert(number(&entry.parameter("newid")));
+        }
+        if entry.method() == "POST" && entry.path().ends_with("/qemu") && fine {
+            made.insert(number(&entry.parameter("vmid")));
         }
         let Some((node, vmid)) = entry.vm() else { continue };
         // Power calls and DELETE say nothing of whether the VM is there.
@@ -64,7 +69,8 @@ pub fn vms(entries: &[Entry]) -> Vec<VmSpec> {
 /// VMs that only a refusal speaks of.
 const UNSEEN: &[(u32, &str)] = &[(145, "pve2")];
 
-fn plain(vmid: u32, node: &str) -> VmSpec {
+/// A VM of the first recorded cluster.
+pub fn plain(vmid: u32, node: &str) -> VmSpec {
     if vmid == 9011 {
         return cluster::template(vmid, node, "debian-13-k8s-b");
     }
