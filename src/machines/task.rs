@@ -275,6 +275,11 @@ async fn serves_on(
         return Ok(None);
     }
     match config.lock() {
+        // The daemon asks again in a while.
+        None if touched::is_emptied(ctx, &host).await => {
+            tracing::info!(machine = %machine.record().name, host, "all guests of its host are being stopped: its VM is not started there now");
+            Ok(None)
+        }
         None => {
             let what = words(machine.record(), Touched::Off).await;
             touched::say(ctx, reports, machine.record(), &format!("{what}: it is started again"));

@@ -3,6 +3,8 @@
 //! The sign is the cluster's list, which is read anyway: the daemon holds it against the registry and tells the task
 //! ([`Registry::doubt`](super::Registry::doubt)). The list lags, so the task asks the VM itself before it believes that.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 
 use super::Context;
@@ -27,6 +29,15 @@ const SWITCHED_OFF: &[&str] =
     &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
 const MOVED: &[&str] = &["qmigrate", "hamigrate", "migrateall"];
 const TEMPLATE: &[&str] = &["qmtemplate"];
+
+/// What Proxmox VE calls the task that stops all guests of a host: it is being shut down, or somebody wants them off.
+const STOPS_ALL: &str = "stopall";
+/// Such a task may take so long, since guests have time to shut down, each after the other.
+const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
+/// After its end a host that is shut down is gone within so many seconds.
+const GONE_AFTER: i64 = 120;
+/// Between two looks whether it has ended.
+const STOPALL_LOOK: Duration = Duration::from_secs(10);
 
 /// What has become of a machine's VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +137,34 @@ pub(super) fn may_explain(trouble: &Trouble) -> bool {
     }
 }
 
+/// Whether all guests of a host are being stopped, or were just now: what is started there goes down with it, or against somebody's will.
+pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
+    let now = ctx.clock.now();
+    let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
+    let filter = TaskFilter { vmid: None, kind: Some(STOPS_ALL.to_owned()), since, limit: Some(50) };
+    // A host that does not answer starts nothing either.
+    let rows = ctx.proxmox.tasks(host, &filter).await.unwrap_or_default();
+    let stops = |row: &TaskRow| row.ended.is_none_or(|at| now.as_second() - at < GONE_AFTER);
+    rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))
+}
+
+/// Waits until no guests are stopped on a host any more, or it is away.
+async fn until_not_emptied(ctx: &Context, machine: &mut Tracked) {
+    let host = machine.record().host.clone();
+    let until = async {
+        while is_emptied(ctx, &host).await {
+            machine.say(
+                ctx,
+                &format!("all guests of {host} are being stopped: its VM is not started there now"),
+            );
+            tokio::time::sleep(STOPALL_LOOK).await;
+        }
+    };
+    let limit = Duration::try_from(STOPS_FOR).unwrap_or_default();
+    // After that it is tried all the same.
+    let _ = tokio::time::timeout(limit, until).await;
+}
+
 /// Sees to a machine that is being made, after something was noticed or has failed: one that was moved goes on, one that was switched off is
 /// started again.
 ///
@@ -157,6 +196,16 @@ pub(super) async fn go_on(
         }
         Touched::Moved => {
             say(ctx, reports, machine.record(), &format!("{what}: it goes on there"));
+            Ok(())
+        }
+        Touched::Off if is_emptied(ctx, &machine.record().host).await => {
+            say(
+                ctx,
+                reports,
+                machine.record(),
+                &format!("{what}: it is started again once the host is back"),
+            );
+            until_not_emptied(ctx, machine).await;
             Ok(())
         }
         Touched::Off if *starts >= STARTS => {

@@ -210,3 +210,30 @@ async fn a_guest_that_ends_again_and_again_is_given_up() {
     stage.kube.set_nodes_never_ready(false);
     stage.until("another one serves", LATE, |stage| stage.running_pods() == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_started_on_a_host_that_is_being_shut_down() {
+    let stage = at(At::Ready).await;
+    let host = stage.pve.vm(9100).unwrap().node;
+    let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+    stage.pve.stop_all_by_hand(&host, Duration::from_secs(150));
+    stage.throughout("it stays off", Duration::from_secs(170), |stage| !runs(stage)).await;
+    stage.pve.power_off_host(&host);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stage.pve.power_on_host(&host);
+    stage.until("its pod runs", LATE, |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guests_that_somebody_stops_all_together_are_started_once_that_is_over() {
+    for phase in [At::Booting, At::Ready] {
+        let stage = at(phase).await;
+        let host = stage.pve.vm(9100).unwrap().node;
+        let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
+        stage.pve.stop_all_by_hand(&host, Duration::from_secs(100));
+        let off = Duration::from_secs(180);
+        stage.throughout(&format!("{phase:?}: it stays off"), off, |stage| !runs(stage)).await;
+        stage.until(&format!("{phase:?}: it runs again"), SOON, runs).await;
+        stage.until(&format!("{phase:?}: its pod runs"), LATE, |stage| stage.running_pods() == 1).await;
+    }
+}

@@ -70,6 +70,25 @@ impl Pve {
         }
     }
 
+    /// All guests of a host are stopped, as when it is shut down: the task takes so long. Must be called inside a tokio runtime.
+    pub fn stop_all_by_hand(&self, node: &str, time: std::time::Duration) {
+        let running: Vec<u32> = {
+            let state = self.state();
+            state
+                .vms
+                .values()
+                .filter(|vm| vm.node == node && vm.machine.is_some())
+                .map(|vm| vm.vmid)
+                .collect()
+        };
+        let who = Identity::person("root@pam");
+        self.spawn_worker(node, "stopall", "", &who, |worker| async move { worker.work(time).await });
+        for vmid in running {
+            self.spawn_worker(node, "qmshutdown", &vmid.to_string(), &who, |_| std::future::ready(Ok(())));
+            self.stop_by_hand(vmid);
+        }
+    }
+
     /// A host's pvestatd hangs, as on a storage that does not answer, or is started again.
     pub fn set_pvestatd_silent(&self, node: &str, silent: bool) {
         let mut state = self.state();
