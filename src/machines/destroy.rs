@@ -431,7 +431,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
         }
         if !is_fresh(asked) {
             ours(ctx, record).await?;
-            if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
+            // In the place that it has: who holds one and waits for another may wait for others who do the same.
+            if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
                 return Err(passing(DESTROY, "somebody has started the VM meanwhile".to_owned()));
             }
         }

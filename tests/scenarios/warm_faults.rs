@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use pve_autoscaler::model::machine::WarmState;
 use pve_autoscaler::observability::Order;
-use world::proxmox::TaskFault;
+use world::proxmox::{Effect, Fault, TaskFault};
 
-use crate::stage::Stage;
+use crate::stage::{ONE_POOL, Stage};
 use crate::warm::{SOON, STATES, keeping, rests, tokens, waiting};
 
 /// A machine that is given up costs its pool a back-off.
@@ -200,4 +200,21 @@ async fn while_all_is_paused_none_is_made_and_none_is_woken() {
         stage.order("pve1", Order::Resume).await;
         ends_well(&stage, &format!("{state:?}")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_go_at_the_same_time_wait_for_no_place_that_another_one_has() {
+    let stage = Stage::running(&keeping(3, WarmState::Stopped));
+    stage.until("three wait", SOON, |stage| waiting(stage) == 3).await;
+    let host = |vmid| stage.pve.vm(vmid).map(|vm| vm.node);
+    assert!([9101, 9102].iter().all(|vmid| host(*vmid) == host(9100)), "they share a host");
+    // No answer is fresh, so that each is asked for once more before anything is destroyed.
+    stage.pve.inject(Fault {
+        method: "GET".to_owned(),
+        path: "/nodes/*/qemu/*/config".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Delay(Duration::from_secs(5)),
+    });
+    stage.reload(ONE_POOL);
+    stage.until("all are gone", SOON * 3, |stage| stage.vms(9100..=9109).is_empty()).await;
 }
