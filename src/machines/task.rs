@@ -153,6 +153,9 @@ async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<
 pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     let since = ctx.clock.now();
+    // As rounds have shown it since they decided: until its VM was looked at, too, it counts among those that leave.
+    (machine.phase, machine.since) = (Phase::Draining, since);
+    machine.note.clone_from(&reason);
     machine.stored.record.intent = Intent::Retire { reason, since };
     match machine.save_within(&ctx, DECISION_LIMIT).await {
         Ok(()) => retiring(&ctx, machine, &reports).await,

@@ -114,6 +114,23 @@ async fn machines_go_when_fewer_are_kept_and_leave_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_more_go_than_are_too_many_though_their_hosts_are_slow() {
+    let stage = Stage::running(&keeping(3, WarmState::Stopped));
+    stage.until("three wait", SOON, |stage| waiting(stage) == 3).await;
+    stage.pve.inject(Fault {
+        method: "GET".to_owned(),
+        path: "/nodes/*/qemu/*/config".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Delay(Duration::from_secs(5)),
+    });
+    stage.reload(&keeping(1, WarmState::Stopped));
+    let one_waits = |stage: &Stage| waiting(stage) >= 1;
+    stage.throughout("one waits", Duration::from_secs(30), one_waits).await;
+    stage.pve.forget_faults();
+    stage.until("one is left", SOON, |stage| one_waits(stage) && stage.vms(9100..=9109) == [9100]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_daemon_that_is_killed_while_it_makes_a_warm_machine_goes_on() {
     for state in STATES {
         // Its first look takes about twenty calls.
