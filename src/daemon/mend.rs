@@ -1,6 +1,6 @@
 //! Records × VMs × Nodes, held against each other: what does not belong together is mended, or reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -64,6 +64,18 @@ impl State {
     /// All records are read again with the next round.
     pub fn read_anew(&mut self) {
         self.read = None;
+    }
+
+    /// Whether all records were read once in this term.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Forgets what was noted of machines whose records are gone.
+    fn forget_all_but(&mut self, known: &BTreeSet<String>) {
+        self.stuck.retain(|id, _| known.contains(id));
+        self.vm_strange.retain(|id, _| known.contains(id));
+        self.node_missing.retain(|id, _| known.contains(id));
     }
 
     pub fn heard(&mut self, told: &Told, config: &Config) {
@@ -150,8 +162,8 @@ impl Daemon {
                     "a machine record cannot be read: its slot stays closed until the ConfigMap is mended or, once its VM is gone, deleted");
             });
         }
-        let known: Vec<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
-        self.mend.stuck.retain(|id, _| known.contains(id));
+        let known: BTreeSet<String> = records.readable.iter().map(|one| one.record.id.clone()).collect();
+        self.mend.forget_all_but(&known);
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
                 tracing::warn!(machine = %view.record.name, "its record was removed by somebody else: its VM is not ours any more");
@@ -297,6 +309,22 @@ mod tests {
         for (now, expected) in [(99, false), (100, true), (159, true), (160, false)] {
             assert_eq!(waits(at(160), SignedDuration::from_secs(60), at(now)), expected, "{now}");
         }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_machines_that_are_gone() {
+        let both = ["gone".to_owned(), "there".to_owned()];
+        let at = Timestamp::UNIX_EPOCH;
+        let mut state = State {
+            stuck: both.iter().map(|id| (id.clone(), (at, STUCK.0))).collect(),
+            vm_strange: both.iter().map(|id| (id.clone(), 7)).collect(),
+            node_missing: both.iter().map(|id| (id.clone(), at)).collect(),
+            ..State::default()
+        };
+        state.forget_all_but(&BTreeSet::from(["there".to_owned()]));
+        assert_eq!(state.stuck.keys().collect::<Vec<_>>(), ["there"]);
+        assert_eq!(state.vm_strange.keys().collect::<Vec<_>>(), ["there"]);
+        assert_eq!(state.node_missing.keys().collect::<Vec<_>>(), ["there"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! Machines that are being made are finished; those whose clone was not begun wait. Drains are given up and their nodes serve
 //! again; VMs that are being shut down or destroyed are finished. Timers of unneeded nodes stand still.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -19,7 +20,8 @@ use crate::clock::SharedClock;
 use crate::config::Mode;
 use crate::kubernetes::Cluster;
 use crate::machines::View;
-use crate::model::{Pause, Retry};
+use crate::model::workload::Backoff;
+use crate::model::{Pause, Record, Retry};
 use crate::observability::{Board, Order, Orders};
 
 /// The operator's hand on the switch.
@@ -103,11 +105,13 @@ pub(super) struct Seen {
     pause: watch::Sender<Option<Arc<Pause>>>,
     read: Option<Instant>,
     pokes: watch::Receiver<u64>,
+    /// Machines that were busy when their growth was to be tried again: until when each was to be left alone, as it was then.
+    growths: BTreeMap<String, Timestamp>,
 }
 
 impl Seen {
     pub fn new(board: &Board) -> Self {
-        Self { pause: watch::Sender::new(None), read: None, pokes: board.pokes() }
+        Self { pause: watch::Sender::new(None), read: None, pokes: board.pokes(), growths: BTreeMap::new() }
     }
 
     /// For machines' tasks.
@@ -133,6 +137,7 @@ impl Daemon {
         if !fresh || poked {
             self.read_switch().await;
         }
+        self.end_put_off_backoffs().await;
     }
 
     /// Whether something new may be begun now, as the switch is at this moment.
@@ -150,7 +155,9 @@ impl Daemon {
                 return false;
             }
         };
-        self.switch.read = Some(Instant::now());
+        // Back-offs of machines are in their records: until those are read no word is taken, and the first round comes back to it.
+        let waits = retry && !self.mend.has_begun();
+        self.switch.read = Some(Instant::now()).filter(|_| !waits);
         self.board.paused(pause.as_deref());
         self.switch.pause.send_if_modified(|before| {
             if *before == pause {
@@ -164,7 +171,7 @@ impl Daemon {
             *before = pause;
             true
         });
-        if retry {
+        if retry && !waits {
             self.retry().await;
         }
         true
@@ -194,32 +201,55 @@ impl Daemon {
         if self.config.borrow().mode != Mode::Active {
             return ended;
         }
-        let meant = |view: &View| !view.busy && pool.is_none_or(|pool| pool == view.record.pool);
-        for mut view in self.registry.all().into_iter().filter(meant) {
-            let mut stored = view.stored();
-            let record = &mut stored.record;
-            let refused =
-                std::mem::take(&mut record.takes_no_cpus) | std::mem::take(&mut record.takes_no_memory);
-            let backoff = record.grow_backoff.as_mut().filter(|backoff| refused || backoff.runs(now));
-            let Some(backoff) = backoff else { continue };
-            backoff.until = backoff.until.min(now);
-            let what = format!(
-                "growing {} is tried again: it was left alone, since {}",
-                view.record.name, backoff.reason
-            );
-            match self.kubernetes.update_record(&mut stored).await {
-                Ok(()) => ended.push(what),
-                Err(error) => {
-                    tracing::warn!(machine = %view.record.name, %error, "its back-off could not be ended");
-                    continue;
-                }
-            }
-            if self.registry.get(&stored.record.id).is_some_and(|now| !now.busy) {
-                view.version = (stored.resource_version, stored.uid);
-                view.record = stored.record;
-                self.registry.put(view);
+        let meant = |view: &View| pool.is_none_or(|pool| pool == view.record.pool);
+        for view in self.registry.all().into_iter().filter(meant) {
+            let Some(until) = left_alone(&view.record, now).map(|backoff| backoff.until) else { continue };
+            match self.end_growth_backoff(&view, now).await {
+                Some(what) => ended.push(what),
+                None => _ = self.switch.growths.insert(view.record.id, until),
             }
         }
         ended
     }
+
+    /// The same of machines that were busy then, or whose records could not be written. What a later failure has begun is not meant.
+    async fn end_put_off_backoffs(&mut self) {
+        let now = self.clock.now();
+        for (id, until) in std::mem::take(&mut self.switch.growths) {
+            let Some(view) = self.registry.get(&id) else { continue };
+            if left_alone(&view.record, now).is_none_or(|backoff| backoff.until != until) {
+                continue;
+            }
+            match self.end_growth_backoff(&view, now).await {
+                Some(what) => self.board.decided(now, what),
+                None => _ = self.switch.growths.insert(id, until),
+            }
+        }
+    }
+
+    /// Ends the back-off of one machine; in words. `None` where that has to wait: a task has the machine's record in hand.
+    async fn end_growth_backoff(&self, view: &View, now: Timestamp) -> Option<String> {
+        let mut stored = view.stored();
+        let record = &mut stored.record;
+        let backoff = record.grow_backoff.as_mut().filter(|_| !view.busy)?;
+        backoff.until = backoff.until.min(now);
+        let what =
+            format!("growing {} is tried again: it was left alone, since {}", record.name, backoff.reason);
+        (record.takes_no_cpus, record.takes_no_memory) = (false, false);
+        if let Err(error) = self.kubernetes.update_record(&mut stored).await {
+            tracing::debug!(machine = %view.record.name, %error, "its back-off could not be ended yet");
+            return None;
+        }
+        if self.registry.get(&stored.record.id).is_some_and(|now| !now.busy) {
+            let version = (stored.resource_version, stored.uid);
+            self.registry.put(View { version, record: stored.record, ..view.clone() });
+        }
+        Some(what)
+    }
+}
+
+/// Why a machine is not given more for now, or takes no more of something at all.
+fn left_alone(record: &Record, now: Timestamp) -> Option<&Backoff> {
+    let refuses = record.takes_no_cpus || record.takes_no_memory;
+    record.grow_backoff.as_ref().filter(|backoff| refuses || backoff.runs(now))
 }

@@ -391,3 +391,54 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     assert!(decided(&stage, "is tried again: it was left alone"), "{}", stage.scene());
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
+
+/// A machine that could not grow, and is left alone for a while.
+async fn left_as_it_is() -> Stage {
+    let more = "[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n";
+    let mut stage = Stage::new(&format!("{ONE_POOL}{more}").replace("max = 5", "max = 1"));
+    stage.pve.change_access(|access| {
+        access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
+    });
+    stage.pve.set_guest_faults(9000, GuestFaults { deaf_to_plugs: true, ..GuestFaults::default() });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.deploy("large", 1, "1500m", "4Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    stage
+}
+
+const GROWS_AGAIN: &str = "growing workers-";
+
+#[tokio::test(start_paused = true)]
+async fn a_growth_is_tried_again_where_nobody_led_when_an_operator_said_so() {
+    let mut stage = left_as_it_is().await;
+    stage.start_on("pve2");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.kill();
+    stage.order("pve2", Order::Retry { name: None }).await;
+    stage.until("the other one leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
+    stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
+    let stage = left_as_it_is().await;
+    let node = stage.ready_nodes("workers").remove(0);
+    // Its task puts back what its Node has lost, and cannot for the moment.
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503 });
+    stage.kube.inject(Fault {
+        method: "PATCH".to_owned(),
+        path: "/api/v1/nodes/*".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 503, body },
+    });
+    let without = json!({ "metadata": { "labels": { "pve-autoscaler/pool": null } } });
+    assert!(stage.kube.patch_by_hand("Node", "", &node, &without));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    stage.order("pve1", Order::Retry { name: Some("workers".to_owned()) }).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(!decided(&stage, GROWS_AGAIN), "its task has its record in hand: {}", stage.scene());
+    stage.kube.forget_faults();
+    stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+}
