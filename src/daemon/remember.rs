@@ -1,5 +1,6 @@
 //! What is remembered between rounds, and stored so that a restart forgets nothing: cool-downs, back-offs, learnt shapes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use super::backoffs;
 use crate::config::Config;
 use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
-use crate::model::Snapshot;
 use crate::model::prediction::Predictions;
 use crate::model::snapshot::{Decision, HostMemory, Memory};
 use crate::model::workload::Backoff;
+use crate::model::{Snapshot, place};
 use crate::planning;
 
 /// What matters is stored within this time.
@@ -262,28 +263,61 @@ impl Remembered {
     }
 
     fn back_off(&mut self, told: &Told, blame: &Blame, reason: &str, config: &Config, now: Timestamp) {
-        let host = config.host_key(told.record.region.as_deref(), &told.record.host);
-        let place = match blame {
-            Blame::Host => &mut self.memory.hosts.entry(host).or_default().backoff,
-            Blame::Pool | Blame::Nobody => {
-                let pool = self.memory.pools.entry(told.record.pool.clone()).or_default();
-                if *blame == Blame::Pool {
-                    pool.failed_on.retain(|_, until| *until > now);
-                    let longest = config.scale_up.backoff_max.saturating_mul(2);
-                    pool.failed_on.insert(host, now.saturating_add(longest).unwrap_or(Timestamp::MAX));
-                }
-                &mut pool.backoff
+        let record = &told.record;
+        let host = config.host_key(record.region.as_deref(), &record.host);
+        let pool = self.memory.pools.entry(record.pool.clone()).or_default();
+        pool.failed_on.retain(|_, until| *until > now);
+        let mut same = Vec::new();
+        if *blame == Blame::HostOrPool {
+            same = same_on(&pool.failed_on, &self.memory.hosts, (&host, reason));
+            // What fails everywhere is no host's fault: other pools may use them.
+            for other in &same {
+                self.memory.hosts.entry(other.clone()).or_default().backoff = None;
             }
+        }
+        if matches!(blame, Blame::Pool | Blame::HostOrPool) {
+            let longest = config.scale_up.backoff_max.saturating_mul(2);
+            pool.failed_on.insert(host.clone(), now.saturating_add(longest).unwrap_or(Timestamp::MAX));
+        }
+        let (place, reason) = match blame {
+            Blame::HostOrPool if !same.is_empty() => {
+                (&mut pool.backoff, format!("{reason}; the same failed on {}", same.join(", ")))
+            }
+            Blame::Host | Blame::HostOrPool => {
+                (&mut self.memory.hosts.entry(host).or_default().backoff, reason.to_owned())
+            }
+            Blame::Pool | Blame::Nobody => (&mut pool.backoff, reason.to_owned()),
         };
         // What is nobody's fault may last all the same: a right that is missing in Kubernetes, a network that is shut.
         let first = if *blame == Blame::Nobody { NOBODY } else { config.scale_up.backoff_initial };
-        *place = Some(Backoff::next(place.as_ref(), reason, (first, config.scale_up.backoff_max), now));
+        *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
 
     fn store(&mut self, now: Timestamp) {
         self.stored_at = Some(now);
         self.to_store.send_replace(Some(self.memory.clone()));
     }
+}
+
+/// The other hosts that are left alone since the same failed there for the same pool.
+fn same_on(
+    failed_on: &BTreeMap<String, Timestamp>,
+    hosts: &BTreeMap<String, HostMemory>,
+    (host, reason): (&str, &str),
+) -> Vec<String> {
+    let is_same = |other: &&String| {
+        let backoff = hosts.get(*other).and_then(|other| other.backoff.as_ref());
+        backoff.is_some_and(|backoff| gist(&backoff.reason, other).eq(gist(reason, host)))
+    };
+    failed_on.keys().filter(|other| *other != host).filter(is_same).cloned().collect()
+}
+
+/// The words of a failure without those that differ from machine to machine: with numbers, of tasks and VMs, or the host's name.
+fn gist<'a>(reason: &'a str, host: &'a str) -> impl Iterator<Item = &'a str> {
+    let (_, host) = place::split(host);
+    let is_common =
+        move |word: &&str| !word.contains(|one: char| one.is_ascii_digit()) && !word.contains(host);
+    reason.split_whitespace().filter(is_common)
 }
 
 /// The next back-off of the common length.
@@ -375,6 +409,32 @@ mod tests {
         {
             assert_eq!(backoff(seconds).runs(at(now)), expected, "{seconds} s, now {now}");
         }
+    }
+
+    #[test]
+    fn the_same_failure_is_known_on_another_host_whatever_its_numbers() {
+        let said = |host: &str, vmid: u32, what: &str| {
+            format!(
+                "the start failed: the start (UPID:{host}:0000A{vmid}::qmstart:{vmid}:a@pve!t:): start of {vmid} on {host}: {what}"
+            )
+        };
+        let until = Timestamp::from_second(100).unwrap();
+        let backoff = |reason| Some(Backoff { until, reason, seconds: 100 });
+        let (mtu, memory) = ("MTU 9000 is bigger than the bridge MTU 1500", "Cannot allocate memory");
+        let hosts: BTreeMap<String, HostMemory> =
+            [("alpha", 9100, mtu), ("west/beta", 9101, memory), ("gamma", 9102, mtu)]
+                .map(|(host, vmid, what)| {
+                    let backoff = backoff(said(place::split(host).1, vmid, what));
+                    (host.to_owned(), HostMemory { backoff, ..HostMemory::default() })
+                })
+                .into();
+        let failed_on = ["alpha", "west/beta"].map(|host| (host.to_owned(), until)).into();
+        let same =
+            |host: &str, what| same_on(&failed_on, &hosts, (host, &said(place::split(host).1, 9103, what)));
+        assert_eq!(same("delta", mtu), ["alpha"]);
+        assert_eq!(same("delta", memory), ["west/beta"]);
+        assert_eq!(same("delta", "no such bridge"), [""; 0]);
+        assert_eq!(same("alpha", mtu), [""; 0], "once more on the same host proves nothing");
     }
 
     #[test]

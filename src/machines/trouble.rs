@@ -19,6 +19,8 @@ pub enum Blame {
     Pool,
     /// The host.
     Host,
+    /// The host does not have what the pool's settings ask for, such as a bridge: the host's fault, until the same fails on another one.
+    HostOrPool,
     /// Nobody: it was an accident, or somebody's will.
     Nobody,
 }
@@ -96,7 +98,8 @@ impl Trouble {
             Self::Proxmox(error) => match (error.kind, error.meaning()) {
                 (Kind::Fenced | Kind::NoQuorum | Kind::Changed, _) => Blame::Nobody,
                 (_, Some(Meaning::Pool | Meaning::Template | Meaning::Right) | None) => Blame::Pool,
-                (_, Some(_)) => Blame::Host,
+                (_, Some(Meaning::Host | Meaning::NotSeen | Meaning::Storage)) => Blame::HostOrPool,
+                (_, Some(Meaning::Passes | Meaning::Full)) => Blame::Host,
             },
             // What does not pass is wrong in the settings, so that the next machine fails too.
             Self::Ssh(error) if !error.passes() => Blame::Pool,
@@ -314,14 +317,14 @@ mod tests {
         let failed = insist!(Duration::from_mins(5), 1, Err::<(), _>(said(text))).await.unwrap_err();
         let took = started.elapsed();
         assert!(took > Duration::from_secs(30) && took <= APPEARS, "{took:?}");
-        assert_eq!(failed.blame(), Blame::Host);
+        assert_eq!(failed.blame(), Blame::HostOrPool);
     }
 
     #[test]
     fn who_is_left_alone_is_told_by_the_text() {
         for (text, blame) in [
-            ("storage 'nfs' is not online", Blame::Host),
-            ("start failed: QEMU exited with code 1", Blame::Host),
+            ("storage 'nfs' is not online", Blame::HostOrPool),
+            ("start failed: QEMU exited with code 1", Blame::HostOrPool),
             ("unable to create image: No space left on device", Blame::Host),
             ("storage 'old' does not exist", Blame::Pool),
             ("can't clone VM to node 'pve2' (VM uses local storage)", Blame::Pool),

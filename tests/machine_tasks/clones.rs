@@ -48,8 +48,8 @@ async fn full_clones_have_a_limit_of_their_own() {
 async fn the_host_is_to_blame_where_it_lacks_what_a_vm_needs_to_start() {
     let gone = "Configuration file 'nodes/pve1/qemu-server/9101.conf' does not exist";
     for (said, expected) in [
-        ("bridge 'vmbr1' does not exist", Blame::Host),
-        ("start failed: QEMU exited with code 1", Blame::Host),
+        ("bridge 'vmbr1' does not exist", Blame::HostOrPool),
+        ("start failed: QEMU exited with code 1", Blame::HostOrPool),
         (gone, Blame::Nobody),
     ] {
         let mut world = World::new(support::pve(), |_| {}).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use world::proxmox::TaskFault;
 
 use crate::stage::{ONE_POOL, Stage};
@@ -71,6 +72,33 @@ async fn a_full_storage_that_all_hosts_share_holds_the_pool() {
     let held = |stage: &Stage| stage.vms(9100..=9109).is_empty();
     stage.throughout("no other host is tried", Duration::from_mins(4), held).await;
     stage.until("the pod runs", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pool_asks_for_in_vain_on_two_hosts_holds_it_and_no_other_pool() {
+    let other = ONE_POOL.split_once("[[pool]]").unwrap().1;
+    let other = other
+        .replace("\"workers\"", "\"large\"")
+        .replace("9100-9109", "9200-9209")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.111-10.10.10.120");
+    let stage = Stage::running(&format!("{ONE_POOL}[[pool]]{other}mtu = 1400\n"));
+    fail(&stage, "qmstart", "MTU 1400 is bigger than the bridge MTU 1280", 3);
+    let on = |pool: &str| json!({ "nodeSelector": { "pve-autoscaler/pool": pool } });
+    stage.deploy_with("large", 1, "1", "1Gi", &on("large"));
+    let failures = |stage: &Stage| {
+        let status = stage.status();
+        status.decisions.iter().filter(|one| one.what.contains(" failed: the start")).count()
+    };
+    let held = |stage: &Stage| stage.status().pools.iter().any(|pool| pool.backoff_until.is_some());
+    stage.until("it failed enough", SOON, |stage| failures(stage) == 3 || held(stage)).await;
+    stage.pve.forget_faults();
+    stage.deploy_with("web", 3, "1500m", "1Gi", &on("workers"));
+    let took = stage.until("the pods run", SOON, |stage| stage.running_pods() >= 3).await;
+    assert!(took < Duration::from_mins(2), "no host is held: {took:?}");
+    assert_eq!(failures(&stage), 2, "the third host is not tried: {}", stage.scene());
+    let hosts = stage.status().hosts;
+    assert!(hosts.iter().all(|host| host.backoff_until.is_none()), "{hosts:#?}");
+    stage.until("it is tried again", SOON * 3, |stage| stage.running_pods() == 4).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -274,7 +274,7 @@ impl Metrics {
             Ending::Warm => (&counted.made, "Warm"),
             Ending::SlotTaken(_) => (&counted.made, "SlotTaken"),
             Ending::Failed { blame: Blame::Pool, .. } => (&counted.made, "Pool"),
-            Ending::Failed { blame: Blame::Host, .. } => (&counted.made, "Host"),
+            Ending::Failed { blame: Blame::Host | Blame::HostOrPool, .. } => (&counted.made, "Host"),
             Ending::Failed { blame: Blame::Nobody, .. } => (&counted.made, "Nobody"),
             Ending::Grown => (&counted.grown, "Grown"),
             Ending::NotGrown(_) => (&counted.grown, "NotGrown"),
