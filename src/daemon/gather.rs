@@ -1,6 +1,6 @@
 //! Everything that one decision reads, put together: nothing is asked of anybody here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +16,7 @@ use crate::model::node::Node;
 use crate::model::pci::Held;
 use crate::model::place;
 use crate::model::power::PowerFacts;
-use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE};
+use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE, VM_PROTECTED};
 use crate::model::workload::Backoff;
 use crate::model::{Record, Snapshot};
 
@@ -150,6 +150,7 @@ impl Daemon {
         snapshot.time = now;
         let views = self.registry.all();
         self.only_ours(&mut snapshot, &views);
+        self.mark_protected(&mut snapshot, &views);
         for region in self.regions.iter() {
             match region.inventory.last().1 {
                 Some(problem) => self.board.problem(&region.name(), &problem),
@@ -201,12 +202,12 @@ impl Daemon {
 
     /// A pool's label that somebody else set makes nothing ours: only a Node with a machine of ours behind it is managed.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::View]) {
-        let uuids: std::collections::BTreeSet<&str> =
+        let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
         let observe = self.config.borrow().mode == Mode::Observe;
         let timers = if observe { &mut self.overlay } else { &mut self.unshown };
         let mut before = std::mem::take(timers);
-        let mut unknown = std::collections::BTreeSet::new();
+        let mut unknown = BTreeSet::new();
         for node in &mut snapshot.nodes {
             let labelled = node.labels.contains_key(POOL_LABEL);
             let ours = uuids.contains(node.system_uuid.as_str());
@@ -232,6 +233,22 @@ impl Daemon {
             }
         }
         self.labelled.see(unknown);
+    }
+
+    /// Marks the Nodes whose VMs somebody has protected, so that no removal of them is tried in vain. One that is silent serves nobody:
+    /// its pods are to find another place.
+    fn mark_protected(&self, snapshot: &mut Snapshot, views: &[View]) {
+        let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
+        let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
+        for node in &mut snapshot.nodes {
+            let is_protected = uuids.contains(node.system_uuid.as_str()) && !machines::is_silent(node);
+            // Only what was read of the VM counts.
+            if is_protected != node.annotations.contains_key(VM_PROTECTED) {
+                let annotations = &mut Arc::make_mut(node).annotations;
+                annotations.remove(VM_PROTECTED);
+                annotations.extend(is_protected.then(|| (VM_PROTECTED.to_owned(), "true".to_owned())));
+            }
+        }
     }
 
     fn taken(&self, config: &Config, views: &[View], snapshot: &Snapshot) -> Taken {

@@ -18,7 +18,7 @@ use crate::clock::SharedClock;
 use crate::config::{Config, Mode};
 use crate::machines::{Registry, View, ask_hosts_in_time, by_others, deed};
 use crate::model::Record;
-use crate::model::machine::Phase;
+use crate::model::machine::{Intent, Phase};
 use crate::observability::Board;
 use crate::proxmox::{Guest, TaskRow, VmConfig};
 
@@ -156,7 +156,8 @@ impl Touched {
         let due = |view: &&View| self.known.get(&view.record.name).is_none_or(|known| known.due <= now);
         let is_there = |view: &&View| {
             let phase = view.phase;
-            let configured = phase == Phase::Warm || (Phase::Booting..=Phase::Draining).contains(&phase);
+            let configured = matches!(phase, Phase::Warm | Phase::Failed)
+                || (Phase::Booting..=Phase::Deleting).contains(&phase);
             configured && online(&view.record.host)
         };
         let mut wanted: Vec<&View> = views.iter().copied().filter(is_there).filter(due).collect();
@@ -183,7 +184,9 @@ impl Touched {
             let is_same = read.smbios_uuid() == view.record.smbios_uuid;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
+            self.registry.protect(&view.record.id, is_same && read.is_set("protection"));
             let mut wrong = if is_same { oddities(&view.record, &read) } else { Vec::new() };
+            let pool = pool.filter(|_| view.record.intent == Intent::Create);
             wrong.extend(pool.and_then(|pool| has_left(&view.record, pool, guest, look)));
             self.note(region, own, view, wrong).await;
         }
@@ -231,7 +234,8 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
     let (host, vmid) = (&record.host, record.slot.vmid);
     let mut all = Vec::new();
     let name = config.get("name").unwrap_or_default();
-    if name != record.name {
+    let leaves = record.intent != Intent::Create;
+    if name != record.name && !leaves {
         all.push(format!(
             "VM {vmid} was renamed to `{name}`: it serves on, and its guest may take that name at its next start and then be another Node; \
              on {host}: qm set {vmid} --name {}",
@@ -239,9 +243,12 @@ fn oddities(record: &Record, config: &VmConfig) -> Vec<String> {
         ));
     }
     if config.is_set("protection") {
-        all.push(format!(
-            "VM {vmid} is protected: it serves on, and can be neither destroyed nor replaced until then; on {host}: qm set {vmid} --protection 0"
-        ));
+        let so = if leaves {
+            "its machine is to be removed, and the VM is neither stopped nor destroyed until then"
+        } else {
+            "it serves on, and can be neither destroyed nor replaced until then"
+        };
+        all.push(format!("VM {vmid} is protected: {so}; on {host}: qm set {vmid} --protection 0"));
     }
     all
 }
@@ -274,5 +281,11 @@ mod tests {
         let (name, vmid) = (&record.name, record.slot.vmid);
         assert!(all[0].contains(&format!("qm set {vmid} --name {name}")), "{all:?}");
         assert!(all[1].contains(&format!("qm set {vmid} --protection 0")), "{all:?}");
+        assert!(all[1].contains("it serves on"), "{all:?}");
+        let intent = Intent::Discard { reason: String::new(), since: jiff::Timestamp::UNIX_EPOCH };
+        let leaves = Record { intent, ..record };
+        let read = VmConfig::read(&json!({"name": "web", "protection": 1})).unwrap();
+        let all = oddities(&leaves, &read);
+        assert!(matches!(&all[..], [one] if one.contains("neither stopped nor destroyed")), "{all:?}");
     }
 }

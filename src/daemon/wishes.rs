@@ -127,8 +127,8 @@ impl Daemon {
             }
             let pool = config.pools.iter().find(|pool| pool.name == view.record.pool);
             let (min, max) = pool.map_or((0, 0), |pool| (pool.min, pool.max));
-            if let Some(key) = planning::disabled(node) {
-                self.waits(snapshot.time, &node.name, &format!("annotation {key}"));
+            if let Some(why) = planning::stays(node) {
+                self.waits(snapshot.time, &node.name, &why);
                 continue;
             }
             let prefix = config.prefix(view.record.region.as_deref());

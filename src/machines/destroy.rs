@@ -58,23 +58,10 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
         if let Some((node, why)) = protection::keeps(ctx, machine, &present, manner).await? {
             return Ok(Ended::Serves(node, why));
         }
-        if let Manner::Graceful { emptied, cut_short } = &mut manner {
-            if let Some((node, why)) = back::anew(ctx, machine, *emptied).await? {
-                return Ok(Ended::Serves(node, why));
-            }
-            if *cut_short {
-                stays_off(ctx, machine).await?;
-            }
-            if emptied.is_none_or(|at| at.elapsed() > FRESH) {
-                *emptied = Some(Instant::now());
-            }
-            let again = machine.record().entered.contains_key(&Phase::Stopping);
-            machine.enter(ctx, Phase::Stopping, "the VM is being shut down");
-            // The point of no return: whoever goes on after a crash must not open the node again.
-            machine.save(ctx).await?;
-            if !again && let Some((node, why)) = back::pinned(ctx, machine).await? {
-                return Ok(Ended::Serves(node, why));
-            }
+        if let Manner::Graceful { emptied, cut_short } = &mut manner
+            && let Some((node, why)) = begin(ctx, machine, emptied, *cut_short).await?
+        {
+            return Ok(Ended::Serves(node, why));
         }
         let off = match stop(ctx, machine, manner, (*present, asked)).await? {
             Stopped::Kept(node, why) => return Ok(Ended::Serves(node, why)),
@@ -107,6 +94,35 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
     Ok(Ended::Gone)
 }
 
+/// Writes down that its end begins, unless the guest is a Node again that is needed, or is kept: this Node, and why.
+async fn begin(
+    ctx: &Context,
+    machine: &mut Tracked,
+    emptied: &mut Option<Instant>,
+    cut_short: bool,
+) -> Result<Option<(Box<Node>, String)>, Trouble> {
+    if let Some(kept) = back::anew(ctx, machine, *emptied).await? {
+        return Ok(Some(kept));
+    }
+    if cut_short {
+        stays_off(ctx, machine).await?;
+    }
+    if emptied.is_none_or(|at| at.elapsed() > FRESH) {
+        *emptied = Some(Instant::now());
+    }
+    // One that is off is not shut down: where somebody starts it before its Node is gone, whoever goes on drains that first.
+    let (phase, note) = if cut_short {
+        (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
+    } else {
+        (Phase::Stopping, "the VM is being shut down")
+    };
+    let again = machine.record().entered.contains_key(&phase);
+    machine.enter(ctx, phase, note);
+    // The point of no return, for one that was emptied: whoever goes on after a crash must not open the node again.
+    machine.save(ctx).await?;
+    if again { Ok(None) } else { back::pinned(ctx, machine).await }
+}
+
 /// Refuses to remove a node that was not emptied, as its VM was off, where somebody has started that again: pods may run on it.
 async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     if let Some(what) = ctx.paused() {
@@ -114,9 +130,14 @@ async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     }
     let record = machine.record();
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? != Power::Stopped {
-        return Err(passing(SHUTDOWN, "its VM was started again: its node is drained first".to_owned()));
+        return Err(started_again());
     }
     Ok(())
+}
+
+fn started_again() -> Trouble {
+    let what = "its VM was started again: its node is drained first".to_owned();
+    Trouble::Failed { what, blame: Blame::Nobody }
 }
 
 /// Records what nobody could read any more once the VM is gone: where its disks are, and the uuid by which a Node is known that its
@@ -281,6 +302,11 @@ async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> 
         .await
 }
 
+/// Takes back that the end of a machine has begun whose VM was off: it is to be drained.
+pub(super) fn begun_no_more(record: &mut Record) {
+    record.entered.remove(&Phase::Deleting);
+}
+
 /// How a stop ended.
 enum Stopped {
     /// The Node that the guest is again keeps it, for this reason.
@@ -324,6 +350,10 @@ async fn stop(
         if ctx.proxmox.power(host, vmid).await? == Power::Stopped {
             return Ok(Stopped::Off(Off::Seen));
         }
+        if matches!(manner, Manner::Graceful { cut_short: true, .. }) {
+            machine.change(ctx, begun_no_more).await?;
+            return Err(started_again());
+        }
         // Its host may have come back since it was given up, or seen empty, and it with it.
         let kept = match manner {
             Manner::Abrupt => back::keeps(ctx, machine).await?,
@@ -332,6 +362,10 @@ async fn stop(
         };
         if let Some((node, why)) = kept {
             return Ok(Stopped::Kept(node, why));
+        }
+        // Somebody wants it as it is, and it could not be destroyed then.
+        if config.is_set("protection") {
+            return Err(protection::protected(machine));
         }
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;

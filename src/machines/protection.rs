@@ -18,7 +18,10 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
     let (host, vmid) = (&record.host, record.slot.vmid);
     let config = ctx.proxmox.config(host, vmid).await.ok()?;
     let is_ours = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
-    if !is_ours || !config.is_set("protection") {
+    let is_protected = is_ours && config.is_set("protection");
+    // Rounds are told, so that they do not choose it again.
+    ctx.registry.protect(&record.id, is_protected);
+    if !is_protected {
         return None;
     }
     // One that is off serves nobody.
@@ -27,6 +30,9 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
 }
 
 /// The Node that serves on because somebody has protected its VM since it was drained.
+///
+/// # Errors
+/// There is none that is heard of, and the VM runs: it is left so.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut Tracked,
@@ -43,9 +49,10 @@ pub(super) async fn keeps(
         return Ok(None);
     }
     let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
-        return Ok(None);
+        return Err(protected(machine));
     };
     machine.node = Some(node.name.clone());
+    ctx.registry.protect(&machine.record().id, true);
     Ok(Some((Box::new(node), protected(machine).to_string())))
 }
 
@@ -53,7 +60,7 @@ pub(super) async fn keeps(
 pub(super) fn protected(machine: &Tracked) -> Trouble {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     Trouble::Administrator {
-        what: format!("VM {vmid} is protected, and so is not destroyed"),
+        what: format!("VM {vmid} is protected, and so is neither stopped nor destroyed"),
         command: format!("on {host}: qm set {vmid} --protection 0"),
     }
 }

@@ -106,6 +106,8 @@ struct Inner {
     freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
     /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
     doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
+    /// Machines whose VMs somebody has protected, by id.
+    protected: Mutex<BTreeSet<String>>,
     changed: Changes,
 }
 
@@ -119,6 +121,7 @@ impl Default for Registry {
             machines: Mutex::default(),
             freed: Mutex::default(),
             doubts: Mutex::default(),
+            protected: Mutex::default(),
             changed: Changes::default(),
         }))
     }
@@ -168,6 +171,28 @@ impl Registry {
         }
     }
 
+    /// Notes whether somebody has protected the VM of a machine: it could not be removed then.
+    pub fn protect(&self, id: &str, is_protected: bool) {
+        let changed = {
+            // Held, so that nothing is noted of one that is forgotten meanwhile.
+            let machines = self.machines();
+            let mut protected = self.protected();
+            if is_protected && machines.contains_key(id) {
+                protected.insert(id.to_owned())
+            } else {
+                protected.remove(id)
+            }
+        };
+        if changed {
+            self.0.changed.announce();
+        }
+    }
+
+    /// Whether the VM of a machine was protected when it was looked at last.
+    pub fn is_protected(&self, id: &str) -> bool {
+        self.protected().contains(id)
+    }
+
     /// What wakes the task of a machine when there is such a doubt.
     pub(super) fn doubts(&self, id: &str) -> Arc<Notify> {
         let mut doubts = self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,11 +237,16 @@ impl Registry {
     pub fn forget(&self, id: &str, now: Timestamp) {
         let gone = self.machines().remove(id);
         self.0.doubts.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.protected().remove(id);
         if let Some(view) = gone {
             let mut freed = self.0.freed.lock().unwrap_or_else(PoisonError::into_inner);
             freed.entry(view.record.pool).or_default().insert(view.record.slot.vmid, now);
         }
         self.0.changed.announce();
+    }
+
+    fn protected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.protected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn machines(&self) -> MutexGuard<'_, BTreeMap<String, View>> {

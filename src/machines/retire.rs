@@ -44,6 +44,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
         machine.node = Some(node.name.clone());
         // Before anything is waited for: rounds count it among those that leave.
         machine.enter(ctx, Phase::Draining, &reason);
+        machine.change(ctx, destroy::begun_no_more).await?;
         if let Some(why) = protection::of_running(ctx, machine, &node).await {
             reopen(ctx, machine, &node).await?;
             return Ok(Retired::GivenUp(why));

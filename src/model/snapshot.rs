@@ -26,6 +26,7 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
     PINNED,
     PINNED_WHY,
     RETIRE,
+    VM_PROTECTED,
     "pve-autoscaler/do-not-disrupt",
     "karpenter.sh/do-not-disrupt",
     "karpenter.sh/do-not-repair",
@@ -54,6 +55,8 @@ pub const RETIRE: &str = "pve-autoscaler/retire";
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// In thought alone, never written to a Node: the planner is replacing it, for the reason that is its value.
 pub const REPLACED: &str = "pve-autoscaler/replaced";
+/// Somebody has protected the node's VM, which could not be removed then. Never written to a Node: rounds and snapshot files have it.
+pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node on its way out.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
 /// Taint of a node whose machine is given more, from before its kubelet starts anew until that has said what there is now: until

@@ -13,7 +13,7 @@ use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::model::node::Node;
 use crate::model::plan::{NodeOutcome, NodeVerdict, RemovalReason};
-use crate::model::snapshot::{PINNED, PINNED_WHY, RETIRE, UNNEEDED_SINCE};
+use crate::model::snapshot::{PINNED, PINNED_WHY, RETIRE, UNNEEDED_SINCE, VM_PROTECTED};
 use crate::scheduling::NodeIndex;
 
 /// A node that could be drained.
@@ -112,10 +112,8 @@ fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
         let asked = node.annotations.get(RETIRE);
         return Some((NodeOutcome::BeingDeleted, asked.map(|why| format!("to be retired: {why}"))));
     }
-    if let Some(key) = disabled(node) {
-        let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        return Some((NodeOutcome::Disabled, Some(format!("annotation {key}{why}"))));
+    if let Some(why) = stays(node) {
+        return Some((NodeOutcome::Disabled, Some(why)));
     }
     if let Some(key) = unrepaired(node) {
         return Some((NodeOutcome::Disabled, Some(format!("annotation {key}"))));
@@ -140,6 +138,16 @@ fn within_budgets(view: &View, at: NodeIndex, rules: &Rules, budgets: &Budgets) 
     // A node that overspends a budget by itself stays: others may count on its room.
     budgets.allow(drain.asked()).map_err(|pod| Blocker { reason: "NotEnoughPdb", pod })?;
     Ok(drain)
+}
+
+/// Why the node stays whatever it is used for, in words, if so.
+pub(crate) fn stays(node: &Node) -> Option<String> {
+    if let Some(key) = disabled(node) {
+        let why = node.annotations.get(PINNED_WHY).filter(|_| key == PINNED);
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        return Some(format!("annotation {key}{why}"));
+    }
+    node.annotations.contains_key(VM_PROTECTED).then(|| "its VM is protected".to_owned())
 }
 
 /// The annotation that keeps the node whatever it is used for, if there is one.

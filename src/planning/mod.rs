@@ -68,7 +68,7 @@ pub(crate) use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
 pub(crate) use going::leaving;
 pub use homeless::homeless;
-pub(crate) use judging::disabled;
+pub(crate) use judging::{disabled, stays};
 pub use outcomes::follow;
 
 use std::collections::{BTreeMap, BTreeSet};

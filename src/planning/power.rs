@@ -25,7 +25,7 @@ use jiff::Timestamp;
 
 use super::budgets::Budgets;
 use super::drain::Rules;
-use super::judging::{after, disabled, watched_since};
+use super::judging::{after, stays, watched_since};
 use super::{View, pool_of, scale_up};
 use crate::config::{Config, Pool, PowerSettings};
 use crate::model::Snapshot;
@@ -373,8 +373,8 @@ impl Desk<'_> {
         let (rules, budgets) =
             (Rules::new(self.snapshot, &self.config.scale_down), Budgets::new(self.snapshot));
         for node in self.snapshot.nodes.iter().filter(|node| nodes.contains(node.name.as_str())) {
-            if let Some(key) = disabled(node) {
-                return Some(format!("{} is kept by its annotation {key}", node.name));
+            if let Some(why) = stays(node) {
+                return Some(format!("{} is kept: {why}", node.name));
             }
             if pool_of(node).is_none_or(|name| !self.config.pools.iter().any(|pool| pool.name == name)) {
                 return Some(format!("{} belongs to no pool", node.name));

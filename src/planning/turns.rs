@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::disruptions::{Allowed, leaving};
 use super::drain::Drain;
-use super::judging::{after, disabled, unrepaired};
+use super::judging::{after, stays, unrepaired};
 use super::replacement::Due;
 use super::warm::is_kept;
 use super::{being_deleted, health, pool_of, ready};
@@ -75,8 +75,8 @@ impl<'a> Turns<'a> {
     ) -> Option<String> {
         let node = &snapshot.nodes[at];
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name))?;
-        let kept = || disabled(node).or_else(|| unrepaired(node));
-        let decided = due.held.clone().or_else(|| kept().map(|key| format!("annotation {key}")));
+        let kept = || stays(node).or_else(|| Some(format!("annotation {}", unrepaired(node)?)));
+        let decided = due.held.clone().or_else(kept);
         let drain = match drain? {
             Ok(drain) => drain,
             Err(why) => return decided.or_else(|| Some(why.clone())),

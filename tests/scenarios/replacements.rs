@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use world::proxmox::TaskFault;
+use world::proxmox::{TaskFault, Touch};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -82,6 +82,38 @@ async fn a_machine_that_is_cloned_of_a_template_that_has_just_changed_is_none_of
         !drifted && stage.ready_nodes("workers") == made
     };
     stage.throughout("it has not drifted", Duration::from_mins(30), stays).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_vm_is_protected_takes_nobodys_turn_and_goes_once_it_is_not() {
+    for early in [true, false] {
+        let stage = two_nodes(&with_drift()).await;
+        let [first, second] = &stage.ready_nodes("workers")[..] else { panic!("{}", stage.scene()) };
+        let vmid = stage.status().machines.iter().find(|one| one.name == *first).unwrap().vmid;
+        stage.pve.touch(vmid, "root@pam", &Touch::Protected);
+        if early {
+            // Otherwise its removal has begun before anybody has read that.
+            tokio::time::sleep(Duration::from_secs(40)).await;
+        }
+        stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
+        let gone = |stage: &Stage, name: &String| !stage.ready_nodes("workers").contains(name);
+        stage.until("the other one is replaced", LATER, |stage| gone(stage, second)).await;
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+        let why = |stage: &Stage| {
+            let nodes = stage.status().nodes;
+            nodes.into_iter().find(|node| node.name == *first).map(|node| node.why).unwrap_or_default()
+        };
+        stage.until("it is said why", SOON, |stage| why(stage).contains("its VM is protected")).await;
+        stage.until("no other one is left", LATER, |stage| stage.vms(9100..=9109).len() == 2).await;
+        stage
+            .throughout("nothing is made in its place", Duration::from_mins(30), |stage| {
+                stage.vms(9100..=9109).len() == 2 && !gone(stage, first)
+            })
+            .await;
+        stage.pve.set_config_by_hand(vmid, "protection", None);
+        stage.until("it is replaced", LATER, |stage| gone(stage, first)).await;
+        stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

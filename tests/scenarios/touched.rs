@@ -153,40 +153,132 @@ async fn a_vm_that_leaves_the_pool_is_noticed_in_every_phase() {
     in_every_phase(|_| (Touch::LeftPool, "took it out of the resource pool `k8s-workers`".to_owned())).await;
 }
 
+/// A node that is drained, and of which no pod may be evicted: its VM.
+async fn drained_in_vain() -> (Stage, u32) {
+    let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
+    let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
+    stage.deploy("web", 2, "1500m", "1Gi");
+    stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
+    stage.deploy("small", 2, "100m", "128Mi");
+    stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
+    stage.kube.scale("default", "web", 1);
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+        "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+    });
+    let (method, path) = ("POST".to_owned(), "/api/v1/namespaces/*/pods/*/eviction".to_owned());
+    stage.kube.inject(Fault {
+        method,
+        path,
+        times: usize::MAX,
+        effect: Effect::Answer { status: 429, body },
+    });
+    let draining = |stage: &Stage| {
+        let machines = stage.status().machines;
+        machines.iter().find(|one| one.phase == "Draining").map(|one| one.vmid)
+    };
+    stage.until("a node is drained", LATE, |stage| draining(stage).is_some()).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let vmid = draining(&stage).unwrap();
+    (stage, vmid)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_does_not_wait_for_a_vm_that_somebody_has_ended() {
     for touch in [Touch::Destroyed, Touch::Stopped] {
-        let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
-        let stage = Stage::running(&ONE_POOL.replace("[[pool]]", quick));
-        stage.deploy("web", 2, "1500m", "1Gi");
-        stage.until("the pods run", SOON, |stage| stage.running_pods() == 2).await;
-        stage.deploy("small", 2, "100m", "128Mi");
-        stage.until("all run", SOON, |stage| stage.running_pods() == 4).await;
-        stage.kube.scale("default", "web", 1);
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
-            "reason": "TooManyRequests", "message": "Cannot evict pod as it would violate the pod's disruption budget.",
-        });
-        let (method, path) = ("POST".to_owned(), "/api/v1/namespaces/*/pods/*/eviction".to_owned());
-        stage.kube.inject(Fault {
-            method,
-            path,
-            times: usize::MAX,
-            effect: Effect::Answer { status: 429, body },
-        });
-        let draining = |stage: &Stage| {
-            let machines = stage.status().machines;
-            machines.iter().find(|one| one.phase == "Draining").map(|one| one.vmid)
-        };
-        stage.until("a node is drained", LATE, |stage| draining(stage).is_some()).await;
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let vmid = draining(&stage).unwrap();
+        let (stage, vmid) = drained_in_vain().await;
         stage.pve.touch(vmid, WHO, &touch);
         let words = "its node is not drained any further";
         stage.until("that is said", NOTICED, |stage| said(stage, words) && said(stage, WHO)).await;
         stage.until("the machine is gone", SOON, |stage| !machine(stage, vmid)).await;
         stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
     }
+}
+
+fn runs(stage: &Stage, vmid: u32) -> bool {
+    stage.pve.vm(vmid).is_some_and(|vm| vm.running)
+}
+
+/// Whether the record of a machine says that its end has begun.
+fn ends(stage: &Stage, vmid: u32) -> bool {
+    let map = stage.kube.get("ConfigMap", "pve-autoscaler", &format!("machine-workers-{vmid}"));
+    let text = map.and_then(|map| map["data"]["record"].as_str().map(ToOwned::to_owned)).unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let entered = record["entered"].as_object().cloned().unwrap_or_default();
+    entered.keys().any(|phase| ["stopping", "deleting"].contains(&phase.to_lowercase().as_str()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_is_started_again_before_its_node_is_gone_is_drained_first() {
+    for killed in [false, true] {
+        let (mut stage, vmid) = drained_in_vain().await;
+        // Its Node is looked at before its end is written down, and after.
+        stage.kube.inject(Fault {
+            method: "GET".to_owned(),
+            path: "/api/v1/nodes/*".to_owned(),
+            times: usize::MAX,
+            effect: Effect::Delay(Duration::from_secs(5)),
+        });
+        stage.pve.touch(vmid, WHO, &Touch::Stopped);
+        stage.until("its end has begun", SOON, |stage| ends(stage, vmid)).await;
+        if killed {
+            stage.kill();
+        }
+        stage.pve.start_by_hand(vmid);
+        if killed {
+            stage.start();
+        }
+        stage.throughout("its pods run on", Duration::from_mins(3), |stage| runs(stage, vmid)).await;
+        stage
+            .until("its node is drained", SOON, |stage| {
+                stage.status().machines.iter().any(|one| one.vmid == vmid && one.phase == "Draining")
+            })
+            .await;
+        stage.kube.forget_faults();
+        stage.until("the machine is gone", LATE, |stage| !machine(stage, vmid)).await;
+        stage.until("all run", SOON, |stage| stage.running_pods() == 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_vm_keeps_its_power_though_its_node_was_deleted() {
+    let stage = at(At::Ready).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.pve.touch(9100, WHO, &Touch::Protected);
+    stage.kube.remove("Node", "", &node);
+    let given_up = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Failed");
+    stage.until("its machine is given up", LATE, given_up).await;
+    stays_as_it_is(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_vm_that_somebody_starts_to_look_at_keeps_its_power() {
+    let stage = at(At::Ready).await;
+    // Its Node goes, and it is not destroyed yet.
+    stage.pve.set_quorum(false);
+    stage.kube.scale("default", "web", 0);
+    stage.until("its Node is gone", LATE, |stage| stage.ready_nodes("workers").is_empty()).await;
+    stage.until("it is off", SOON, |stage| !runs(stage, 9100)).await;
+    stage.pve.touch(9100, WHO, &Touch::Protected);
+    stage.pve.set_quorum(true);
+    let shown = |stage: &Stage| said(stage, "is stuck: VM 9100 is protected");
+    stage.until("it is not destroyed", SOON * 2, shown).await;
+    stage.kube.set_nodes_never_ready(true);
+    stage.pve.start_by_hand(9100);
+    stays_as_it_is(&stage).await;
+}
+
+/// The protected VM of a machine that is to go runs on, which is a problem with the command; it goes once it is protected no more.
+async fn stays_as_it_is(stage: &Stage) {
+    stage.throughout("it runs on", LATE, |stage| runs(stage, 9100)).await;
+    let problems = stage.status().problems;
+    let told = |one: &String| {
+        one.contains("neither stopped nor destroyed") && one.contains("qm set 9100 --protection 0")
+    };
+    assert!(problems.values().any(told), "{problems:#?} {}", stage.scene());
+    stage.pve.set_config_by_hand(9100, "protection", None);
+    stage.until("its VM is gone", LATE, |stage| stage.pve.vm(9100).is_none()).await;
+    stage.until("it is no problem any more", SOON, |stage| !stage.status().problems.values().any(told)).await;
 }
 
 #[tokio::test(start_paused = true)]
