@@ -246,3 +246,19 @@ async fn observing_makes_no_warm_machine() {
     let stage = Stage::running(&text);
     stage.throughout("nothing is made", SOON, |stage| stage.vms(9100..=9109).is_empty()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_pool_goes_while_it_boots_is_not_suspended_first() {
+    let settings = keeping(1, WarmState::Suspended);
+    let stage = Stage::running(&settings);
+    let boots =
+        |stage: &Stage| stage.status().machines.iter().any(|one| one.vmid == 9100 && one.phase == "Booting");
+    stage.until("it boots", SOON, boots).await;
+    let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
+    let other = pool.replace("workers", "others").replace("91", "92").replace("10.10.10.", "10.10.20.");
+    stage.reload(&ONE_POOL.replace(pool, &other));
+    stage.until("it is gone", Duration::from_mins(20), |stage| stage.vms(9100..=9109).is_empty()).await;
+    let tasks = stage.pve.task_exits();
+    let suspended = tasks.iter().any(|(upid, _)| upid.contains(":qmsuspend:"));
+    assert!(!suspended, "{tasks:#?}");
+}
