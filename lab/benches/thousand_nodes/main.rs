@@ -69,7 +69,8 @@ async fn main() {
     println!("  the API server took for {all} new ConfigMaps (seconds: how many no longer): {within:?}");
     if let Some(coming) = coming {
         coming.await.unwrap();
-        println!("{storm} pods came meanwhile, {} terms were lost", daemon.lost_terms());
+        let came = storm::came(&cluster).await;
+        println!("{came} of {storm} pods came meanwhile, {} terms were lost", daemon.lost_terms());
     }
     let end = daemon.usage();
     println!(

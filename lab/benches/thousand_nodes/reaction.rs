@@ -24,7 +24,11 @@ pub async fn measured(cluster: &Cluster, proxmox: &Proxmox, samples: usize) -> V
     // Seen by a watch of its own, as the daemon sees it: conditions have whole seconds only.
     let watching = tokio::spawn(async move {
         let path = format!("/api/v1/namespaces/default/pods?watch=1&labelSelector={LABEL}");
-        admin.watch(&path, |event| note(&event, &clock, &said)).await.unwrap();
+        // A busy API server ends watches; a new one begins with the pods that are there.
+        while let Err(error) = admin.watch(&path, |event| note(&event, &clock, &said)).await {
+            println!("  the bench watches its pods again: {error:#}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     });
     let mut random = fastrand::Rng::with_seed(5);
     let mut waits = Vec::new();

@@ -11,6 +11,14 @@ use crate::cluster::Cluster;
 const WITHIN: Duration = Duration::from_mins(1);
 const PARTS: u32 = 10;
 
+/// How many of them are there.
+pub async fn came(cluster: &Cluster) -> usize {
+    let sets = cluster.admin.list("/apis/apps/v1/namespaces/default/deployments").await.unwrap();
+    let storm = sets.iter().filter(|set| set["metadata"]["name"].to_string().contains("storm-"));
+    let replicas = storm.filter_map(|set| set["status"]["replicas"].as_u64());
+    usize::try_from(replicas.sum::<u64>()).unwrap()
+}
+
 /// So many pods come from now on. They fit no node and no pool: the scheduler refuses them, and the daemon has to find out, too.
 pub fn begin(cluster: &Cluster, pods: usize) -> JoinHandle<()> {
     let admin = cluster.admin.clone();
@@ -23,7 +31,7 @@ pub fn begin(cluster: &Cluster, pods: usize) -> JoinHandle<()> {
                 "name": "app", "image": "registry.example/app:1",
                 "resources": { "requests": { "cpu": format!("{}m", 100 + part), "memory": "128Mi" } },
             });
-            let spec = json!({ "nodeSelector": { "example.com/for": "nobody" }, "containers": [container] });
+            let spec = json!({ "nodeSelector": { "example.com/for": "others" }, "containers": [container] });
             let template = json!({ "metadata": { "labels": labels }, "spec": spec });
             let deployment = json!({
                 "apiVersion": "apps/v1", "kind": "Deployment",
