@@ -60,13 +60,11 @@ pub async fn demo(keep: bool, directory: Option<PathBuf>) -> anyhow::Result<()> 
         Some(child) => daemon::stop(child).await,
         None => Ok(()),
     };
-    match played {
-        Some(played) => played.and(stopped),
-        None => {
-            let _ = screen.say("The daemon has ended, both clusters are gone.");
-            stopped
-        }
-    }
+    let Some(played) = played else {
+        let _ = screen.say("The daemon has ended, both clusters are gone.");
+        return stopped;
+    };
+    played.and(stopped)
 }
 
 /// Starts everything and plays the story.

@@ -5,16 +5,18 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use tokio::time::Instant;
+
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Waits until it is so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} until {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -32,12 +34,12 @@ fn demo(folder: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-#[test]
-fn a_signal_ends_it_and_nothing_is_left() {
+#[tokio::test]
+async fn a_signal_ends_it_and_nothing_is_left() {
     for signal in ["-INT", "-TERM", "-HUP"] {
         let folder = tempfile::tempdir().unwrap();
         let mut demo = demo(folder.path());
-        until("the daemon runs", || processes(folder.path()) > 0);
+        until("the daemon runs", || processes(folder.path()) > 0).await;
         let sent = Command::new("kill").args([signal, &demo.id().to_string()]).status().unwrap();
         assert!(sent.success());
         let ended = demo.wait().unwrap();

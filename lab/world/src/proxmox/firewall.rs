@@ -1,6 +1,7 @@
 //! The firewall of VMs: options, rules that name security groups, IP sets. No packet is filtered; a clone gets its template's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -37,7 +38,11 @@ pub struct Firewall {
 impl Firewall {
     /// 40 hexadecimal digits that change with the file.
     fn digest(&self) -> String {
-        Sha256::digest(format!("{self:?}")).iter().take(20).map(|byte| format!("{byte:02x}")).collect()
+        let digest = Sha256::digest(format!("{self:?}"));
+        digest.iter().take(20).fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 }
 

@@ -74,10 +74,9 @@ impl Pve {
             state.need_writable(vmid, node, worker.upid.pid)?;
             let place = state.place(&storage, node);
             let name = format!("vm-{vmid}-state-suspend-{}", state.clock.now().strftime("%Y-%m-%d"));
-            let volid = match state.storages.get(&storage).is_some_and(|one| one.kind.is_file_based()) {
-                true => format!("{storage}:{vmid}/{name}.raw"),
-                false => format!("{storage}:{name}"),
-            };
+            let in_files = state.storages.get(&storage).is_some_and(|one| one.kind.is_file_based());
+            let volid =
+                if in_files { format!("{storage}:{vmid}/{name}.raw") } else { format!("{storage}:{name}") };
             let volume = Volume {
                 storage,
                 size: memory * 2 + (500 << 20),
