@@ -311,7 +311,7 @@ async fn nothing_is_started_on_a_host_that_is_being_shut_down() {
     stage.pve.stop_all_by_hand(&host, Duration::from_secs(150));
     stage.throughout("it stays off", Duration::from_secs(170), |stage| !runs(stage)).await;
     stage.pve.power_off_host(&host);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     stage.pve.power_on_host(&host);
     stage.until("its pod runs", LATE, |stage| stage.running_pods() == 1).await;
 }
@@ -323,7 +323,7 @@ async fn guests_that_somebody_stops_all_together_are_started_once_that_is_over()
         let host = stage.pve.vm(9100).unwrap().node;
         let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
         stage.pve.stop_all_by_hand(&host, Duration::from_secs(100));
-        let off = Duration::from_secs(180);
+        let off = Duration::from_mins(3);
         stage.throughout(&format!("{phase:?}: it stays off"), off, |stage| !runs(stage)).await;
         stage.until(&format!("{phase:?}: it runs again"), SOON, runs).await;
         stage.until(&format!("{phase:?}: its pod runs"), LATE, |stage| stage.running_pods() == 1).await;
