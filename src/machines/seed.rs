@@ -181,7 +181,8 @@ fn command_to_free(host: &str, volume: &str) -> String {
     format!("on {host}: pvesm free {volume}")
 }
 
-/// Removes the seed of a machine whose VM is gone, also of one that was never finished.
+/// Removes the seed of a machine whose VM is gone, also of one that was never finished. What another VM may have in a drive is left: it
+/// could not be started without it.
 ///
 /// # Errors
 /// The token may not: an administrator has to. Or the storage does not answer.
@@ -193,7 +194,13 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         tokio::time::sleep(left).await;
     }
     let record = machine.record().clone();
-    remove_from(ctx, machine, &record.host, &storage).await?;
+    if let Some(why) = still_in_a_drive(ctx, machine, &volume(&storage, &record)).await? {
+        let command = command_to_free(&record.host, &volume(&storage, &record));
+        let reason = format!("{why}; to mend it: {command}");
+        tracing::warn!(machine = %record.name, vmid = record.slot.vmid, reason, "the seed of a machine is left");
+    } else {
+        remove_from(ctx, machine, &record.host, &storage).await?;
+    }
     if record.left_hosts.is_empty() {
         return Ok(());
     }
@@ -209,6 +216,31 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
         record.slot.vmid
     );
     Err(Trouble::Failed { what, blame: Blame::Nobody })
+}
+
+/// Why the machine's seed may be in a drive of what has its VMID now, which is not ours any more: of a template, for one, that somebody
+/// has made of its VM.
+async fn still_in_a_drive(
+    ctx: &Context,
+    machine: &Tracked,
+    volume: &str,
+) -> Result<Option<&'static str>, Trouble> {
+    let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    insist!(ctx.config.limits.destroy, machine.seed(), {
+        match ctx.proxmox.config(host, vmid).await {
+            Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
+                Ok(Some("what has its VMID is not ours any more and has it in a drive"))
+            }
+            Ok(_) => Ok(None),
+            // Of a VM that is no more a token with rights on a pool hears the same as of one of others.
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
+                let hidden = "what has its VMID is hidden from the token and may have it in a drive";
+                Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
+            }
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
 }
 
 /// The hosts that a VM has left on whose storage its seed may still be, for one that has no seed yet may be moved: those that are on,

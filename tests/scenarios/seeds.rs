@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use world::proxmox::iso;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
-use world::proxmox::{Effect, Fault, TaskFault};
+use world::proxmox::{Effect, Fault, TaskFault, Touch};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -261,6 +261,22 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
     // He may drop the record himself after that.
     assert_eq!(stage.pve.files(), []);
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_somebody_makes_of_a_machine_keeps_its_seed() {
+    let mut stage = stage();
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    let seed = stage.pve.config_of(9100, "ide2").unwrap();
+    let volume = seed.split(',').next().unwrap();
+    stage.pve.touch(9100, "root@pam", &Touch::Template);
+    let forgotten = |stage: &Stage| stage.status().machines.iter().all(|one| one.vmid != 9100);
+    stage.until("the machine is forgotten", LATE, forgotten).await;
+    stage.until("the pod runs elsewhere", LATE, |stage| stage.running_pods() == 1).await;
+    let files = stage.pve.files();
+    assert!(files.iter().any(|(file, _)| file == volume), "clones of the template need {volume}: {files:?}");
 }
 
 #[tokio::test(start_paused = true)]
