@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn no_line_is_broken_and_nothing_scrolls_away() {
-        let text: String = (0..30).map(|line| format!("{BUSY}{line:>90}{BUSY:#}\n")).collect();
+        let all: Vec<String> = (0..30).map(|line| format!("{BUSY}{line:>90}{BUSY:#}")).collect();
+        let text = all.join("\n");
         for (columns, lines) in [(80, 24), (40, 10), (200, 60)] {
             let shown = fitted(&text, columns, lines);
             assert!(shown.lines().count() < lines, "{columns} x {lines}");

@@ -226,6 +226,10 @@ async fn still_in_a_drive(
     volume: &str,
 ) -> Result<Option<&'static str>, Trouble> {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
+    // What has the VMID was never this machine's.
+    if machine.record().smbios_uuid.is_none() {
+        return Ok(None);
+    }
     insist!(ctx.config.limits.destroy, machine.seed(), {
         match ctx.proxmox.config(host, vmid).await {
             Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {

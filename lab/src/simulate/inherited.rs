@@ -6,7 +6,6 @@ use fastrand::Rng;
 use world::proxmox::VmView;
 use world::proxmox::spec::ClusterSpec;
 
-use super::checker::Checker;
 use super::settings::PoolShape;
 
 /// Options that a clone gets and a machine must not keep.
@@ -54,20 +53,18 @@ impl Inherited {
     }
 }
 
-impl Checker {
-    /// What a machine has kept of its template and must not have, if anything.
-    pub(super) fn keeps_of_template(&self, pool: &PoolShape, vm: &VmView) -> Option<String> {
-        let kept = |(key, value): &&(&str, &str)| {
-            // A machine that grows has one of its own.
-            let own = *key == "vcpus" && pool.grows.is_some();
-            !own && vm.config.get(*key).is_some_and(|there| there == value)
-        };
-        if let Some((key, value)) = OPTIONS.iter().find(kept) {
-            return Some(format!("has kept {key}: {value} of its template"));
-        }
-        let device = vm.config.get("net0")?;
-        device.contains(UNPLUGGED).then(|| format!("has the network device {device}"))
+/// What a machine has kept of its template and must not have, if anything.
+pub(super) fn kept_of_template(pool: &PoolShape, vm: &VmView) -> Option<String> {
+    let kept = |(key, value): &&(&str, &str)| {
+        // A machine that grows has one of its own.
+        let own = *key == "vcpus" && pool.grows.is_some();
+        !own && vm.config.get(*key).is_some_and(|there| there == value)
+    };
+    if let Some((key, value)) = OPTIONS.iter().find(kept) {
+        return Some(format!("has kept {key}: {value} of its template"));
     }
+    let device = vm.config.get("net0")?;
+    device.contains(UNPLUGGED).then(|| format!("has the network device {device}"))
 }
 
 #[cfg(test)]
