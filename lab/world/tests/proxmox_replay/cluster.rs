@@ -52,10 +52,9 @@ pub fn role((role, privileges): (&str, &str)) -> (String, Vec<String>) {
 /// The `Authorization` header of a recorded identity.
 pub fn authorization(who: &str) -> Option<String> {
     let token = match who {
-        "worker-token" => "autoscaler@pve!agent",
         "pool-token" => "autoscaler-pool@pve!agent",
         "no-rights-token" => "nobody@pve!none",
-        "agent-token" => "autoscaler@pve!agent",
+        "worker-token" | "agent-token" => "autoscaler@pve!agent",
         "template-token" => "templates@pve!make",
         "root-token" => "root@pam!admin",
         "bad-token" => return Some("PVEAPIToken=autoscaler@pve!agent=wrong".to_owned()),

@@ -61,7 +61,7 @@ pub fn with_events(scenario: &str, entries: Vec<Entry>) -> Vec<Entry> {
 pub fn happen(pve: &Pve, event: &str) {
     match event {
         "no right to cloud-init drives" => {
-            change_role(pve, "Worker", |role| role.retain(|one| one != CLOUD_INIT))
+            change_role(pve, "Worker", |role| role.retain(|one| one != CLOUD_INIT));
         }
         "Pool.Audit is granted" => change_role(pve, "Worker", |role| role.push("Pool.Audit".to_owned())),
         "tags of a list" => pve.restrict_tags(TagAccess {
