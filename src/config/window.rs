@@ -168,6 +168,29 @@ mod tests {
     }
 
     #[test]
+    fn a_start_in_an_hour_that_is_skipped_or_repeated_does_not_come_or_comes_twice() {
+        let starts = |start: &str| {
+            let window = window(start, "1m", "Europe/Berlin");
+            let from: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+            let next = |time: &Timestamp| window.opens(*time);
+            let all = std::iter::successors(next(&from), next);
+            let this_year = all.take_while(|time| time.to_string().starts_with("2026"));
+            this_year.map(|time| time.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(starts("30 2 29 3 *"), [] as [&str; 0]);
+        assert_eq!(starts("30 2 25 10 *"), ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"]);
+    }
+
+    #[test]
+    fn a_step_over_all_days_and_a_day_of_the_week_must_both_match() {
+        let mondays = window("0 2 */10 * MON", "1h", "UTC");
+        let june: Timestamp = "2026-05-31T23:59:00Z".parse().unwrap();
+        let first = mondays.opens(june).unwrap();
+        assert_eq!(first.to_string(), "2026-06-01T02:00:00Z");
+        assert_eq!(mondays.opens(first).unwrap().to_string(), "2026-08-31T02:00:00Z");
+    }
+
+    #[test]
     fn windows_that_overlap_themselves_are_open_until_the_last_ends() {
         let hourly = window("0 * * * *", "90m", "UTC");
         let now: Timestamp = "2026-01-10T12:10:00Z".parse().unwrap();

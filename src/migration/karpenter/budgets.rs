@@ -99,7 +99,7 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
         ("0" | "0%", _, Some((start, length))) => {
             let mut window = Inline::new();
             let full = SHORT.iter().find(|(short, _)| *short == start).map_or(start, |(_, full)| full);
-            window.insert("start".to_owned(), Value::String(full.to_owned()));
+            window.insert("start".to_owned(), Value::String(as_in_a_crontab(full)));
             window.insert("duration".to_owned(), Value::String(length.to_owned()));
             table.set(
                 "closed",
@@ -130,11 +130,47 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
     Some(table)
 }
 
+/// The same times in a crontab. A step over all days (`*/2`) beside a day of the week means either there (robfig/cron 3), and both in a
+/// crontab, which takes a field that begins with `*` for one that says nothing.
+fn as_in_a_crontab(start: &str) -> String {
+    let fields = start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
+        (2, Some(step)) => format!("1-31/{step}"),
+        (4, Some(step)) => format!("0-6/{step}"),
+        _ => field.to_owned(),
+    });
+    fields.collect::<Vec<_>>().join(" ")
+}
+
 /// A reason as it is repeated: only what looks like one.
 fn name_of(reason: &str) -> &str {
     if reason.len() < 64 && reason.chars().all(|c| c.is_ascii_alphanumeric()) {
         reason
     } else {
         "(not a name)"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cronexpr::MakeTimestamp;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    /// The days of June 2026 on which it comes. The first is a Monday.
+    fn days(start: &str) -> Vec<i8> {
+        let crontab = cronexpr::parse_crontab(&format!("{} UTC", as_in_a_crontab(start))).unwrap();
+        let from: Timestamp = "2026-05-31T23:59:00Z".parse().unwrap();
+        let next = |time: &Timestamp| Some(crontab.find_next(MakeTimestamp(*time)).unwrap().timestamp());
+        let all = std::iter::successors(next(&from), next).map(|time| time.to_zoned(jiff::tz::TimeZone::UTC));
+        all.take_while(|time| time.month() == 6).map(|time| time.day()).collect()
+    }
+
+    #[test]
+    fn a_step_over_the_days_and_a_day_of_the_week_mean_either() {
+        assert_eq!(days("0 2 */10 * MON"), [1, 8, 11, 15, 21, 22, 29]);
+        assert_eq!(days("0 2 */10 * *"), [1, 11, 21]);
+        assert_eq!(days("0 2 20 * */6"), [6, 7, 13, 14, 20, 21, 27, 28]);
+        assert_eq!(days("0 2 * * MON"), [1, 8, 15, 22, 29]);
     }
 }
