@@ -23,7 +23,7 @@ const SECOND: &str = "vmbr1";
 /// What the daemon marks its machines with.
 const TAG: &str = "pve-autoscaler";
 
-/// A refusal is known so long after the clone that met it, with all that may be lost on the way.
+/// A refusal is known so long after the settings that met it arrived, with all that may be lost on the way.
 const KNOWN: Duration = Duration::from_mins(6);
 /// After this time it may be tried again, whatever is known.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);
@@ -104,7 +104,7 @@ pub enum Right {
     Network(String),
 }
 
-/// What is missing, and which pools' clones have met that.
+/// What is missing, and which pools' machines have met that.
 #[derive(Default)]
 pub struct Missing {
     what: Option<Right>,
@@ -128,29 +128,57 @@ impl Checker {
         self.inner().missing.met.remove(pool);
     }
 
-    /// A clone arrives as it was sent: its refusal will be known.
-    pub(super) fn clone_arrives(&self, call: &Call<'_>) {
-        if call.side != Side::Proxmox || !call.path.ends_with("/clone") || !self.world.pve.is_quorate() {
+    /// A call arrives as it was sent. The settings of a machine that needs the right are refused, which will be known; a clone that comes
+    /// long after that, and too early to be tried again whatever is known, should not have been made.
+    pub(super) fn settings_or_clone_arrive(&self, call: &Call<'_>) {
+        if call.side != Side::Proxmox || !self.world.pve.is_quorate() {
             return;
         }
-        let Some(pool) = newid(call.body).and_then(|vmid| self.world.pool_of(vmid)) else { return };
-        let (name, path) = (pool.name, pool.network.path());
-        let term = self.terms();
+        if let Some(vmid) = newid(call.body).filter(|_| call.path.ends_with("/clone")) {
+            self.clone_arrives(vmid);
+        } else if let Some(vmid) = vmid_of_settings(call) {
+            self.settings_arrive(vmid, &String::from_utf8_lossy(call.body));
+        }
+    }
+
+    fn settings_arrive(&self, vmid: u32, body: &str) {
+        let Some(pool) = self.world.pool_of(vmid) else { return };
+        let (network, term) = (pool.network.path(), self.terms());
+        let missing = &mut self.inner().missing;
+        let refused = missing.what.as_ref().is_some_and(|what| match what {
+            Right::Tag => body.contains("tags="),
+            Right::Network(path) => *path == network && body.contains("net0="),
+        });
+        if refused {
+            missing.met.entry(pool.name).or_insert((term, Instant::now()));
+        }
+    }
+
+    fn clone_arrives(&self, vmid: u32) {
+        let Some(pool) = self.world.pool_of(vmid) else { return };
+        let (name, term) = (pool.name, self.terms());
         let mut inner = self.inner();
         let missing = &mut inner.missing;
-        let concerns = |right: &Right| *right == Right::Tag || *right == Right::Network(path);
-        let Some(what) = missing.what.clone().filter(concerns) else { return };
-        let (of, first) = *missing.met.entry(name).or_insert((term, Instant::now()));
-        let since = first.elapsed();
+        let Some(&(of, first)) = missing.met.get(name) else { return };
+        let (since, what) = (first.elapsed(), missing.what.clone());
         if of != term || since >= TRIED_AGAIN {
-            missing.met.insert(name, (term, Instant::now()));
+            missing.met.remove(name);
         } else if since > KNOWN {
             drop(inner);
             self.violated(&format!(
-                "a machine of pool {name} is cloned {} s after the first that was refused, and a right is still missing: {what:?}",
+                "a machine of pool {name} is cloned {} s after the settings of one were refused, and a right is still missing: {what:?}",
                 since.as_secs(),
             ));
         }
+    }
+}
+
+/// Whose settings a call writes.
+fn vmid_of_settings(call: &Call<'_>) -> Option<u32> {
+    let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+    match (call.method, parts.as_slice()) {
+        ("PUT" | "POST", ["nodes", _, "qemu", vmid, "config"]) => vmid.parse().ok(),
+        _ => None,
     }
 }
 

@@ -105,7 +105,7 @@ impl Storm {
             self.hands.may_meddle(&call, random);
         }
         if !met {
-            self.checker.clone_arrives(&call);
+            self.checker.settings_or_clone_arrive(&call);
             return Arrival::Once;
         }
         if repeats(&call) && random.u8(..12) == 0 {

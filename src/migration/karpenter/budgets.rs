@@ -133,11 +133,12 @@ fn one(budget: &Json, pool: &str, place: &str, down: &mut Table, several: bool) 
 /// The same times in a crontab. A step over all days (`*/2`) beside a day of the week means either there (robfig/cron 3), and both in a
 /// crontab, which takes a field that begins with `*` for one that says nothing.
 fn as_in_a_crontab(start: &str) -> String {
-    let fields = start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
-        (2, Some(step)) => format!("1-31/{step}"),
-        (4, Some(step)) => format!("0-6/{step}"),
-        _ => field.to_owned(),
-    });
+    let fields =
+        start.split_whitespace().enumerate().map(|(at, field)| match (at, field.strip_prefix("*/")) {
+            (2, Some(step)) => format!("1-31/{step}"),
+            (4, Some(step)) => format!("0-6/{step}"),
+            _ => field.to_owned(),
+        });
     fields.collect::<Vec<_>>().join(" ")
 }
 
