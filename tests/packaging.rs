@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pve_autoscaler::cli::exit;
+use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::observability::DEFAULT_SOCKET;
 
 fn file(name: &str) -> PathBuf {
@@ -34,6 +35,14 @@ fn ask(program: &str, arguments: &[&str]) -> Option<Output> {
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_all_that_the_daemon_needs() {
+    let readme = text("README.md");
+    let written = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    config::parse("README.md", written, Needs::Run).unwrap();
+    assert!(written.lines().count() < 25, "it is to be a small one");
 }
 
 /// The values of a setting of the unit.
