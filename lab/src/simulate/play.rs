@@ -12,7 +12,6 @@ use world::proxmox::spec::ClusterSpec;
 use super::admin::Admin;
 use super::checker::{Checker, Figures};
 use super::faults::Faults;
-use super::hands::Hands;
 use super::log::{Ear, Log};
 use super::storm::Storm;
 use super::troupe::Troupe;
@@ -127,12 +126,11 @@ async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Ou
     log.say("world", &format!("{:?}", world.pools));
     log.say("world", &format!("{:?}", world.rules));
     let checker = Checker::new(&world, &log);
-    let hands = Hands::new(&world, &log, &checker);
-    let storm = Arc::new(Storm::new(&world, &log, &checker, &hands, random.fork()));
+    let storm = Arc::new(Storm::new(&world, &log, &checker, random.fork()));
     let mut play = Play {
         troupe: Troupe::new(&world, &log, &checker, storm.clone(), random.fork()),
-        faults: Faults::new(&world, &log, &checker, random.fork()),
-        admin: Admin::new(&world, &log, &checker, &hands, random.fork()),
+        faults: Faults::new(&world, &log, random.fork()),
+        admin: Admin::new(&world, &log, &checker, random.fork()),
         workload: Workload::begin(&world.kube, &world.pools, random.fork())?,
         databases: Databases::begin(&world.kube, &world.pools, world.rules.volumes, Rng::with_seed(!seed))?,
         random,

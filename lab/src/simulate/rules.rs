@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use world::proxmox::rights::TagAccess;
 
 use super::devices::Devices;
-use super::inherited::Inherited;
 use super::places::Reserved;
 use super::power::Power;
 use super::volumes::Volumes;
@@ -131,10 +129,6 @@ pub struct Rules {
     pub power: Option<Power>,
     /// Pods with volumes.
     pub volumes: Option<Volumes>,
-    /// What the templates have that no machine should.
-    pub inherited: Inherited,
-    /// Who may use which tags.
-    pub tags: TagAccess,
 }
 
 impl Rules {

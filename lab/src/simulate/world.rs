@@ -24,8 +24,6 @@ use world::serve::tls::ServerTls;
 
 use super::devices::{self, Devices};
 use super::growth;
-use super::inherited::Inherited;
-use super::networks;
 use super::places;
 use super::power;
 use super::rules::{Bootstrap, Rules};
@@ -87,8 +85,6 @@ impl World {
         growth::draw(&mut Rng::with_seed(seed ^ 0x9e0b_0f77_0e1d), rules.bootstrap, &mut pools);
         rules.devices = Devices::draw(&mut Rng::with_seed(seed ^ 0xde71_ce50_0e1d), &mut pools);
         rules.volumes = Volumes::draw(&mut Rng::with_seed(seed ^ 0x7013_0f77_0e1d));
-        rules.inherited = Inherited::draw(&mut Rng::with_seed(seed ^ 0x14e2_0f77_0e1d));
-        rules.tags = networks::draw(&mut Rng::with_seed(seed ^ 0x4e70_0f77_0e1d), &mut pools);
         rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
@@ -101,8 +97,6 @@ impl World {
         seeds::allow(&mut cluster);
         growth::allow(&mut cluster);
         devices::allow(&mut cluster, rules.devices);
-        networks::allow(&mut cluster, &pools);
-        rules.inherited.give(&mut cluster);
         if rules.power.is_some() {
             power::allow(&mut cluster);
         }
@@ -137,7 +131,6 @@ impl World {
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
         let pve = Pve::new(cluster, clock, random.u64(..), control_plane);
         seeds::put_foreign(&pve, &hosts);
-        pve.restrict_tags(rules.tags.clone());
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))
             .map_err(anyhow::Error::msg)?;
         let (config, clock) = (Arc::new(config), TokioClock::starting_at(base));

@@ -33,7 +33,6 @@ use crate::{
 
 mod access;
 mod agent;
-mod ailing;
 mod answer;
 mod clone;
 mod cloudinit;

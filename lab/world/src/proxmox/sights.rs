@@ -9,8 +9,6 @@ pub struct HostView {
     pub online: bool,
     /// Whether it is in HA maintenance.
     pub maintenance: bool,
-    /// Whether nothing is known any more of what its pvestatd tells.
-    pub silent: bool,
     /// Threads.
     pub cores: u32,
     /// Memory in bytes.
@@ -59,7 +57,6 @@ impl Pve {
         Some(HostView {
             online: host.online,
             maintenance: host.maintenance,
-            silent: state.is_silent(node),
             cores: host.spec.cores,
             memory: host.spec.memory,
             own_memory: host.spec.memory_used,
