@@ -13,7 +13,6 @@ pub mod fuzz;
 mod measure;
 mod network;
 mod screen;
-mod signals;
 pub mod simulate;
 pub mod story;
 mod summary;

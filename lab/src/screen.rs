@@ -162,21 +162,13 @@ fn row(status: &Status, machine: &MachineStatus) -> String {
     };
     let start = format!(
         "  {:<15} {:<5} {:<5} {style}{:<12}{style:#} {:>5.1} s ",
-        cut(&machine.name, 15),
+        terminal::cut(&machine.name, 15),
         machine.vmid,
         machine.host,
         machine.phase,
         since.as_secs_f64(),
     );
     start + &why
-}
-
-/// At most so many characters.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use pve_autoscaler::cli::signals::Signals;
 use pve_autoscaler::observability::{Status, ask};
 use tokio::process::Child;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use world::proxmox::spec::{ClusterSpec, VmSpec};
 use crate::clusters::Clusters;
 use crate::measure::{self, Measures};
 use crate::screen::{Pods, Screen};
-use crate::signals::Signals;
 use crate::summary::Summary;
 use crate::{configuration, daemon};
 

@@ -18,6 +18,7 @@ mod plan_text;
 mod retry;
 mod run;
 mod setup;
+pub mod signals;
 mod snapshot;
 mod status;
 mod table;

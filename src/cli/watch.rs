@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{Failure, SUCCESS};
 use super::live;
+use super::signals::Signals;
 use super::terminal::{cut, size};
 
 /// The alternate screen without a cursor, and back.
@@ -21,7 +22,9 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// one is shown as what it is, and tried again.
 pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failure>) -> Result<u8, Failure> {
     live::block_on(async {
-        let mut signals = Signals::new().map_err(|error| Failure::System("listen for signals", error))?;
+        let failed = |error| Failure::System("listen for signals", error);
+        let mut signals = Signals::new().map_err(failed)?;
+        let mut resized = signal(SignalKind::window_change()).map_err(failed)?;
         let mut shown = frame().await?;
         let live = std::io::stdout().is_terminal();
         let _screen = live.then(Screen::enter).transpose().map_err(Failure::Output)?;
@@ -35,11 +38,12 @@ pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failu
             loop {
                 tokio::select! {
                     biased;
-                    heard = signals.next() => match heard {
-                        Heard::End => return Ok(SUCCESS),
-                        Heard::Resized if live => draw(&shown).map_err(Failure::Output)?,
-                        Heard::Resized => {}
-                    },
+                    () = signals.next() => return Ok(SUCCESS),
+                    Some(()) = resized.recv() => {
+                        if live {
+                            draw(&shown).map_err(Failure::Output)?;
+                        }
+                    }
                     came = &mut next => {
                         shown = came.unwrap_or_else(|failure| format!("{}\n", failure.words()));
                         break;
@@ -54,41 +58,6 @@ pub(super) fn run(every: Duration, frame: impl AsyncFn() -> Result<String, Failu
 pub(super) fn line(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::Output(error.into()))?;
     Ok(text + "\n")
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    resized: Signal,
-}
-
-/// What a signal asks for.
-enum Heard {
-    End,
-    Resized,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            resized: signal(SignalKind::window_change())?,
-        })
-    }
-
-    async fn next(&mut self) -> Heard {
-        tokio::select! {
-            biased;
-            Some(()) = self.interrupt.recv() => Heard::End,
-            Some(()) = self.terminate.recv() => Heard::End,
-            Some(()) = self.hangup.recv() => Heard::End,
-            Some(()) = self.resized.recv() => Heard::Resized,
-            else => std::future::pending().await,
-        }
-    }
 }
 
 /// The alternate screen, for as long as this lives.

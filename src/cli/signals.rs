@@ -22,7 +22,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one of them.
+    /// Waits for one of them. No signal is lost if it is no longer waited for.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
