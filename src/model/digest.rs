@@ -44,6 +44,8 @@ pub struct Digest {
     pub daemon: bool,
     /// A static pod's mirror in the API.
     pub mirror: bool,
+    /// It has annotations that decisions read.
+    pub annotated: bool,
 }
 
 /// What a pod asks of others, apart from the digest, which fits a line of the processor's cache: few pods ask anything.
@@ -116,6 +118,7 @@ impl Digest {
             daemon: pod.owner.as_ref().is_some_and(|owner| owner.kind == "DaemonSet")
                 || marked.is_some_and(|value| value == "true"),
             mirror: pod.annotations.contains_key("kubernetes.io/config.mirror"),
+            annotated: !pod.annotations.is_empty(),
         }
     }
 

@@ -37,13 +37,11 @@ pub(super) fn delay(pod: &Pod) -> Option<SignedDuration> {
 }
 
 /// Annotations whose values cannot be read: they are treated as if they were not there.
-pub(super) fn ignored(snapshot: &Snapshot, pods: &[Arc<Pod>]) -> Vec<IgnoredAnnotation> {
-    let of_pods =
-        pods.iter().filter(|pod| !pod.annotations.is_empty() && !pod.is_finished()).flat_map(|pod| {
-            let wrong =
-                pod.annotations.iter().filter_map(|(key, value)| Some((key, value, wrong(key, value)?)));
-            wrong.map(|(key, value, why)| ignore(format!("pod {}", pod.id()), key, value, why))
-        });
+pub(super) fn ignored(snapshot: &Snapshot, annotated: &[&Arc<Pod>]) -> Vec<IgnoredAnnotation> {
+    let of_pods = annotated.iter().filter(|pod| !pod.is_finished()).flat_map(|pod| {
+        let wrong = pod.annotations.iter().filter_map(|(key, value)| Some((key, value, wrong(key, value)?)));
+        wrong.map(|(key, value, why)| ignore(format!("pod {}", pod.id()), key, value, why))
+    });
     let of_nodes = snapshot.nodes.iter().flat_map(|node| {
         let kept = KEPT.iter().filter_map(|key| Some((*key, node.annotations.get(*key)?)));
         let wrong = kept.filter(|(_, value)| !["true", "false"].contains(&value.as_str()));
@@ -130,8 +128,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_named() {
         let told = |key: &str, value: &str| {
-            let pods = [Arc::new(pod(&[(key, value)], None))];
-            ignored(&Snapshot::default(), &pods).into_iter().map(|one| one.annotation).collect::<Vec<_>>()
+            let pod = Arc::new(pod(&[(key, value)], None));
+            ignored(&Snapshot::default(), &[&pod]).into_iter().map(|one| one.annotation).collect::<Vec<_>>()
         };
         for key in KEPT {
             assert_eq!(told(key, "1d"), [key]);

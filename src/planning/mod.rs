@@ -120,7 +120,6 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
             due.explain(verdict);
         }
     }
-    plan.ignored_annotations = annotations::ignored(&sorted, &snapshot.pods);
     plan
 }
 
@@ -165,6 +164,7 @@ fn decide(
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
+        ignored_annotations: annotations::ignored(snapshot, &view.annotated),
         ..Plan::default()
     };
     if depth == Depth::Real {
@@ -262,6 +262,8 @@ struct View<'a> {
     bound: Vec<Vec<&'a Arc<Pod>>>,
     /// Those that hold no room (expendable ones), which may hold their node all the same.
     expendable: Vec<Vec<&'a Arc<Pod>>>,
+    /// Pods with annotations that decisions read.
+    annotated: Vec<&'a Arc<Pod>>,
     /// The newest pod of each DaemonSet, by the set's uid.
     newest: BTreeMap<&'a str, &'a Arc<Pod>>,
     daemons: Daemons<'a>,
@@ -314,6 +316,7 @@ impl<'a> View<'a> {
             grows: false,
             bound: vec![Vec::new(); snapshot.nodes.len()],
             expendable: vec![Vec::new(); snapshot.nodes.len()],
+            annotated: Vec::new(),
             newest: BTreeMap::new(),
             daemons: Daemons::default(),
             statics: Statics::new(),
@@ -344,6 +347,9 @@ impl<'a> View<'a> {
         let (snapshot, config) = (self.snapshot, self.config);
         let priorities = pending::Priorities::new(snapshot, config);
         for pod in self.pods {
+            if pod.digest().annotated {
+                self.annotated.push(pod);
+            }
             if pod.digest().waits {
                 let (group, expendable) = self.groups.number(pod, &priorities);
                 let settled = pending::settled(pod, expendable, config, snapshot.time);

@@ -1,40 +1,45 @@
 //! Nodes by name, for tens of thousands of pods that each name theirs.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 
 use crate::model::node::Node;
 use crate::scheduling::NodeIndex;
 
-/// Finds nodes by name: numbers are compared, and of all names only the one that is asked for.
+/// Finds nodes by name.
 pub(super) struct Named<'a> {
     nodes: &'a [Arc<Node>],
-    /// Sorted.
-    numbers: Vec<(u64, NodeIndex)>,
+    /// Only looked things up in: the order of its entries decides nothing.
+    table: HashTable<NodeIndex>,
 }
 
 impl<'a> Named<'a> {
     pub(super) fn new(nodes: &'a [Arc<Node>]) -> Self {
-        let mut numbers: Vec<_> =
-            nodes.iter().enumerate().map(|(at, node)| (number(&node.name), at)).collect();
-        numbers.sort_unstable();
-        Self { nodes, numbers }
+        let mut named = Self { nodes, table: HashTable::with_capacity(nodes.len()) };
+        for (at, node) in nodes.iter().enumerate() {
+            let number = number(&node.name);
+            match named.table.find_mut(number, |&other| nodes[other].name == node.name) {
+                Some(other) => *other = at,
+                None => {
+                    named.table.insert_unique(number, at, |&at| self::number(&nodes[at].name));
+                }
+            }
+        }
+        named
     }
 
     /// The node of this name; of several the last.
     pub(super) fn find(&self, name: &str) -> Option<NodeIndex> {
-        let number = number(name);
-        let from = self.numbers.partition_point(|one| one.0 < number);
-        let alike = self.numbers[from..].iter().take_while(|one| one.0 == number);
-        alike.map(|one| one.1).filter(|&at| self.nodes[at].name == name).last()
+        self.table.find(number(name), |&at| self.nodes[at].name == name).copied()
     }
 }
 
 /// The same for equal names.
 fn number(name: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
+    FixedState::default().hash_one(name)
 }
 
 #[cfg(test)]
