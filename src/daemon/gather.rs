@@ -7,17 +7,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
 use super::inventory::Look;
+use super::reach::see_to_hosts;
 use super::regions::Region;
-use super::silence::silence;
 use crate::config::{Config, Mode, Pool};
-use crate::machines::{self, Found, Taken, View};
+use crate::machines::{self, Taken, View};
 use crate::model::machine::{Host, Intent, Machine, Phase, WarmState};
 use crate::model::node::Node;
 use crate::model::pci::Held;
 use crate::model::place;
 use crate::model::power::PowerFacts;
 use crate::model::snapshot::{Inventory, POOL_LABEL, UNNEEDED_SINCE, VM_PROTECTED};
-use crate::model::workload::Backoff;
 use crate::model::{Record, Snapshot};
 
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
@@ -177,6 +176,7 @@ impl Daemon {
         snapshot.memory.name_seed = self.random.u64(..);
         self.hold_silent_hosts(&mut snapshot, &looks);
         self.narrow(config, &mut snapshot, &looks);
+        see_to_hosts(config, &mut snapshot);
         self.out_of_service(config, &mut snapshot, &views);
         snapshot
     }
@@ -276,76 +276,6 @@ impl Daemon {
                 .extend(node.internal_ips.iter().filter_map(|ip| ip.parse::<std::net::IpAddr>().ok()));
         }
         taken
-    }
-
-    /// A right without which no machine of a pool can be made is a problem for as long as it is missing.
-    fn say_refusals(&self, config: &Config) {
-        let of = |pool: &Pool| {
-            let words = self.regions.get(&pool.prefix)?.templates.refusal(&pool.name)?;
-            Some(format!("no machines of pool {} are made: {words}", pool.name))
-        };
-        let said: Vec<String> = config.pools.iter().filter_map(of).collect();
-        if said.is_empty() {
-            self.board.clear("rights");
-        } else {
-            self.board.problem("rights", &said.join("; "));
-        }
-    }
-
-    /// Pools that have no usable template back off; the others get only hosts that a template reaches.
-    fn narrow(&self, config: &Config, snapshot: &mut Snapshot, looks: &Looks) {
-        self.say_refusals(config);
-        let found: BTreeMap<&str, BTreeMap<String, Found>> =
-            self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
-        let now = snapshot.time;
-        let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
-        // Machines that are there already need neither Proxmox VE nor a template.
-        for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
-            let usable = found.get(pool.prefix.as_str()).and_then(|found| found.get(&pool.name));
-            let out_of_sight = self.regions.unseen(config, &pool.prefix, now);
-            let were_asked = self.strangers.were_asked(&pool.prefix);
-            let is_known = out_of_sight.is_none() && looks.contains_key(&pool.prefix) && were_asked;
-            let reach: std::collections::BTreeSet<&String> =
-                usable.into_iter().flat_map(|found| &found.usable).flat_map(|one| &one.reach).collect();
-            let reason = if let Some(why) = &out_of_sight {
-                Some(why.clone())
-            } else if !looks.contains_key(&pool.prefix) {
-                Some("Proxmox VE cannot be looked at".to_owned())
-            } else if !were_asked {
-                Some("which addresses the VMs of others have is not known yet".to_owned())
-            } else if reach.is_empty() {
-                let silent = looks.get(&pool.prefix).and_then(|look| look.seen.silent().next());
-                let silent = silent.map(|host| silence(&host.name));
-                // It may be why a template is not found, and need not.
-                let problem = usable.and_then(|found| found.problems.first().cloned());
-                let problems: Vec<String> = problem.into_iter().chain(silent).collect();
-                if problems.is_empty() {
-                    Some("its template was not found yet".to_owned())
-                } else {
-                    Some(problems.join("; "))
-                }
-            } else {
-                None
-            };
-            let memory = snapshot.memory.pools.entry(pool.name.clone()).or_default();
-            memory.out_of_sight = out_of_sight;
-            if let Some(reason) = reason {
-                let longer = memory.backoff.as_ref().is_some_and(|backoff| backoff.until > soon);
-                if !longer {
-                    memory.backoff = Some(Backoff { until: soon, reason, seconds: 0 });
-                    memory.without_template = is_known;
-                }
-                continue;
-            }
-            if let Some(region) = self.regions.get(&pool.prefix) {
-                memory.templates = region.templates.prints(&pool.name);
-                memory.clone_bytes = region.templates.clone_bytes(&pool.name);
-            }
-            let own =
-                |host: &String| usable.is_some_and(|found| found.usable.iter().any(|one| one.host == *host));
-            memory.across = reach.iter().filter(|host| !own(host)).map(|host| pool.host_key(host)).collect();
-            memory.reach = Some(reach.into_iter().map(|host| pool.host_key(host)).collect());
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::regions;
 use super::survey::{self, Survey};
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::machines::{DeviceSurvey, Devices, Templates};
+use crate::machines::{DeviceSurvey, Devices, Found, Templates};
 use crate::model::machine::Host;
 use crate::proxmox::{Client, Error, Kind, Seen, TAG};
 
@@ -131,7 +131,7 @@ impl Inventory {
                         match templates.refresh(&proxmox, &settings, &seen).await {
                             Ok(()) => {
                                 let all = templates.all();
-                                let fine = all.values().all(|found| !found.usable.is_empty());
+                                let fine = all.values().all(Found::is_fine);
                                 templates_due =
                                     Instant::now() + if fine { TEMPLATES } else { TEMPLATES_WITH_PROBLEMS };
                             }

@@ -26,6 +26,7 @@ mod outcomes;
 mod physical;
 mod pins;
 mod power;
+mod reach;
 mod regions;
 mod remember;
 mod serving;

@@ -51,6 +51,15 @@ pub struct Found {
     pub usable: Vec<Usable>,
     /// What is wrong, in words: the pool cannot grow where nothing is usable.
     pub problems: Vec<String>,
+    /// Why none of them is cloned now, if so: a right is missing for each machine of the pool.
+    pub refused: Option<String>,
+}
+
+impl Found {
+    /// Whether a machine can be made.
+    pub fn is_fine(&self) -> bool {
+        !self.usable.is_empty() && self.refused.is_none()
+    }
 }
 
 /// Templates by pool. Cheap to clone.
@@ -65,7 +74,8 @@ impl Templates {
     /// The template for a new machine of the pool on this host: its own before another's.
     pub fn pick(&self, pool: &str, host: &str) -> Option<Usable> {
         let all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
-        let usable = || all.get(pool).into_iter().flat_map(|found| &found.usable);
+        let found = || all.get(pool).filter(|found| found.refused.is_none());
+        let usable = || found().into_iter().flat_map(|found| &found.usable);
         let own = usable().find(|one| one.host == host);
         own.or_else(|| usable().find(|one| one.reach.contains(host))).cloned()
     }
@@ -154,7 +164,7 @@ impl Templates {
     pub(super) fn refused(&self, pool: &Pool, right: MissingRight, token: &str) -> String {
         let words = self.refusals.add(pool, right, self.tags(), token);
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(pool.name.clone(), Found { usable: Vec::new(), problems: vec![words.clone()] });
+        all.entry(pool.name.clone()).or_default().refused = Some(words.clone());
         words
     }
 
@@ -180,16 +190,15 @@ impl Templates {
         let mut all = BTreeMap::new();
         for pool in &config.pools {
             if pool.boot == Boot::Network {
-                let found = Found { usable: anew(pool, seen), problems: Vec::new() };
+                let found = Found { usable: anew(pool, seen), ..Found::default() };
                 all.insert(pool.name.clone(), found);
             } else if let Some(wanted) = &pool.template {
                 let needs = Needs::of(config, pool);
                 let found = of_pool(pool, &needs, wanted, (seen, &read), known.get(&pool.name));
                 all.insert(pool.name.clone(), found);
             }
-            let refused = refused_tag(pool, rules.as_ref()).or_else(|| self.refusal(&pool.name));
-            if let (Some(problem), Some(found)) = (refused, all.get_mut(&pool.name)) {
-                *found = Found { usable: Vec::new(), problems: vec![problem] };
+            if let Some(found) = all.get_mut(&pool.name) {
+                found.refused = refused_tag(pool, rules.as_ref()).or_else(|| self.refusal(&pool.name));
             }
         }
         *self.by_pool.lock().unwrap_or_else(PoisonError::into_inner) = all;

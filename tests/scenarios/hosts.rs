@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
+use world::proxmox::rights::TagAccess;
 use world::proxmox::spec::{AccessSpec, ClusterSpec, Grant, VmSpec};
 use world::proxmox::{Effect, Fault};
 
@@ -99,6 +100,52 @@ async fn a_host_is_woken_for_pods_that_find_no_room_and_goes_again_afterwards() 
     stage.until("one is off again", LATER, |stage| off(stage).len() == 1).await;
     stage.until("both run all the while", SOON, |stage| stage.running_pods() == 2).await;
     assert!(stage.pve.stopped_with_hosts().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_there() {
+    let list = |tag: &str| {
+        let user_allow_list = vec![tag.to_owned()];
+        TagAccess { user_allow: "list".to_owned(), user_allow_list, ..TagAccess::default() }
+    };
+    let mut stage = stage(&apart(""));
+    stage.pve.restrict_tags(list("other"));
+    stage.start();
+    one_is_off(&stage).await;
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.throughout("nobody is woken in vain", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.pve.restrict_tags(list("pve-autoscaler"));
+    stage.until("the pods run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
+    assert!(off(&stage).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_host_goes_before_it_is_known_whom_it_is_needed_for() {
+    let mut stage = stage(&apart("").replace("template = 9000", "template = 9009"));
+    stage.start();
+    let why = "whether machines of pool workers can be made there is not known: there is no VM 9009";
+    let stays = |stage: &Stage| stage.status().hosts.iter().any(|host| host.why.starts_with(why));
+    stage.until("it is said", SOON, stays).await;
+    stage.throughout("all stay on", LATER, |stage| off(stage).is_empty()).await;
+    stage.reload(&apart(""));
+    one_is_off(&stage).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_woken_for_a_pool_that_is_younger_than_its_sleep() {
+    let mut stage = stage(&apart(""));
+    stage.start();
+    one_is_off(&stage).await;
+    let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
+    let later = pool
+        .replace("name = \"workers\"", "name = \"later\"")
+        .replace("9100-9109", "9110-9119")
+        .replace("10.10.10.11-10.10.10.20", "10.10.10.31-10.10.10.40")
+        .replace("bridge =", "max_per_host = 1\nbridge =");
+    stage.reload(&(apart("").replace("max = 5", "max = 0") + "[[pool]]" + &later));
+    stage.deploy("web", 3, "1500m", "1Gi");
+    stage.until("the pods run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
+    assert!(off(&stage).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
