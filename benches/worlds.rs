@@ -1,6 +1,7 @@
 //! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the planner's thread.
 //!
-//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed.
+//! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed. With `-- adversarial TEXT` it plays
+//! the worlds of [`adversarial`] whose names contain the text.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,6 +9,8 @@
     reason = "a benchmark prints, and may stop at what it did not expect"
 )]
 
+#[path = "worlds/adversarial.rs"]
+mod adversarial;
 #[path = "worlds/clusters.rs"]
 mod clusters;
 
@@ -306,7 +309,20 @@ fn many() {
     line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
 }
 
+/// What a round costs that a tenant tries to hold up.
+fn adversarial(wanted: &str) {
+    println!("| World | CPU time | Pods that got a verdict | Nodes that go |\n|---|---|---|---|");
+    for (name, world) in adversarial::WORLDS.iter().filter(|(name, _)| name.contains(wanted)) {
+        let (snapshot, config) = world();
+        let (cost, plan) = milliseconds(|| plan(&snapshot, &config));
+        println!("| {name} | {cost:.0} ms | {} | {} |", plan.pods.len(), plan.scale_down.len());
+    }
+}
+
 fn main() {
+    if let Some(wanted) = std::env::args().skip_while(|one| one != "adversarial").nth(1) {
+        return adversarial(&wanted);
+    }
     println!("| World | CPU time | Target | Answer |\n|---|---|---|---|");
     let costs =
         [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));
