@@ -13,6 +13,9 @@ case "$(cat /var/lib/kubelet/memory_manager_state 2>/dev/null)" in
 esac
 "#;
 
+/// How what takes CPUs and memory into use ends where some of the CPUs do not come. The unit was restarted then, too.
+pub const TOO_FEW_CPUS: i64 = 74;
+
 /// `$1` CPUs are waited for; the unit `$2` is started anew, where some of them do not come, too: memory may have.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
@@ -39,4 +42,14 @@ pub fn can_grow(unit: &str) -> Vec<String> {
 pub fn take_up(cores: u32, unit: &str) -> Vec<String> {
     let cores = cores.to_string();
     ["/bin/sh", "-c", TAKE, "sh", &cores, unit].map(String::from).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_ends_as_its_reader_expects() {
+        assert!(TAKE.contains(&format!("exit {TOO_FEW_CPUS}; }}")));
+    }
 }

@@ -19,7 +19,7 @@ mod ssh_error;
 mod ssh_keys;
 
 pub use facts::{FillError, MachineFacts};
-pub use growth::{can_grow, take_up};
+pub use growth::{TOO_FEW_CPUS, can_grow, take_up};
 pub use join::{JoinFacts, configuration, starting_taint};
 pub use k3s::{K3sFacts, configuration as k3s_configuration};
 pub use outcome::{JoinEnd, read};

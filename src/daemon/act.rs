@@ -219,6 +219,7 @@ impl Daemon {
             node_cpu_milli: node.capacity.cpu_milli,
             node_memory: node.capacity.memory,
             since: now,
+            failed: None,
         };
         let size = Size { cores: grown.to.cores, memory: grown.to.memory_bytes };
         // Shown before its task begins, so that the next round counts it.

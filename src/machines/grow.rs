@@ -8,29 +8,24 @@
 //!   Each step looks at what is there and goes on from that.
 //! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and taken back.
 //! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of the VM again (`stock`), and the
-//!   record ends with what the VM has. Nothing else ever shrinks.
+//!   record ends with what the VM has. Nothing else ever shrinks. Whoever goes on after a crash takes back and plugs nothing more.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::jobs::{self, CONFIGURE};
 use super::ownership::ours;
 use super::stock::{self, given, has};
+use super::take_up::{self, failed};
 use super::task::{self, Ending, Reports};
 use super::tracked::Tracked;
-use super::trouble::{Blame, Trouble, insist};
-use super::{Context, guest, node, touched};
-use crate::bootstrap;
-use crate::config::{Grow, Pool, Size};
+use super::trouble::{Trouble, insist};
+use super::{Context, node, touched};
+use crate::config::{Grow, Size};
 use crate::kubernetes::Versioned;
 use crate::model::Record;
 use crate::model::machine::{Growing, Phase};
-use crate::model::node::{Taint, TaintEffect};
-use crate::model::snapshot::GROWING_TAINT;
 use crate::model::workload::Backoff;
-use crate::proxmox::{ExecStatus, Kind, VmConfig};
+use crate::proxmox::VmConfig;
 
 /// The option that says how many of a VM's `cores` it has.
 pub(super) const VCPUS: &str = "vcpus";
@@ -38,16 +33,6 @@ pub(super) const VCPUS: &str = "vcpus";
 pub(super) const CORES: &str = "cores";
 /// The option that says how much memory it has, in MiB.
 pub(super) const MEMORY: &str = "memory";
-
-/// How long the guest may take for one command: it waits 15 s for CPUs, and a minute for the unit.
-const IN_GUEST: Duration = Duration::from_mins(2);
-/// Between two looks at such a command.
-const LOOK: Duration = Duration::from_millis(500);
-/// So long the Node may be behind the guest before the guest is asked again.
-const NODE_SAYS: Duration = Duration::from_secs(45);
-/// So long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it watches, and turns away for good
-/// (`OutOfcpu`) one that comes before it has seen its own word. Nothing tells when it has.
-const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// Gives a ready machine more: `before` is what it has and what its Node says, `to` what it is to have.
 pub async fn grow(ctx: Context, stored: Versioned<Record>, before: Growing, to: Size, reports: Reports) {
@@ -68,40 +53,28 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     machine.phase = Phase::Ready;
     machine.node = node::find(ctx, machine.record()).map(|node| node.name.clone()).or(machine.node);
     let size = Size { cores: machine.record().cores, memory: machine.record().memory };
-    machine.say(ctx, &format!("it grows to {}", size.words()));
-    let id = machine.record().id.clone();
-    let (grown, disturbed) = tokio::select! {
-        biased;
-        grown = Box::pin(run(ctx, &mut machine)) => (grown, false),
-        () = touched::noticed(ctx, &id) => {
-            (Err(failed("somebody has ended, moved or taken its VM".to_owned())), true)
-        }
-    };
+    let (grown, disturbed) = grown(ctx, &mut machine, size).await;
     if matches!(grown, Err(Trouble::RecordLost(_))) {
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);
     }
-    // Before its node takes pods again.
-    let plugged = (!disturbed).then_some(size);
+    // Before its node takes pods again, and before the record says that it grows no more: whoever goes on after a crash opens it as well.
     let left = match &grown {
-        Ok(()) => Ok(None),
-        Err(_) => stock::take(ctx, &mut machine, plugged).await,
+        Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
+        Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
     };
-    // Before the record says that it grows no more: whoever goes on after a crash takes it away as well.
-    let opened = open(ctx, &machine).await;
-    let left = match left.and_then(|left| opened.map(|()| left)) {
+    let left = match left {
         Ok(left) => left,
         Err(trouble) => return task::stuck(ctx, &mut machine, &trouble, reports),
     };
-    let record = &mut machine.stored.record;
     let ending = match grown {
         Ok(()) => {
-            record.grow_backoff = None;
-            (record.takes_no_cpus, record.takes_no_memory) = (false, false);
+            note_growth(&mut machine.stored.record);
             Ending::Grown
         }
         Err(trouble) => {
             let left = left.map(|left| format!("; {left}")).unwrap_or_default();
+            let record = &mut machine.stored.record;
             let reason = format!("{} could not grow to {}: {trouble}{left}", record.name, size.words());
             let scale_up = &ctx.config.scale_up;
             let lengths = (scale_up.backoff_initial, scale_up.backoff_max);
@@ -120,23 +93,63 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     ctx.registry.release(&machine.record().id);
 }
 
+/// Lets it grow, unless that was given up before; and whether somebody has done something with its VM meanwhile.
+async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), Trouble>, bool) {
+    let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
+    if let Some(why) = given_up {
+        return (Err(failed(why)), false);
+    }
+    machine.say(ctx, &format!("it grows to {}", size.words()));
+    let id = machine.record().id.clone();
+    tokio::select! {
+        biased;
+        grown = Box::pin(run(ctx, machine)) => (grown, false),
+        () = touched::noticed(ctx, &id) => {
+            (Err(failed("somebody has ended, moved or taken its VM".to_owned())), true)
+        }
+    }
+}
+
+/// What of a growth that has failed did not come is taken back, and its node opened once it says what is so. What came of it, in words.
+async fn taken_back(
+    ctx: &Context,
+    machine: &mut Tracked,
+    plugged: Option<Size>,
+    why: &Trouble,
+) -> Result<Option<String>, Trouble> {
+    if plugged.is_some() {
+        let given_up = |growing: &mut Growing| _ = growing.failed.get_or_insert_with(|| why.to_string());
+        machine.change(ctx, |record| record.growing.iter_mut().for_each(given_up)).await?;
+    }
+    match stock::take(ctx, machine, plugged).await {
+        Ok(left) => take_up::open(ctx, machine).await.map(|()| left),
+        Err(trouble) => {
+            take_up::open_if_true(ctx, machine).await?;
+            Err(trouble)
+        }
+    }
+}
+
+/// The guest has taken what was plugged. Of what was not, it says nothing.
+fn note_growth(record: &mut Record) {
+    let Some(before) = &record.growing else { return };
+    record.takes_no_cpus &= record.cores <= before.cores;
+    record.takes_no_memory &= record.memory <= before.memory;
+    if !record.takes_no_cpus && !record.takes_no_memory {
+        record.grow_backoff = None;
+    }
+}
+
 async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
     let none = || failed(format!("pool `{name}` grows no machines any more"));
     let (pool, grow) = pool.and_then(|pool| Some((pool, pool.grow.as_ref()?))).ok_or_else(none)?;
     let _permit = ctx.creating.acquire().await;
-    let service = service(ctx, pool, grow)?;
-    in_guest(ctx, machine, &bootstrap::can_grow(&service), "it cannot grow").await?;
+    let service = take_up::service(ctx, pool, grow)?;
+    take_up::can_grow(ctx, machine, &service).await?;
     plug(ctx, machine, grow).await?;
-    taken_up(ctx, machine, &service).await
-}
-
-/// The unit in the guest that reports what the Node has.
-fn service(ctx: &Context, pool: &Pool, grow: &Grow) -> Result<String, Trouble> {
-    let bootstrap = ctx.config.bootstrap_of(pool);
-    let none = || failed("the configuration has no table `[bootstrap]` for its pool".to_owned());
-    bootstrap.map(|bootstrap| grow.service(&bootstrap.method).to_owned()).ok_or_else(none)
+    take_up::taken_up(ctx, machine, &service).await
 }
 
 /// Until the VM has what the record says. Where it has more, the record says so from then on.
@@ -145,21 +158,22 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     let record = machine.record().clone();
     let (host, vmid) = (&record.host, record.slot.vmid);
     machine.say(ctx, "vCPUs and memory are being plugged");
-    let done = insist!(limit, machine.seed(), {
-        let config = ours(ctx, &record).await?;
-        let set = wanted(&record, grow, &config);
-        if set.is_empty() {
-            return Ok(());
+    let asked = insist!(limit, machine.seed(), {
+        let waiting = ctx.proxmox.pending(host, vmid).await?;
+        let now = ctx.proxmox.current_config(host, vmid).await?;
+        let next = ours(ctx, &record).await?;
+        let Wanted { set, asked } = wanted(&record, grow, &now, (&next, &waiting))?;
+        if !set.is_empty() {
+            let digest = now.digest().unwrap_or_default();
+            if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
+                jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
+            }
         }
-        let digest = config.digest().unwrap_or_default();
-        if let Some(upid) = ctx.proxmox.set_config(host, vmid, &set, &[], digest, 20).await? {
-            jobs::succeed(ctx, CONFIGURE, &upid, limit).await?;
-        }
-        Ok(())
+        Ok(asked)
     });
-    done.await?;
+    let asked = asked.await?;
     let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
-    let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
+    let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
         // Without what waits besides, as `cores` does that somebody raised: the guest has none of it.
         let now = insist!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
@@ -173,123 +187,102 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     )))
 }
 
-/// What is to be set, where the VM has less. Where it has more, somebody else gave it that, and it stays.
-fn wanted(record: &Record, grow: &Grow, config: &VmConfig) -> BTreeMap<String, String> {
-    let (cores, memory) = given(config);
+/// What a growth asks of Proxmox.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    set: BTreeMap<String, String>,
+    /// The keys of that, and those that were set before and wait for the VM's next start.
+    asked: Vec<&'static str>,
+}
+
+/// What is to be set, where the VM has less `now`. Where it has more, somebody else gave it that, and it stays.
+///
+/// # Errors
+/// It is to have something else from its next start on, by the will of others.
+fn wanted(
+    record: &Record,
+    grow: &Grow,
+    now: &VmConfig,
+    (next, waiting): (&VmConfig, &BTreeSet<String>),
+) -> Result<Wanted, Trouble> {
+    let ((cores, memory), (next_cores, next_memory)) = (given(now), given(next));
     let all = [
-        (grow.grows_cores, VCPUS, i64::from(record.cores), cores),
-        (grow.grows_memory, MEMORY, record.memory >> 20, memory),
+        (grow.grows_cores, VCPUS, i64::from(record.cores), cores, next_cores),
+        (grow.grows_memory, MEMORY, record.memory >> 20, memory, next_memory),
     ];
-    let missing = all.into_iter().filter(|(grows, _, to, now)| *grows && now.is_none_or(|now| now < *to));
-    missing.map(|(_, key, to, _)| (key.to_owned(), to.to_string())).collect()
-}
-
-/// Until the guest uses what was plugged and its Node says so.
-async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str) -> Result<(), Trouble> {
-    let limit = ctx.config.limits.ready;
-    let record = machine.record().clone();
-    let command = bootstrap::take_up(record.cores, service);
-    close(ctx, machine).await?;
-    let until_grown = async {
-        loop {
-            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} anew"));
-            in_guest(ctx, machine, &command, "the guest did not take up what was plugged").await?;
-            machine.say(ctx, "its Node does not say yet that it has grown");
-            let says = node::until(ctx, || node::find(ctx, &record).filter(|node| has_grown(&record, node)));
-            if tokio::time::timeout(NODE_SAYS, says).await.is_ok() {
-                return Ok(());
-            }
+    let mut wanted = Wanted::default();
+    for (_, key, to, _, next) in
+        all.into_iter().filter(|(grows, _, to, now, _)| *grows && now.is_none_or(|now| now < *to))
+    {
+        if !waiting.contains(key) {
+            wanted.set.insert(key.to_owned(), to.to_string());
+        } else if next != Some(to) {
+            let (vmid, next) =
+                (record.slot.vmid, next.map_or_else(|| "nothing".to_owned(), |next| next.to_string()));
+            return Err(failed(format!(
+                "somebody has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} --revert {key}` takes that back"
+            )));
         }
-    };
-    let late = || {
-        failed(format!(
-            "its Node did not say within {} s that it has grown: look at {service} in the guest",
-            limit.as_secs()
-        ))
-    };
-    tokio::time::timeout(limit, until_grown).await.unwrap_or_else(|_| Err(late()))?;
-    tokio::time::sleep(KUBELET_SEES).await;
-    Ok(())
+        wanted.asked.push(key);
+    }
+    Ok(wanted)
 }
 
-fn growing() -> Taint {
-    let effect = TaintEffect::NoSchedule;
-    Taint { key: GROWING_TAINT.to_owned(), value: String::new(), effect, time_added: None }
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-/// Lets nothing onto the node while its kubelet finds out what it has.
-async fn close(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
-    let limit = ctx.config.limits.configure;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &growing()).await?)).await
-}
+    use super::*;
 
-/// Takes that back, and waits until it can be seen.
-async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let Some(node) = node::find(ctx, machine.record()) else { return Ok(()) };
-    let limit = ctx.config.limits.configure;
-    insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &growing()).await?)).await?;
-    let is_open = |node: &crate::model::Node| node.taints.iter().all(|taint| taint.key != GROWING_TAINT);
-    let opened = node::until(ctx, || {
-        node::find(ctx, machine.record()).is_none_or(|node| is_open(&node)).then_some(())
-    });
-    // Where it cannot be seen for long, what is decided meanwhile is decided without the node.
-    let _ = tokio::time::timeout(limit, opened).await;
-    Ok(())
-}
+    const GIB: i64 = 1 << 30;
 
-/// Whether the Node says all that the machine has been given.
-fn has_grown(record: &Record, node: &crate::model::Node) -> bool {
-    let missing = |before: &Growing| before.missing((record.cores, record.memory), &node.capacity);
-    record.growing.as_ref().is_none_or(|before| missing(before) == (0, 0))
-}
+    fn growing() -> Record {
+        let growing = Growing { cores: 2, memory: 4 * GIB, ..Growing::default() };
+        Record { cores: 3, memory: 5 * GIB, growing: Some(growing), ..Record::example() }
+    }
 
-/// Runs a command in the guest to its end. `what` is said where it fails.
-async fn in_guest(ctx: &Context, machine: &Tracked, command: &[String], what: &str) -> Result<(), Trouble> {
-    let record = machine.record();
-    let command: Vec<&str> = command.iter().map(String::as_str).collect();
-    let end = Instant::now() + IN_GUEST;
-    let mut running = None;
-    loop {
-        let step = match running {
-            None => guest::exec(ctx, record, &command, None).await.map(|pid| {
-                running = Some(pid);
-                None
-            }),
-            Some(pid) => {
-                let status = ctx.proxmox.agent_exec_status(&record.host, record.slot.vmid, pid).await;
-                status.map(Some).map_err(Trouble::from)
-            }
+    #[test]
+    fn only_what_was_plugged_and_came_is_taken_again() {
+        let told = |cores, memory| {
+            let mut record =
+                Record { cores, memory, takes_no_cpus: true, takes_no_memory: true, ..growing() };
+            record.grow_backoff = Some(Backoff::default());
+            note_growth(&mut record);
+            (record.takes_no_cpus, record.takes_no_memory, record.grow_backoff.is_some())
         };
-        match step {
-            Ok(Some(status)) if status.exited => return ended(&status, what),
-            Ok(_) => {}
-            // The guest has forgotten it: an answer was lost.
-            Err(Trouble::Proxmox(error)) if error.kind == Kind::NotFound && running.is_some() => {
-                running = None;
-            }
-            Err(trouble) if guest::is_for_good(&trouble) || Instant::now() >= end => return Err(trouble),
-            Err(error) => {
-                tracing::debug!(machine = %record.name, %error, "the guest is asked again");
-            }
-        }
-        if Instant::now() >= end {
-            let what = format!("{what}: no answer");
-            return Err(Trouble::Limit { what, limit: IN_GUEST, blame: Blame::Pool });
-        }
-        tokio::time::sleep(LOOK).await;
+        assert_eq!(told(3, 5 * GIB), (false, false, false));
+        assert_eq!(told(2, 5 * GIB), (true, false, true), "its memory came: of CPUs that says nothing");
+        assert_eq!(told(3, 4 * GIB), (false, true, true));
     }
-}
 
-fn ended(status: &ExecStatus, what: &str) -> Result<(), Trouble> {
-    if status.exit_code == Some(0) {
-        return Ok(());
+    #[test]
+    fn what_waits_by_the_will_of_others_is_neither_set_nor_taken_for_refused() {
+        let grow =
+            Grow { max_cores: 6, max_memory: 12 * GIB, grows_cores: true, grows_memory: true, service: None };
+        let config = |vcpus: u32, memory: u32| {
+            VmConfig::read(&json!({"cores": 6, "vcpus": vcpus, "memory": memory.to_string()})).unwrap()
+        };
+        let (now, record) = (config(2, 4096), growing());
+        let asked = |next: &VmConfig, waiting: &[&str]| {
+            let waiting = waiting.iter().copied().map(String::from).collect();
+            let all =
+                wanted(&record, &grow, &now, (next, &waiting)).map_err(|trouble| trouble.to_string())?;
+            Ok::<_, String>((all.set.into_iter().collect::<Vec<_>>(), all.asked))
+        };
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let all = vec![text(MEMORY, "5120"), text(VCPUS, "3")];
+        assert_eq!(asked(&now, &[]), Ok((all, vec![VCPUS, MEMORY])));
+        let set = vec![text(VCPUS, "3")];
+        assert_eq!(
+            asked(&config(2, 5120), &[MEMORY]),
+            Ok((set, vec![VCPUS, MEMORY])),
+            "it was asked for before"
+        );
+        let refused = asked(&config(2, 8192), &[MEMORY]).unwrap_err();
+        assert!(refused.contains("somebody has set `memory`") && refused.contains("8192"), "{refused}");
+        let record = Record { memory: 4 * GIB, ..growing() };
+        let waiting = BTreeSet::from([MEMORY.to_owned()]);
+        let cpus = wanted(&record, &grow, &now, (&config(2, 8192), &waiting)).unwrap();
+        assert_eq!(cpus.asked, [VCPUS], "CPUs alone: what waits of memory is none of its business");
     }
-    let said = status.stderr.lines().last().unwrap_or_default().trim();
-    let said = if said.is_empty() { "it says nothing more" } else { said };
-    Err(failed(format!("{what}: {said}")))
-}
-
-fn failed(what: String) -> Trouble {
-    Trouble::Failed { what, blame: Blame::Pool }
 }

@@ -54,6 +54,7 @@ mod serving;
 mod shape;
 mod slots;
 mod stock;
+mod take_up;
 mod task;
 mod templates;
 mod tokens;

@@ -1,31 +1,30 @@
 //! What a VM has whose growth has failed. What waits for its next start is taken back; what was plugged and its Node does not report is
 //! plugged out again, so that record, VM and Node agree. A guest may refuse that: its VM then keeps it, and the record says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
-use super::Context;
+use super::back::node as node_now;
 use super::finding::{self, Found};
 use super::grow::{CORES, MEMORY, VCPUS};
 use super::jobs::{self, CONFIGURE};
-use super::node;
 use super::ownership::ours;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
+use super::{Context, take_up};
 use crate::config::Size;
 use crate::model::dimms;
-use crate::model::machine::Growing;
+use crate::model::machine::{Growing, NO_MORE};
 use crate::model::resources::Resources;
 use crate::proxmox::VmConfig;
 
-/// Less memory than this is no more of a Node: kernels differ a little in what they keep from start to start.
-const NO_MORE: i64 = 64 << 20;
-
-/// Brings the VM back to what its Node reports, and the record to what the VM has then, wherever it is by now. `plugged`: the size that it
-/// was given; `None` where somebody else is at work on the VM, which is then left as it is. Returns what came of it, in words. A VM that
-/// is gone, or cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest is seen to as of any other.
+/// Brings the VM back to what its Node reports, its Node to say no more than that, and the record to what the VM has then, wherever it is
+/// by now. `plugged`: the size that it was given; `None` where somebody else is at work on the VM, which is then left as it is. Returns
+/// what came of it, in words. A VM that is gone, or cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest
+/// is seen to as of any other.
 ///
 /// # Errors
-/// What the VM has cannot be told for now: the record goes on saying that it grows, and it is tried again.
+/// What the VM has cannot be told for now, or its Node says more: the record goes on saying that it grows, and it is tried again.
 pub(super) async fn take(
     ctx: &Context,
     machine: &mut Tracked,
@@ -33,35 +32,39 @@ pub(super) async fn take(
 ) -> Result<Option<String>, Trouble> {
     let Some(before) = machine.record().growing.clone() else { return Ok(None) };
     let host = machine.record().host.clone();
-    let mut now = counted(ctx, machine, &before).await?;
-    // One that was moved meanwhile says nothing of what its guest takes.
-    let plugged = plugged.filter(|_| machine.record().host == host);
-    let said = node::find(ctx, machine.record()).map(|node| node.capacity.clone());
+    let (mut now, is_there) = counted(ctx, machine, &before).await?;
+    // Past what the watches show: what the kubelet said last is what pods are sent for.
+    let said = node_now(ctx, machine).await?.map(|node| node.capacity);
     let mut left = None;
-    if let (Some(plugged), Some(said)) = (plugged, said) {
-        let back = back(&before, plugged, now, &said);
-        let record = &mut machine.stored.record;
-        record.takes_no_cpus |= back.contains_key(VCPUS);
-        record.takes_no_memory |= back.contains_key(MEMORY);
+    if let Some(said) = said.filter(|_| is_there) {
+        let had = now;
+        // One that was moved meanwhile says nothing of what its guest takes.
+        let plugged = plugged.filter(|_| machine.record().host == host);
+        let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();
         if !back.is_empty() {
             machine.say(ctx, "what its Node does not report is taken out of its VM again");
             let refused = plug_out(ctx, machine, &back).await.err();
-            now = counted(ctx, machine, &before).await?;
+            now = counted(ctx, machine, &before).await?.0;
             left = Some(words(machine, now, refused.as_ref()));
+        }
+        // A kubelet that was just starting may have counted what is gone since.
+        if now != had || before.says_more((now.cores, now.memory), &said) {
+            take_up::settle(ctx, machine, &before, now).await?;
         }
     }
     (machine.stored.record.cores, machine.stored.record.memory) = (now.cores, now.memory);
     Ok(left)
 }
 
-/// Takes back what waits for the VM's next start, and looks at what it has without.
-async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Result<Size, Trouble> {
+/// Takes back what the growth has asked for and waits for the VM's next start, and looks at what it has without; and whether it is there.
+async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Result<(Size, bool), Trouble> {
+    let wanted = Size { cores: machine.record().cores, memory: machine.record().memory };
     let (before, vmid) = (Size { cores: before.cores, memory: before.memory }, machine.record().slot.vmid);
     let stock = insist!(ctx.config.limits.configure, machine.seed(), {
         let config = match finding::find(ctx, machine).await? {
             Found::There(config) => config,
             // Should it be seen again, it is never set to less than it has.
-            Found::Gone | Found::NotOurs => return Ok(before),
+            Found::Gone | Found::NotOurs => return Ok((before, false)),
             Found::BeingCloned | Found::BeingDestroyed => {
                 let what = format!("somebody makes or destroys a VM with its VMID {vmid}");
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });
@@ -69,15 +72,29 @@ async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Resu
         };
         let host = machine.record().host.as_str();
         let waiting = ctx.proxmox.pending(host, vmid).await?;
-        let kept: Vec<&str> = [VCPUS, MEMORY].into_iter().filter(|key| waiting.contains(*key)).collect();
-        if !kept.is_empty() {
+        let asked = asked(before, wanted, &config, &waiting);
+        if !asked.is_empty() {
             let digest = config.digest().unwrap_or_default();
-            ctx.proxmox.revert(host, vmid, &kept, digest).await?;
+            ctx.proxmox.revert(host, vmid, &asked, digest).await?;
         }
         let now = ctx.proxmox.current_config(host, vmid).await?;
-        Ok(has(&now, before))
+        Ok((has(&now, before), true))
     });
     stock.await
+}
+
+/// What a growth has asked for, plugged in or taken back, of what waits for the VM's next start: `next`. The rest is the will of others.
+fn asked(before: Size, wanted: Size, next: &VmConfig, waiting: &BTreeSet<String>) -> Vec<&'static str> {
+    let (cores, memory) = given(next);
+    let all = [
+        (VCPUS, cores, i64::from(before.cores)..=i64::from(wanted.cores)),
+        (MEMORY, memory, before.memory >> 20..=wanted.memory >> 20),
+    ];
+    let is_asked = |next: Option<i64>, range: &RangeInclusive<i64>| {
+        range.start() < range.end() && next.is_some_and(|next| range.contains(&next))
+    };
+    let asked = all.into_iter().filter(|(key, next, range)| waiting.contains(*key) && is_asked(*next, range));
+    asked.map(|(key, ..)| key).collect()
 }
 
 /// What is set so that the VM has what its Node reports: of what was plugged, and of nothing that others gave it.
@@ -153,6 +170,23 @@ mod tests {
     use super::*;
 
     const GIB: i64 = 1 << 30;
+
+    #[test]
+    fn only_what_the_growth_has_asked_for_is_taken_back() {
+        let before = Size { cores: 2, memory: 4 * GIB };
+        let asked = |wanted: (u32, i64), next: serde_json::Value, waiting: &[&str]| {
+            let waiting = waiting.iter().copied().map(String::from).collect();
+            let next = VmConfig::read(&next).unwrap();
+            asked(before, Size { cores: wanted.0, memory: wanted.1 }, &next, &waiting)
+        };
+        let next =
+            |vcpus: u32, memory: &str| serde_json::json!({"cores": 6, "vcpus": vcpus, "memory": memory});
+        let both = [MEMORY, VCPUS];
+        assert_eq!(asked((3, 5 * GIB), next(3, "5120"), &both), [VCPUS, MEMORY]);
+        assert_eq!(asked((3, 5 * GIB), next(2, "4096"), &[VCPUS]), [VCPUS], "it was to be plugged out");
+        assert_eq!(asked((3, 5 * GIB), next(5, "current=8192"), &both), [""; 0], "others want more");
+        assert_eq!(asked((3, 4 * GIB), next(3, "8192"), &both), [VCPUS], "CPUs alone were plugged");
+    }
 
     #[test]
     fn only_what_was_plugged_and_is_not_reported_goes_back() {

@@ -220,6 +220,9 @@ pub struct Growing {
     pub node_memory: i64,
     /// Since when.
     pub since: Timestamp,
+    /// Why it is given up: what was plugged and did not come to be its Node's is being taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 impl Growing {
@@ -229,7 +232,18 @@ impl Growing {
         let memory = self.node_memory + guest_sees(memory - self.memory);
         ((cpu - seen.cpu_milli).max(0), (memory - seen.memory).max(0))
     }
+
+    /// Whether a Node with this capacity reports more than a machine of so much has. A kubelet goes on saying what it has found at its
+    /// start, whatever is taken out of the machine since.
+    pub fn says_more(&self, (cores, memory): (u32, i64), seen: &Resources) -> bool {
+        let cpu = self.node_cpu_milli + (i64::from(cores) - i64::from(self.cores)) * 1000;
+        let memory = self.node_memory + (memory - self.memory);
+        seen.cpu_milli > cpu || seen.memory - memory >= NO_MORE
+    }
 }
+
+/// Less memory than this is no more of a Node: kernels differ a little in what they keep from start to start.
+pub const NO_MORE: i64 = 64 << 20;
 
 /// What a guest makes of so many bytes of memory that are plugged: its kernel keeps a part for itself.
 pub fn guest_sees(bytes: i64) -> i64 {

@@ -119,6 +119,9 @@ impl<'a> Packer<'_, 'a> {
             let Some(machine) = growing.get(node.name.as_str()) else { continue };
             let Some(before) = &machine.growing else { continue };
             self.growths.nodes.insert(at);
+            if before.failed.is_some() {
+                continue;
+            }
             // What takes as long as a new machine may is not waited for.
             let age = snapshot.time.duration_since(before.since).unsigned_abs();
             if age > self.view.config.scale_up.max_node_provision_time {
@@ -173,18 +176,12 @@ impl<'a> Packer<'_, 'a> {
         (0..view.existing).filter_map(candidate).collect()
     }
 
-    /// Pools, with their templates, of which a machine has CPUs that its Node does not report, or had to give them back: its guest takes none
-    /// that are plugged, and those of the same template do not either.
+    /// Pools, with their templates, of which a guest has taken no CPUs that were plugged: those of the same template do not either. A
+    /// machine whose VM has CPUs that its Node does not report for another reason says nothing of others.
     fn deaf<'m>(&self, machines: &BTreeMap<&str, &'m Machine>) -> BTreeSet<Kind<'m>> {
         let nodes = self.view.snapshot.nodes.iter().take(self.view.existing);
-        let lacks = |node: &&Arc<Node>| {
-            let machine = machines.get(node.name.as_str())?;
-            let settled = machine.phase == Phase::Ready && machine.growing.is_none();
-            let reported = node.capacity.cpu_milli;
-            let lacks = settled && reported > 0 && reported < i64::from(machine.cores) * 1000;
-            (lacks || machine.takes_no_cpus).then(|| kind(machine))
-        };
-        nodes.filter_map(|node| lacks(&node)).collect()
+        let machines = nodes.filter_map(|node| machines.get(node.name.as_str()));
+        machines.filter(|machine| machine.takes_no_cpus).map(|machine| kind(machine)).collect()
     }
 
     /// Places as many pods of a class as machines can grow for. Pods of nodes on their way out, which come last, are no reason

@@ -258,14 +258,16 @@ fn told_of(plan: &Plan) -> (Vec<String>, usize) {
 fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_template() {
     let of =
         |name: &str, template: &str| ready(name, "").replace("}}", &format!(", template: {template}}}}}"));
-    let deaf = of("a", "t1").replace("cores: 4, memory: 8Gi", "cores: 5, memory: 8Gi");
-    let plan = |other: &str, cpu: &str| {
-        let machines = inventory(&(deaf.clone() + &of("b", other)));
-        let cluster = used(used(Cluster::new(), "a", "3", ""), "b", "3", "").with(&machines);
-        told_of(&cluster.pod("p", cpu, "").plan(&growing("")))
+    let kept = of("a", "t1").replace("cores: 4, memory: 8Gi", "cores: 5, memory: 8Gi");
+    let deaf = kept.replace("cores: 5,", "takesNoCpus: true, cores: 5,");
+    let plan = |first: &str, other: &str| {
+        let machines = inventory(&(first.to_owned() + &of("b", other)));
+        let cluster = used(used(Cluster::new(), "a", "4", ""), "b", "3", "").with(&machines);
+        told_of(&cluster.pod("p", "2", "").plan(&growing("")))
     };
-    assert_eq!(plan("t1", "2"), (vec![], 1), "a new machine is made instead");
-    assert_eq!(plan("t2", "2"), (vec!["b".to_owned()], 0), "one of another template may");
+    assert_eq!(plan(&deaf, "t1"), (vec![], 1), "a new machine is made instead");
+    assert_eq!(plan(&deaf, "t2"), (vec!["b".to_owned()], 0), "one of another template may");
+    assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest has said that it takes none");
 }
 
 #[test]

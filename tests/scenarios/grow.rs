@@ -13,19 +13,19 @@ const SOON: Duration = Duration::from_mins(4);
 const LATE: Duration = Duration::from_mins(20);
 
 /// The pool of the scenarios, whose machines may grow to so much.
-fn growing(cores: u32, memory: &str) -> String {
+pub fn growing(cores: u32, memory: &str) -> String {
     format!("{ONE_POOL}[pool.grow]\nmax_cores = {cores}\nmax_memory = \"{memory}\"\n")
 }
 
 /// The token may set `hotplug`.
-fn permit(stage: &Stage) {
+pub fn permit(stage: &Stage) {
     stage.pve.change_access(|access| {
         access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
     });
 }
 
 /// One machine that serves one pod.
-async fn with_one() -> Stage {
+pub async fn with_one() -> Stage {
     with_one_of(6).await
 }
 
@@ -45,7 +45,7 @@ fn capacity(stage: &Stage) -> (String, String) {
 }
 
 /// What the n-th Node of the pool has.
-fn capacity_of(stage: &Stage, number: usize) -> (String, String) {
+pub fn capacity_of(stage: &Stage, number: usize) -> (String, String) {
     let nodes = stage.kube.list("Node");
     let own: Vec<_> =
         nodes.iter().filter(|node| node["metadata"]["labels"]["pve-autoscaler/pool"] == "workers").collect();
@@ -54,23 +54,23 @@ fn capacity_of(stage: &Stage, number: usize) -> (String, String) {
 }
 
 /// The record of the first machine.
-fn record(stage: &Stage) -> String {
+pub fn record(stage: &Stage) -> String {
     let maps = stage.kube.list("ConfigMap");
     let record = maps.iter().find(|map| name(map).starts_with("machine-")).unwrap();
     record["data"]["record"].as_str().unwrap().to_owned()
 }
 
 /// Whether the Node of the first machine takes no pods for the moment.
-fn is_closed(stage: &Stage) -> bool {
+pub fn is_closed(stage: &Stage) -> bool {
     let nodes = stage.kube.list("Node");
     nodes.iter().any(|node| node["spec"]["taints"].to_string().contains("pve-autoscaler/growing"))
 }
 
-fn config(stage: &Stage, key: &str) -> String {
+pub fn config(stage: &Stage, key: &str) -> String {
     stage.pve.config_of(9100, key).unwrap_or_default()
 }
 
-fn decided(stage: &Stage, what: &str) -> bool {
+pub fn decided(stage: &Stage, what: &str) -> bool {
     stage.status().decisions.iter().any(|one| one.what.contains(what))
 }
 

@@ -18,6 +18,7 @@ mod economy;
 mod failures;
 mod first_boots;
 mod grow;
+mod grow_refused;
 mod hosts;
 mod inherited;
 mod leaders;

@@ -106,6 +106,7 @@ pub fn machine() -> impl Strategy<Value = Machine> {
             node_cpu_milli,
             node_memory,
             since,
+            failed: None,
         },
     );
     let made_of = (btree_map(name(), text(), 0..3), option::of(growing), option::of(backoff()));

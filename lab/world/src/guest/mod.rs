@@ -44,6 +44,8 @@ pub struct GuestFaults {
     pub ignores_shutdown: bool,
     /// Its kernel takes no notice of what is plugged into its machine.
     pub deaf_to_plugs: bool,
+    /// Its kernel brings up no further CPUs (`nr_cpus=`), and lets go of those that are plugged.
+    pub deaf_to_cpus: bool,
     /// Its QEMU emulates, and plugs in no CPUs.
     pub plugs_no_cpus: bool,
     /// Its kubelet goes on saying what it said at first, however often it is restarted.

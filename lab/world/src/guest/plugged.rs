@@ -17,7 +17,8 @@ impl Guest {
             return;
         }
         let identity = self.identity();
-        for cpu in identity.cpus..cpus {
+        let seen = if self.0.faults.deaf_to_cpus { identity.cpus } else { cpus };
+        for cpu in identity.cpus..seen {
             self.show(&format!("{CPUS}{cpu}/online"), "0\n");
         }
         for block in identity.memory / BLOCK..memory / BLOCK {

@@ -1,0 +1,127 @@
+//! Machines of which only a part of what is plugged comes to be their Node's: what their Nodes say then, and what is tried again.
+
+use std::time::Duration;
+
+use world::guest::GuestFaults;
+use world::kubernetes::spec::KubeSpec;
+use world::proxmox::spec::ClusterSpec;
+
+use crate::grow::{capacity_of, config, decided, growing, is_closed, permit, record, with_one};
+use crate::stage::Stage;
+
+const SOON: Duration = Duration::from_mins(4);
+const LATE: Duration = Duration::from_mins(20);
+/// Longer than all back-offs.
+const LONG: Duration = Duration::from_mins(90);
+
+/// One machine that serves one pod, whose guest takes memory and no CPUs; no other may be made.
+async fn deaf_to_cpus(kube: KubeSpec) -> Stage {
+    let mut stage = Stage::of(&growing(6, "12GiB"), ClusterSpec::demo(), kube);
+    permit(&stage);
+    stage.pve.set_guest_faults(9000, GuestFaults { deaf_to_cpus: true, ..GuestFaults::default() });
+    stage.start();
+    stage.deploy("first", 1, "1", "1Gi");
+    stage.until("one pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 1"));
+    stage
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// Memory that the first Node reports and that its VM has, in MiB.
+fn memory(stage: &Stage) -> (u64, u64) {
+    let said = capacity_of(stage, 0).1;
+    (number(said.trim_end_matches("Ki")) >> 10, number(&config(stage, "memory")))
+}
+
+/// Growths that were decided and are over.
+fn growths(stage: &Stage) -> (usize, usize) {
+    let decisions = stage.status().decisions;
+    let count = |what: &str| decisions.iter().filter(|one| one.what.contains(what)).count();
+    (count("~ "), count("could not grow") + count("has grown"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_came_stays_where_cpus_do_not() {
+    let stage = deaf_to_cpus(KubeSpec::demo()).await;
+    let before = memory(&stage);
+    stage.deploy("large", 1, "1500m", "5Gi");
+    stage.until("it is given up", SOON, |stage| decided(stage, "it has 2 of 3 CPUs")).await;
+    let honest = |stage: &Stage| memory(stage).0 <= memory(stage).1;
+    stage.throughout("its Node reports what its VM has", SOON, honest).await;
+    let after = memory(&stage);
+    assert!(after.1 > before.1 && after.0 > before.0, "its memory stays: {before:?}, {after:?}");
+    assert_eq!((config(&stage, "vcpus"), capacity_of(&stage, 0).0), ("2".to_owned(), "2".to_owned()));
+    let record = record(&stage);
+    assert!(record.contains("\"takesNoCpus\":true") && !record.contains("takesNoMemory"), "{record}");
+    assert!(!record.contains("growing") && !is_closed(&stage), "{record}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_that_says_late_what_was_taken_back_is_asked_again() {
+    let mut kube = KubeSpec::demo();
+    // It says what it has found only when its growth has been given up.
+    kube.timings.kubelet_restart = Duration::from_secs(50);
+    let stage = deaf_to_cpus(kube).await;
+    let before = memory(&stage);
+    stage.deploy("large", 1, "1500m", "5Gi");
+    stage.until("it is given up", LATE, |stage| decided(stage, "could not grow")).await;
+    stage.throughout("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() {
+    let mut stage = Stage::new(&growing(6, "12GiB"));
+    permit(&stage);
+    stage.start();
+    stage.deploy("first", 2, "1", "3Gi");
+    stage.until("two machines serve", SOON, |stage| stage.running_pods() == 2).await;
+    assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
+    stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 2"));
+    // Somebody took `memory` away of the first one.
+    stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb,cpu"));
+    let full = |vmid: u32| stage.pve.config_of(vmid, "name").unwrap_or_default();
+    let on = |vmid: u32| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });
+    stage.deploy_with("both", 1, "1500m", "3Gi", &on(9100));
+    stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
+    let record = record(&stage);
+    assert!(!record.contains("takesNo"), "no guest was asked: {record}");
+    stage.deploy_with("cpu", 1, "1500m", "100Mi", &on(9101));
+    stage.until("the other one grows", SOON, |stage| stage.running_pods() == 3).await;
+    assert_eq!(stage.pve.config_of(9101, "vcpus").as_deref(), Some("3"));
+    assert_eq!(config(&stage, "vcpus"), "2", "what was plugged of the first one is taken back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_comes_says_nothing_of_cpus_that_did_not() {
+    let stage = deaf_to_cpus(KubeSpec::demo()).await;
+    stage.deploy("cpus", 1, "1500m", "100Mi");
+    stage.until("it gets no CPUs", SOON, |stage| growths(stage) == (1, 1)).await;
+    stage.deploy("memory", 1, "100m", "5Gi");
+    stage.until("it gets memory", LATE, |stage| growths(stage) == (2, 2)).await;
+    stage.until("its pod runs", SOON, |stage| stage.running_pods() == 2).await;
+    stage.throughout("it is not given CPUs again", LONG, |stage| growths(stage).0 == 2).await;
+    assert!(record(&stage).contains("\"takesNoCpus\":true"), "{}", record(&stage));
+    stage
+        .order("pve1", pve_autoscaler::observability::Order::Retry { name: Some("workers".to_owned()) })
+        .await;
+    stage.until("an operator ends that", SOON, |stage| growths(stage).0 == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_wants_of_memory_later_does_not_concern_a_growth_of_cpus() {
+    let stage = with_one().await;
+    stage.pve.set_for_next_start_by_hand(9100, "memory", "8192");
+    stage.deploy("large", 1, "1500m", "100Mi");
+    stage.until("it is over", LATE, |stage| growths(stage) == (1, 1)).await;
+    assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
+    assert_eq!(config(&stage, "vcpus"), "3");
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "what somebody wants stays");
+    stage.deploy("larger", 1, "100m", "6Gi");
+    stage
+        .until("memory waits for its next start", LATE, |stage| decided(stage, "somebody has set `memory`"))
+        .await;
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "it stays then, too");
+}
