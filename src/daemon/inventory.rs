@@ -16,7 +16,7 @@ use crate::clock::SharedClock;
 use crate::config::Config;
 use crate::machines::{DeviceSurvey, Devices, Found, Templates};
 use crate::model::machine::Host;
-use crate::proxmox::{Client, Error, Kind, Seen, TAG};
+use crate::proxmox::{Client, Error, Guest, Kind, Seen, TAG};
 
 /// Templates are looked at again after this time, sooner where one has a problem.
 const TEMPLATES: Duration = Duration::from_mins(5);
@@ -120,6 +120,10 @@ impl Inventory {
                         templates_due = Instant::now();
                         survey_due = Instant::now();
                     }
+                    // A backup locks a template for some minutes.
+                    if self.locks_differ(&seen) {
+                        templates_due = Instant::now();
+                    }
                     // A right that was missing may be there meanwhile.
                     if templates.has_refusals()
                         && templates_seen.is_none_or(|seen| seen.elapsed() >= TEMPLATES_WITH_PROBLEMS)
@@ -186,12 +190,18 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
+    /// Whether a template is locked, or is not any more: none of them is cloned meanwhile.
+    fn locks_differ(&self, seen: &Seen) -> bool {
+        self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
+    }
+
     fn saw(&self, mut look: Look, problem: Option<String>) {
         let (last, trouble) = self.last();
         look.online = Arc::new(online_since(&look, last.as_ref()));
         let other =
             last.is_some_and(|last| last.devices != look.devices || has_lost_some(&last.seen, &look.seen));
-        let different = other || self.hosts_differ(&look.seen) || trouble.is_some() != problem.is_some();
+        let free = self.locks_differ(&look.seen) || self.hosts_differ(&look.seen);
+        let different = other || free || trouble.is_some() != problem.is_some();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             let number = known.look.as_ref().map_or(0, |look| look.number + 1);
@@ -250,6 +260,12 @@ impl Inventory {
         };
         tokio::time::timeout(limit, looked).await.unwrap_or(false)
     }
+}
+
+/// Templates that are locked, by their VMIDs.
+fn locks(seen: &Seen) -> impl Iterator<Item = u32> {
+    let locked = |guest: &&Guest| guest.template && guest.lock.is_some();
+    seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
 /// Whether a machine of ours is gone since the last look, off, on another host or a template: it may have been somebody else.

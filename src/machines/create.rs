@@ -318,9 +318,10 @@ async fn template_now(ctx: &Context, machine: &Tracked) -> Option<String> {
     if !record.is_clone() || !record.made_of.contains_key(TEMPLATE) {
         return None;
     }
+    let asked = Instant::now();
     let read = ctx.proxmox.config(&record.template_host, record.template);
     match tokio::time::timeout(TEMPLATE_READ, read).await {
-        Ok(Ok(vm)) => Some(ctx.templates.is_now(record.template, &vm)),
+        Ok(Ok(vm)) => Some(ctx.templates.is_now(record.template, &vm, asked)),
         Ok(Err(error)) => {
             tracing::debug!(machine = %record.name, %error, "its template cannot be read just now");
             None

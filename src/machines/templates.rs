@@ -62,10 +62,15 @@ impl Found {
     }
 }
 
+/// What tells a template from others, and the same as earlier versions made it.
+type Prints = (String, String);
+
 /// Templates by pool. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Templates {
     by_pool: Arc<Mutex<BTreeMap<String, Found>>>,
+    /// What tells templates from others, by VMID, as they were read for clones since the last look began; and when they were asked for.
+    just_read: Arc<Mutex<BTreeMap<u32, (Prints, Instant)>>>,
     tags: Arc<Mutex<Option<(TagRules, Instant)>>>,
     refusals: Refusals,
 }
@@ -119,16 +124,31 @@ impl Templates {
         usable.flat_map(|usable| [usable.print.clone(), usable.former_print.clone()]).collect()
     }
 
-    /// A template is about to be cloned, and is so now: looks are minutes apart, and what is cloned is none of an older look. Returns what
-    /// tells it from others.
-    pub(super) fn is_now(&self, template: u32, vm: &VmConfig) -> String {
-        let (now, former) = (print(template, vm, inherited::tells), print(template, vm, told_before));
+    /// A template is about to be cloned, and was so when it was `asked`: looks are minutes apart, and what is cloned is none of an older
+    /// look. Returns what tells it from others.
+    pub(super) fn is_now(&self, template: u32, vm: &VmConfig, asked: Instant) -> String {
+        let prints = (print(template, vm, inherited::tells), print(template, vm, told_before));
         let mut all = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = all.values_mut().flat_map(|found| &mut found.usable);
         for usable in usable.filter(|usable| usable.vmid == template) {
-            (usable.print, usable.former_print) = (now.clone(), former.clone());
+            (usable.print, usable.former_print) = prints.clone();
         }
+        let now = prints.0.clone();
+        self.just_read.lock().unwrap_or_else(PoisonError::into_inner).insert(template, (prints, asked));
         now
+    }
+
+    /// A look has found this. Where a template was read for a clone meanwhile, that is the younger word.
+    fn found(&self, mut all: BTreeMap<String, Found>, asked: &BTreeMap<u32, Instant>) {
+        let mut by_pool = self.by_pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut just_read = self.just_read.lock().unwrap_or_else(PoisonError::into_inner);
+        just_read.retain(|vmid, (_, at)| asked.get(vmid).is_some_and(|asked| *asked < *at));
+        for usable in all.values_mut().flat_map(|found| &mut found.usable) {
+            if let Some((prints, _)) = just_read.get(&usable.vmid) {
+                (usable.print, usable.former_print) = prints.clone();
+            }
+        }
+        *by_pool = all;
     }
 
     /// What a full clone of the largest of a pool's templates takes, in bytes; 0 where clones are linked.
@@ -184,6 +204,7 @@ impl Templates {
     /// A template could not be read: its pools are told, what was known of it stays, and all others were looked at.
     pub async fn refresh(&self, proxmox: &Client, config: &Config, seen: &Seen) -> Result<(), Error> {
         let (read, ()) = tokio::join!(read(proxmox, config, seen), self.look_at_tags(proxmox, &config.pools));
+        let (read, asked) = read;
         let rules = self.tags();
         self.refusals.look(proxmox, &config.pools, rules.as_ref()).await;
         let known = self.all();
@@ -201,7 +222,7 @@ impl Templates {
                 found.refused = refused_tag(pool, rules.as_ref()).or_else(|| self.refusal(&pool.name));
             }
         }
-        *self.by_pool.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        self.found(all, &asked);
         read.into_values().find_map(Result::err).map_or(Ok(()), Err)
     }
 }
@@ -209,8 +230,8 @@ impl Templates {
 /// Configurations of templates, or why they cannot be read, by VMID.
 type Read = BTreeMap<u32, Result<VmConfig, Error>>;
 
-/// Reads the templates of all pools whose hosts are online.
-async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> Read {
+/// Reads the templates of all pools whose hosts are online; and when each was asked for.
+async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> (Read, BTreeMap<u32, Instant>) {
     let cloning = config.pools.iter().filter(|pool| pool.boot != Boot::Network);
     let wanted: Vec<&TemplateRef> = cloning.filter_map(|pool| pool.template.as_ref()).collect();
     let mut by_host: BTreeMap<String, Vec<u32>> = BTreeMap::new();
@@ -219,8 +240,15 @@ async fn read(proxmox: &Client, config: &Config, seen: &Seen) -> Read {
             by_host.entry(guest.host.clone()).or_default().push(guest.vmid);
         }
     }
-    let ask = |host: String, vmid: u32| async move { proxmox.config(&host, vmid).await };
-    asking::hosts(by_host, ask).await.into_iter().map(|(_, vmid, answer)| (vmid, answer)).collect()
+    let asked = Mutex::new(BTreeMap::new());
+    let note = |vmid| _ = asked.lock().unwrap_or_else(PoisonError::into_inner).insert(vmid, Instant::now());
+    let ask = |host: String, vmid: u32| {
+        note(vmid);
+        async move { proxmox.config(&host, vmid).await }
+    };
+    let answers = asking::hosts(by_host, ask).await;
+    let read = answers.into_iter().map(|(_, vmid, answer)| (vmid, answer)).collect();
+    (read, asked.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn is_online(guest: &Guest, seen: &Seen) -> bool {
@@ -242,6 +270,14 @@ fn of_pool(
     for guest in candidates {
         if !is_online(guest, seen) {
             found.problems.push(format!("{} cannot be cloned while its host is offline", who(guest)));
+            continue;
+        }
+        if let Some(lock) = &guest.lock {
+            found.problems.push(format!(
+                "{} cannot be cloned while it is locked ({lock}): see what task runs; a lock that stays without one goes with `qm unlock {}`",
+                who(guest),
+                guest.vmid
+            ));
             continue;
         }
         match read.get(&guest.vmid) {
@@ -490,6 +526,28 @@ mod tests {
             let after = print(9000, &vm(&[&plain[..], &[(option, value)]].concat()), inherited::tells);
             assert_eq!(before == after, same, "{option}");
         }
+    }
+
+    #[test]
+    fn a_look_that_was_under_way_takes_back_nothing_that_a_clone_has_found_out() {
+        let was = vm(&[("cpu", "host")]);
+        let is = vm(&[("cpu", "x86-64-v3")]);
+        let look = || {
+            let usable =
+                Usable { vmid: 9000, print: print(9000, &was, inherited::tells), ..Usable::default() };
+            BTreeMap::from([("w".to_owned(), Found { usable: vec![usable], problems: Vec::new() })])
+        };
+        let (templates, began) = (Templates::default(), Instant::now());
+        let asked = |after| BTreeMap::from([(9000, began + Duration::from_secs(after))]);
+        templates.found(look(), &asked(0));
+        let now = templates.is_now(9000, &is, began + Duration::from_secs(2));
+        templates.found(look(), &asked(1));
+        assert_eq!(templates.prints("w")[0], now, "the look had asked before");
+        templates.found(look(), &asked(3));
+        assert_ne!(templates.prints("w")[0], now, "somebody has changed it back");
+        templates.found(BTreeMap::new(), &BTreeMap::new());
+        templates.found(look(), &asked(4));
+        assert_ne!(templates.prints("w")[0], now);
     }
 
     #[test]

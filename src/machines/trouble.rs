@@ -96,7 +96,7 @@ impl Trouble {
         match self {
             Self::Limit { blame, .. } | Self::Failed { blame, .. } => blame.clone(),
             Self::Proxmox(error) => match (error.kind, error.meaning()) {
-                (Kind::Fenced | Kind::NoQuorum | Kind::Changed, _) => Blame::Nobody,
+                (Kind::Fenced | Kind::NoQuorum | Kind::Changed | Kind::Locked, _) => Blame::Nobody,
                 (_, Some(Meaning::Pool | Meaning::Template | Meaning::Right) | None) => Blame::Pool,
                 (_, Some(Meaning::Host | Meaning::NotSeen | Meaning::Storage)) => Blame::HostOrPool,
                 (_, Some(Meaning::Passes | Meaning::Full)) => Blame::Host,
@@ -318,6 +318,19 @@ mod tests {
         let took = started.elapsed();
         assert!(took > Duration::from_secs(30) && took <= APPEARS, "{took:?}");
         assert_eq!(failed.blame(), Blame::HostOrPool);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_waited_for_until_the_limit_and_is_nobodys_fault_then() {
+        let text = "VM is locked (backup)".to_owned();
+        let locked = || {
+            let call = "POST /nodes/pve1/qemu/9000/clone".to_owned();
+            Trouble::Proxmox(proxmox::Error { kind: Kind::Locked, call, status: 500, text: text.clone() })
+        };
+        let started = Instant::now();
+        let failed = insist!(Duration::from_mins(5), 1, Err::<(), _>(locked())).await.unwrap_err();
+        assert!(started.elapsed() > Duration::from_mins(4));
+        assert_eq!(failed.blame(), Blame::Nobody);
     }
 
     #[test]

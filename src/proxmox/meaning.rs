@@ -181,12 +181,13 @@ impl Error {
     pub fn meaning(&self) -> Option<Meaning> {
         match self.kind {
             Kind::Forbidden => Some(Right),
-            Kind::HostUnreachable | Kind::OutcomeUnknown | Kind::Busy | Kind::NoQuorum | Kind::Changed => {
-                Some(Passes)
-            }
-            Kind::NotFound | Kind::Exists | Kind::BadRequest | Kind::Other | Kind::Locked => {
-                of_text(&self.text)
-            }
+            Kind::HostUnreachable
+            | Kind::OutcomeUnknown
+            | Kind::Busy
+            | Kind::Locked
+            | Kind::NoQuorum
+            | Kind::Changed => Some(Passes),
+            Kind::NotFound | Kind::Exists | Kind::BadRequest | Kind::Other => of_text(&self.text),
             Kind::Unauthorized | Kind::AgentSilent | Kind::Fenced => None,
         }
     }

@@ -63,3 +63,44 @@ async fn a_clone_that_takes_longer_than_it_may_is_no_stale_lock() {
     }
     stage.until("it is cleaned up", SOON, |stage| stage.leftovers().is_empty()).await;
 }
+
+/// Decisions that say that a machine could not be made.
+fn failures(stage: &Stage) -> Vec<String> {
+    let decisions = stage.status().decisions.into_iter().map(|one| one.what);
+    decisions.filter(|what| what.contains("locked") || what.contains("failed")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_is_locked_for_a_backup_is_cloned_once_it_is_not() {
+    for (locked, limit) in [(Duration::from_mins(1), SOON), (Duration::from_mins(20), SOON)] {
+        let stage = Stage::running(ONE_POOL);
+        stage.pve.set_config_by_hand(9000, "lock", Some("backup"));
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        stage.deploy("web", 1, "1500m", "1Gi");
+        let why = |stage: &Stage| stage.status().pools.iter().find_map(|pool| pool.backoff.clone());
+        let told = |stage: &Stage| why(stage).is_some_and(|why| why.contains("it is locked (backup)"));
+        stage.until("it is said", SOON, told).await;
+        stage.throughout("no clone is asked for", locked, |stage| stage.vms(9100..=9109).is_empty()).await;
+        assert_eq!(failures(&stage), [""; 0]);
+        stage.pve.set_config_by_hand(9000, "lock", None);
+        stage.until("the pod runs", limit, |stage| stage.running_pods() == 1).await;
+        assert_eq!((failures(&stage), why(&stage)), (Vec::new(), None));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_comes_just_before_a_clone_or_a_start_is_waited_for() {
+    let stage = Stage::new(ONE_POOL);
+    let said = "VM is locked (backup)".to_owned();
+    let effect = Effect::Answer { status: 500, reason: said.clone(), body: "{\"data\":null}".to_owned() };
+    for path in ["/nodes/*/qemu/9000/clone", "/nodes/*/qemu/*/status/start"] {
+        let (method, path) = ("POST".to_owned(), path.to_owned());
+        stage.pve.inject(Fault { method, path, times: 3, effect: effect.clone() });
+    }
+    let mut stage = stage;
+    stage.start();
+    stage.deploy("web", 1, "1500m", "1Gi");
+    stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
+    assert_eq!(failures(&stage), [""; 0]);
+    assert_eq!(stage.vms(9100..=9109), [9100], "its first machine was not given up");
+}
