@@ -59,7 +59,8 @@ impl Cluster {
         Ok(found.as_ref().map(version))
     }
 
-    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns the new one.
+    /// Stores what is to be remembered over the given version (`None`: there must be none yet) and returns the new one. What a ConfigMap
+    /// has no room for is left out: brakes and back-offs are stored in any case.
     ///
     /// # Errors
     /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] where somebody else stored something
@@ -69,10 +70,28 @@ impl Cluster {
         memory: &Memory,
         version: Option<&MemoryVersion>,
     ) -> Result<MemoryVersion, Error> {
+        match self.store_text(memory, version).await {
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                let least = without_the_largest(memory);
+                let stored = self.store_text(&least, version).await?;
+                tracing::warn!(
+                    config_map = NAME,
+                    %error,
+                    "what is to be remembered is refused as a whole: past decisions, and the devices of pools' nodes, are not stored"
+                );
+                Ok(stored)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn store_text(
+        &self,
+        memory: &Memory,
+        version: Option<&MemoryVersion>,
+    ) -> Result<MemoryVersion, Error> {
         let action = "store what is to be remembered";
-        let text = serde_json::to_string(memory)
-            .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })?;
-        let mut data = BTreeMap::from([(KEY.to_owned(), text)]);
+        let mut data = BTreeMap::from([(KEY.to_owned(), json(action, memory)?)]);
         data.extend(version.map(|version| version.others.clone()).unwrap_or_default());
         self.write(action, data, version.map(|version| version.resource_version.clone())).await
     }
@@ -196,6 +215,14 @@ impl Cluster {
             others: others(map.data.as_ref()),
         })
     }
+}
+
+/// What is remembered, without what takes the most room: devices are learnt again, and past decisions decide nothing.
+fn without_the_largest(memory: &Memory) -> Memory {
+    let mut memory = memory.clone();
+    memory.decisions.clear();
+    memory.pools.values_mut().for_each(|pool| pool.device_slices.clear());
+    memory
 }
 
 /// Everything but what the daemon remembers.

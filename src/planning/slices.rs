@@ -14,8 +14,10 @@ use crate::model::devices::{Device, DeviceTaint, ResourceSlice};
 use crate::model::node::Node;
 use crate::model::snapshot::Memory;
 
-/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a ConfigMap.
+/// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a ConfigMap …
 const MOST_REMEMBERED: usize = 64;
+/// … which holds 1 MiB: the devices of all pools get so many bytes of it, in the order of the configuration.
+const MOST_BYTES: usize = 384 << 10;
 
 /// Slices of a node, by driver.
 type ByDriver = BTreeMap<String, Vec<ResourceSlice>>;
@@ -131,26 +133,50 @@ fn young(node: &Node, snapshot: &Snapshot, config: &Config) -> bool {
     node.created.is_some_and(|created| is_young(created, snapshot, config))
 }
 
-/// Remembers the devices of each pool's nodes. Whether anything changed.
+/// Remembers the devices of each pool's nodes, as far as they fit. Whether anything changed.
 pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool {
     let slices = Slices::new(snapshot, config);
-    let mut changed = false;
+    let mut changed = forget_others(memory, config);
+    let mut left = MOST_BYTES;
     for pool in &config.pools {
-        if !slices.pools.contains_key(&pool.name) {
-            continue;
-        }
-        let mut all: Vec<ResourceSlice> =
-            slices.drivers(&pool.name, memory).into_values().flatten().collect();
-        if all.iter().map(|slice| slice.devices.len()).sum::<usize>() > MOST_REMEMBERED {
-            all.clear();
-        }
         let own = memory.pools.get(&pool.name).map_or(&[][..], |memory| &memory.device_slices);
+        let mut all: Vec<ResourceSlice> = if slices.pools.contains_key(&pool.name) {
+            slices.drivers(&pool.name, memory).into_values().flatten().collect()
+        } else {
+            own.to_vec()
+        };
+        let devices = all.iter().map(|slice| slice.devices.len()).sum::<usize>();
+        let fits = if devices > MOST_REMEMBERED { None } else { left.checked_sub(bytes(&all)) };
+        match fits {
+            Some(rest) => left = rest,
+            None => all.clear(),
+        }
         if own != all {
             memory.pools.entry(pool.name.clone()).or_default().device_slices = all;
             changed = true;
         }
     }
     changed
+}
+
+/// Forgets the devices of pools that are not in the configuration any more.
+fn forget_others(memory: &mut Memory, config: &Config) -> bool {
+    let mut changed = false;
+    for (name, memory) in &mut memory.pools {
+        if !memory.device_slices.is_empty() && config.pools.iter().all(|pool| pool.name != *name) {
+            memory.device_slices = Vec::new();
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// What slices take where they are stored.
+fn bytes(slices: &[ResourceSlice]) -> usize {
+    if slices.is_empty() {
+        return 0;
+    }
+    serde_json::to_string(slices).map_or(usize::MAX, |text| text.len())
 }
 
 /// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then kube-scheduler refuses a
@@ -188,4 +214,69 @@ fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
     };
     slice.name = format!("{}-{node}", slice.name);
     slice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Needs, parse};
+    use crate::model::devices::{Attribute, Reach};
+    use crate::model::snapshot::POOL_LABEL;
+
+    /// A slice of a node with so many devices, each of which says as much of itself as GPUs with all their attributes do.
+    fn rich(node: &str, devices: usize) -> Arc<ResourceSlice> {
+        let device = |number: usize| Device {
+            name: format!("gpu-{number}"),
+            attributes: (0..30)
+                .map(|of| (format!("attribute-{of}"), Attribute::String(format!("{of:060}"))))
+                .collect(),
+            ..Device::default()
+        };
+        Arc::new(ResourceSlice {
+            name: format!("{node}-gpu"),
+            driver: "gpu.example.com".to_owned(),
+            pool: node.to_owned(),
+            slices: 1,
+            reach: Reach { node: Some(node.to_owned()), ..Reach::default() },
+            devices: (0..devices).map(device).collect(),
+            ..ResourceSlice::default()
+        })
+    }
+
+    #[test]
+    fn what_is_remembered_of_devices_has_a_limit_over_all_pools() {
+        let names: Vec<String> = (0..12).map(|number| format!("gpu{number}")).collect();
+        let pools: String = (names.iter())
+            .enumerate()
+            .map(|(number, name)| {
+                let vmids = format!("{}-{}", 9000 + number * 10, 9009 + number * 10);
+                format!(
+                    "[[pool]]\nname = \"{name}\"\nmax = 5\ncores = 2\nmemory = \"4GiB\"\ntemplate = 900\nvmids = \"{vmids}\"\n"
+                )
+            })
+            .collect();
+        let config = parse("c", &pools, Needs::Plan).unwrap();
+        let node = |pool: &String| {
+            let labels = [(POOL_LABEL.to_owned(), pool.clone())].into();
+            Arc::new(Node { name: pool.clone(), labels, ..Node::default() })
+        };
+        let snapshot = Snapshot {
+            nodes: names.iter().map(node).collect(),
+            resource_slices: names.iter().map(|name| rich(name, MOST_REMEMBERED)).collect(),
+            ..Snapshot::default()
+        };
+        let mut memory = Memory::default();
+        assert!(learn(&mut memory, &snapshot, &config));
+        let stored = serde_json::to_string(&memory).unwrap().len();
+        assert!(stored < 512 << 10, "{stored} bytes");
+        let known =
+            |memory: &Memory| memory.pools.values().filter(|one| !one.device_slices.is_empty()).count();
+        assert!(known(&memory) > 0, "what fits is remembered");
+        assert!(!learn(&mut memory, &snapshot, &config), "it stays as it is");
+        let without = Snapshot { nodes: Vec::new(), ..snapshot };
+        assert!(!learn(&mut memory, &without, &config), "also while there is no node");
+        let none = parse("c", "", Needs::Plan).unwrap();
+        assert!(learn(&mut memory, &without, &none));
+        assert_eq!(known(&memory), 0, "what is no pool any more needs none");
+    }
 }

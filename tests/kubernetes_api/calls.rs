@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use pve_autoscaler::kubernetes::{
     Error, ErrorKind, EventKind, Eviction, RecordError, Recorder, Right, Saying,
 };
+use pve_autoscaler::model::devices::ResourceSlice;
 use pve_autoscaler::model::machine::Intent;
 use pve_autoscaler::model::node::{Taint, TaintEffect};
 use pve_autoscaler::model::snapshot::Memory;
@@ -293,6 +294,25 @@ async fn memory_is_created_first_and_replaced_by_version_afterwards() {
     assert_eq!(log.last().body["metadata"]["resourceVersion"], "5");
     let text = log.last().body["data"]["state"].as_str().unwrap().to_owned();
     assert_eq!(serde_json::from_str::<Memory>(&text).unwrap(), memory);
+}
+
+#[tokio::test(start_paused = true)]
+async fn brakes_are_stored_also_where_a_config_map_has_no_room_for_all() {
+    let (cluster, log) = cluster(|asked| {
+        let text = asked.body["data"]["state"].as_str().unwrap_or_default();
+        if text.len() > 1 << 20 {
+            return refusal(422, "Invalid", "data: Too long: may not be more than 1048576 bytes");
+        }
+        Reply::Json(200, json!({ "metadata": { "name": "autoscaler-state", "resourceVersion": "5" } }))
+    });
+    let mut memory = Memory { name_seed: 7, removals: vec![Timestamp::UNIX_EPOCH], ..Memory::default() };
+    let slice = ResourceSlice { name: "x".repeat(2 << 20), ..ResourceSlice::default() };
+    memory.pools.entry("gpu".to_owned()).or_default().device_slices = vec![slice];
+    cluster.store_memory(&memory, None).await.unwrap();
+    let text = log.last().body["data"]["state"].as_str().unwrap().to_owned();
+    let stored: Memory = serde_json::from_str(&text).unwrap();
+    assert_eq!((stored.name_seed, &stored.removals), (7, &memory.removals));
+    assert!(stored.pools["gpu"].device_slices.is_empty());
 }
 
 fn saying(note: &str) -> Saying {
