@@ -58,7 +58,12 @@ impl State {
         // One that lies ahead is of a clock that was set back since.
         let Some(read) = self.read.filter(|read| *read <= now) else { return true };
         now.duration_since(read) >= READ_RECORDS
-            || self.stuck.values().any(|(when, pause)| read < *when && !waits(*when, *pause, now))
+            || self.stuck.values().any(|(when, _)| read < *when && *when <= now)
+    }
+
+    /// Whether a machine that got stuck is left alone still.
+    pub fn is_put_off(&self, id: &str, now: Timestamp) -> bool {
+        self.stuck.get(id).is_some_and(|(when, pause)| waits(*when, *pause, now))
     }
 
     /// All records are read again with the next round.
@@ -182,7 +187,7 @@ impl Daemon {
         if self.registry.get(&id).is_some_and(|view| view.busy) {
             return;
         }
-        if self.mend.stuck.get(&id).is_some_and(|(when, pause)| waits(*when, *pause, now)) {
+        if self.mend.is_put_off(&id, now) {
             return;
         }
         let node = machines::node_of(&self.watches, &stored.record);
@@ -233,11 +238,11 @@ impl Daemon {
             let unseen = !view.record.is_physical() && self.regions.unseen(config, prefix, now).is_some();
             if let Some(node) = machines::node_of(&self.watches, &view.record) {
                 self.mend.node_missing.remove(&id);
-                let tried = self.mend.stuck.get(&id).is_some_and(|(when, _)| *when > now);
+                let put_off = self.mend.is_put_off(&id, now);
                 let bare = machines::is_bare(&view.record, &node);
                 let at_home = |pool: &Pool| pool.name == view.record.pool && pool.prefix == prefix;
                 let known = config.pools.iter().any(at_home);
-                if bare && known && !tried {
+                if bare && known && !put_off {
                     if let Some(context) = self.context(config, &view.record) {
                         self.spawn(machines::restore(context, view.stored(), self.reports.clone()));
                     }
@@ -343,5 +348,16 @@ mod tests {
             let state = State { read: read.map(at), stuck: stuck.clone(), ..State::default() };
             assert_eq!(state.is_due(at(now)), due, "read at {read:?}, now {now}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_got_stuck_before_the_clock_was_set_back_is_looked_after_and_not_in_each_round() {
+        let at = |seconds| Timestamp::from_second(seconds).unwrap();
+        let stuck = BTreeMap::from([("m1".to_owned(), (at(3700), STUCK.0))]);
+        let state = |read| State { read: Some(at(read)), stuck: stuck.clone(), ..State::default() };
+        assert!(!state(100).is_put_off("m1", at(101)), "its pause is over");
+        assert!(state(100).is_put_off("m1", at(3690)));
+        assert!(!state(100).is_due(at(101)), "its record was read since");
+        assert!(state(3690).is_due(at(101)), "it was not");
     }
 }

@@ -19,6 +19,8 @@ const BEAT: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often the helper is asked whether machines run on the CPUs that they are pinned to.
 const READ_BACK: Duration = Duration::from_mins(1);
+/// After so many failures to find that out, what was found out before is said no more.
+const FORGOTTEN: u32 = 3;
 /// What the board calls trouble with the helper.
 const PROBLEM: &str = "pinning";
 /// What it calls machines that run on other CPUs than their own.
@@ -31,11 +33,25 @@ pub(super) async fn serve(deps: &Deps) {
     let mut asked = BTreeMap::new();
     let mut refused = BTreeMap::new();
     let mut read: Option<Instant> = None;
+    let mut failures = 0;
     loop {
         if wanted(&config.borrow_and_update()) {
             round(deps, host, &mut asked, &mut refused).await;
             if read.is_none_or(|at| at.elapsed() >= READ_BACK) {
-                read_back(deps, host).await;
+                match read_back(deps).await {
+                    Ok(astray) => {
+                        failures = 0;
+                        show_astray(&deps.board, &astray, host);
+                    }
+                    Err(why) => {
+                        tracing::debug!(why, "which CPUs machines run on is not known");
+                        failures += 1;
+                    }
+                }
+                // They may have been replaced meanwhile, or run on their own again.
+                if failures >= FORGOTTEN {
+                    deps.board.clear(ASTRAY);
+                }
                 read = Some(Instant::now());
             }
             tokio::time::sleep(BEAT).await;
@@ -103,18 +119,19 @@ async fn ask(deps: &Deps, record: &Record) -> Result<(), String> {
 
 /// A configuration says what Proxmox VE was asked for, and not what came of it: that the kernel knows. Where there is no helper, no machine
 /// was pinned by it.
-async fn read_back(deps: &Deps, host: &str) {
-    let astray = match deps.helper.ask(Request::Runs {}).await {
-        Ok(Answer::Runs { astray }) => astray,
-        Ok(_) => return,
-        Err(error) => {
-            tracing::debug!(error = chain(&error), "which CPUs machines run on is not known");
-            return;
-        }
-    };
+async fn read_back(deps: &Deps) -> Result<Vec<Astray>, String> {
+    match deps.helper.ask(Request::Runs {}).await {
+        Ok(Answer::Runs { astray }) => Ok(astray),
+        Ok(Answer::Refused { reason }) => Err(reason),
+        Ok(Answer::Pinned { .. } | Answer::Free { .. }) => Err("it answers something else".to_owned()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn show_astray(board: &Board, astray: &[Astray], host: &str) {
     match astray.first() {
-        Some(one) => deps.board.problem(ASTRAY, &on_others(one, host, astray.len() - 1)),
-        None => deps.board.clear(ASTRAY),
+        Some(one) => board.problem(ASTRAY, &on_others(one, host, astray.len() - 1)),
+        None => board.clear(ASTRAY),
     }
 }
 

@@ -215,7 +215,11 @@ impl Daemon {
     /// The same of machines that were busy then, or whose records could not be written. What a later failure has begun is not meant.
     async fn end_put_off_backoffs(&mut self) {
         let now = self.clock.now();
-        for (id, until) in std::mem::take(&mut self.switch.growths) {
+        let put_off = std::mem::take(&mut self.switch.growths);
+        if self.config.borrow().mode != Mode::Active {
+            return;
+        }
+        for (id, until) in put_off {
             let Some(view) = self.registry.get(&id) else { continue };
             if left_alone(&view.record, now).is_none_or(|backoff| backoff.until != until) {
                 continue;

@@ -79,6 +79,9 @@ impl Touched {
                 for region in self.regions.clone().iter() {
                     self.look(region, &config, &views).await;
                 }
+            } else {
+                self.forget_others(&[]);
+                self.tasks.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
         }

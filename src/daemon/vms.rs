@@ -57,7 +57,7 @@ impl Daemon {
         let runs = view.record.warm.is_none_or(WarmState::runs);
         let id = &view.record.id;
         let guest = look.seen.guests.get(&view.record.slot.vmid);
-        let tried = self.mend.stuck.get(id).is_some_and(|(when, _)| *when > now);
+        let put_off = self.mend.is_put_off(id, now);
         let host_up = look.seen.hosts.get(&view.record.host).is_some_and(|host| host.online);
         if guest.is_some_and(|guest| guest.lock.is_some()) {
             let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
@@ -73,7 +73,7 @@ impl Daemon {
             // What the statistics know nothing of, as after a restart of pvestatd, is neither.
             let otherwise = |guest: &Guest| if runs { guest.stopped } else { guest.running };
             let wrong = |guest: &Guest| otherwise(guest) || guest.template || is_other(&view.record, guest);
-            host_up && !tried && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
+            host_up && !put_off && !paused && guest.is_none_or(|guest| wrong(guest) && !is_held())
         };
         let elsewhere = guest.map(|guest| &guest.host).filter(|host| **host != view.record.host);
         if elsewhere.is_none() && !missed() {
@@ -88,7 +88,7 @@ impl Daemon {
         }
         self.mend.vm_strange.insert(id.clone(), look.number);
         // Its task finds out who has moved it, too; while everything is paused it is followed and no more.
-        match elsewhere.filter(|_| paused || !host_up || tried) {
+        match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),
             None => self.missed(config, view),
         }

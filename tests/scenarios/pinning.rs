@@ -154,6 +154,12 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
     stage.until("it is said", SOON, |stage| problem(stage).is_some()).await;
     let words = problem(&stage).unwrap();
     assert!(words.contains("retire workers-") && words.contains("CPUs 0-15 of pve2"), "{words}");
+    stage.helpers.disable("pve2");
+    stage
+        .until("without its helper it is not said for ever", SOON * 2, |stage| problem(stage).is_none())
+        .await;
+    stage.helpers.enable("pve2", topology());
+    stage.until("it is said again", SOON, |stage| problem(stage).is_some()).await;
     stage.pve.set_config_by_hand(9100, "affinity", Some(&own));
     stage.pve.stop_by_hand(9100);
     stage.until("it is well again", SOON, |stage| problem(stage).is_none()).await;

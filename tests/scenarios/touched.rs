@@ -141,6 +141,10 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
         stage.pve.touch(9100, WHO, &touch);
         let shown = |stage: &Stage| stage.status().problems.values().any(|one| one.contains(command));
         stage.until("the command is shown", NOTICED, shown).await;
+        stage.reload(&ONE_POOL.replacen("cluster", "mode = \"observe\"\ncluster", 1));
+        stage.until("one that only observes says nothing of it", NOTICED, |stage| !shown(stage)).await;
+        stage.reload(ONE_POOL);
+        stage.until("the command is shown again", NOTICED, shown).await;
         stage.pve.set_config_by_hand(9100, "name", name.as_deref());
         stage.pve.set_config_by_hand(9100, "protection", None);
         stage.until("it is no problem any more", NOTICED, |stage| !shown(stage)).await;

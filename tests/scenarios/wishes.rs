@@ -7,6 +7,7 @@ use serde_json::json;
 use world::guest::GuestFaults;
 use world::kubernetes::{Effect, Fault, samples};
 
+use crate::stage::log::Arrived;
 use crate::stage::{ONE_POOL, Stage, name};
 
 const SOON: Duration = Duration::from_mins(3);
@@ -392,10 +393,14 @@ async fn a_pause_is_shown_at_once_and_back_offs_end_when_an_operator_says_so() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
+/// One machine, which may grow.
+fn growing() -> String {
+    format!("{ONE_POOL}[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n").replace("max = 5", "max = 1")
+}
+
 /// A machine that could not grow, and is left alone for a while.
 async fn left_as_it_is() -> Stage {
-    let more = "[pool.grow]\nmax_cores = 6\nmax_memory = \"12GiB\"\n";
-    let mut stage = Stage::new(&format!("{ONE_POOL}{more}").replace("max = 5", "max = 1"));
+    let mut stage = Stage::new(&growing());
     stage.pve.change_access(|access| {
         access.roles.get_mut("KasWorker").unwrap().push("VM.Config.HWType".to_owned());
     });
@@ -441,4 +446,36 @@ async fn the_growth_of_a_machine_that_is_busy_is_tried_again_once_it_is_not() {
     assert!(!decided(&stage, GROWS_AGAIN), "its task has its record in hand: {}", stage.scene());
     stage.kube.forget_faults();
     stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_observes_ends_no_back_off_of_a_machine_that_was_busy() {
+    let stage = left_as_it_is().await;
+    let node = stage.ready_nodes("workers").remove(0);
+    let body = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503 });
+    stage.kube.inject(Fault {
+        method: "PATCH".to_owned(),
+        path: "/api/v1/nodes/*".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer { status: 503, body },
+    });
+    let without = json!({ "metadata": { "labels": { "pve-autoscaler/pool": null } } });
+    assert!(stage.kube.patch_by_hand("Node", "", &node, &without));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    stage.order("pve1", Order::Retry { name: Some("workers".to_owned()) }).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    stage.reload(&growing().replacen("cluster", "mode = \"observe\"\ncluster", 1));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    stage.kube.forget_faults();
+    stage
+        .until("its task has ended", Duration::from_mins(10), |stage| {
+            stage.ready_nodes("workers") == [node.clone()]
+        })
+        .await;
+    let since = stage.now();
+    let quiet = |stage: &Stage| {
+        let written = |one: &Arrived| one.what.contains("/configmaps/machine-");
+        stage.log("pve1").writes_after(since).iter().all(|one| !written(one)) && !decided(stage, GROWS_AGAIN)
+    };
+    stage.throughout("no record is written", Duration::from_mins(5), quiet).await;
 }

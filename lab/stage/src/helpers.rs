@@ -25,6 +25,11 @@ impl Helpers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(host.to_owned(), topology);
     }
 
+    /// Takes it away from a host.
+    pub fn disable(&self, host: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(host);
+    }
+
     fn on(&self, host: &str) -> Option<Topology> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
