@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::Plan;
 use crate::model::machine::FIRST_NUMBER;
-use crate::model::plan::{NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason};
+use crate::model::plan::{
+    BufferOutcome, NewMachine, NodeOutcome, NodeVerdict, PodOutcome, PodVerdict, RemovalReason,
+};
 use crate::model::power::HostOutcome;
 
 const GROWS: Style = AnsiColor::Green.on_default();
@@ -27,6 +29,7 @@ pub(super) fn render(plan: &Plan) -> String {
     kept(plan, &mut out);
     warm(plan, &mut out);
     hosts(plan, &mut out);
+    buffers(plan, &mut out);
     ignored(plan, &mut out);
     out
 }
@@ -156,6 +159,27 @@ fn place_of(machine: &NewMachine) -> String {
         return "switched on".to_owned();
     }
     format!("on {}", machine.host)
+}
+
+/// CapacityBuffers, and what becomes of their chunks.
+fn buffers(plan: &Plan, out: &mut String) {
+    if plan.buffers.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\ncapacity buffers");
+    let width = plan.buffers.iter().map(|one| one.buffer.len()).max().unwrap_or(0);
+    for one in &plan.buffers {
+        let what = match one.verdict {
+            BufferOutcome::Filled => "filled",
+            BufferOutcome::Filling => "is filled",
+            BufferOutcome::Short => "stays short",
+            BufferOutcome::Empty => "empty",
+            BufferOutcome::NotReady => "not ready",
+            BufferOutcome::NotOurs => "left alone",
+        };
+        let style = if one.verdict == BufferOutcome::Short { STUCK } else { Style::new() };
+        let _ = writeln!(out, "  {:width$}   {style}{what}{style:#}: {}", one.buffer, one.message);
+    }
 }
 
 /// The hosts that may be switched off.

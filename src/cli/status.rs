@@ -82,6 +82,8 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
     more(status.nodes.len(), LISTED, &mut out);
     section(&pods(status), &mut out);
     more(status.pods.len(), LISTED, &mut out);
+    section(&buffers(status), &mut out);
+    more(status.buffers.len(), LISTED, &mut out);
     decisions(status, now, zone, &mut out);
     out
 }
@@ -231,6 +233,15 @@ fn pods(status: &Status) -> Table {
         Table::new(&[("waiting pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
     for pod in status.pods.iter().take(LISTED) {
         table.row([pod.pod.clone(), pod.verdict.clone(), pod.why.clone()]);
+    }
+    table
+}
+
+fn buffers(status: &Status) -> Table {
+    let mut table =
+        Table::new(&[("capacity buffer", Align::Left), ("verdict", Align::Left), ("chunks", Align::Left)]);
+    for buffer in status.buffers.iter().take(LISTED) {
+        table.row([buffer.buffer.clone(), buffer.verdict.clone(), buffer.why.clone()]);
     }
     table
 }

@@ -146,6 +146,16 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
     for pod in &plan.pods {
         seen.count(names::PENDING, &[&format!("{:?}", pod.verdict)]);
     }
+    for buffer in &plan.buffers {
+        for (state, chunks) in [
+            ("Filled", buffer.on_nodes),
+            ("Coming", buffer.on_machines + buffer.on_new_machines),
+            ("Short", buffer.nowhere),
+        ] {
+            let chunks = i64::try_from(chunks).unwrap_or(i64::MAX);
+            seen.put(names::BUFFER_CHUNKS, &[&buffer.buffer, state], number(chunks));
+        }
+    }
     for node in &plan.nodes {
         let (pool, reason) = (node.pool.as_deref().unwrap_or_default(), node.reason.unwrap_or_default());
         seen.count(names::NODE_VERDICTS, &[pool, &format!("{:?}", node.verdict), reason]);

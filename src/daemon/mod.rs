@@ -13,6 +13,7 @@
 
 mod act;
 mod backoffs;
+mod buffers;
 mod customary;
 mod dead_hosts;
 mod gather;
@@ -54,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::SharedClock;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Told, View};
@@ -465,6 +466,9 @@ impl Daemon {
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(now);
             self.look_at_outcomes(&config, &snapshot, &plan);
+            if config.mode == Mode::Active {
+                self.tell_buffers(&snapshot, &plan).await;
+            }
         }
         self.memory.decided(self.board.latest_decisions(), now);
         self.measure(&config, &snapshot, &plan);

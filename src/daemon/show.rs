@@ -10,11 +10,11 @@ use crate::config::{Config, Mode};
 use crate::machines::View;
 use crate::model::Snapshot;
 use crate::model::machine::{Host, Phase};
-use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodVerdict};
+use crate::model::plan::{BufferVerdict, NodeOutcome, NodeVerdict, Plan, PodVerdict};
 use crate::model::power::HostVerdict;
 use crate::model::snapshot::POOL_LABEL;
 use crate::model::workload::Backoff;
-use crate::observability::{HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
+use crate::observability::{BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
 
 /// Waiting pods that the board shows at most.
 const PODS_SHOWN: usize = 500;
@@ -47,6 +47,7 @@ impl Daemon {
                 .min();
             status.nodes = plan.nodes.iter().map(|one| node(one, &self.waiting_wishes)).collect();
             status.pods = plan.pods.iter().take(PODS_SHOWN).map(pod).collect();
+            status.buffers = plan.buffers.iter().map(buffer).collect();
         }
         self.board.publish(status, next_due);
     }
@@ -111,6 +112,16 @@ fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus
         utilization: verdict.utilization,
         why: parts.into_iter().flatten().collect::<Vec<_>>().join(": "),
         removable_at: verdict.removable_at,
+    }
+}
+
+fn buffer(verdict: &BufferVerdict) -> BufferState {
+    BufferState {
+        buffer: verdict.buffer.clone(),
+        verdict: format!("{:?}", verdict.verdict),
+        chunks: verdict.chunks,
+        filled: verdict.on_nodes,
+        why: verdict.message.clone(),
     }
 }
 

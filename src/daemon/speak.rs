@@ -10,6 +10,7 @@ use super::act::why;
 use crate::kubernetes::{EventKind, Recorder, Saying};
 use crate::model::plan::{NodeOutcome, NodeVerdict, Plan, PodOutcome, PodVerdict};
 use crate::model::{Node, Pod, Snapshot};
+use crate::planning::HOLDS_ROOM;
 
 /// Events that one round sends at most of what was done, and of what was not: the next one goes on where they still hold.
 const EVENTS_A_ROUND: usize = 50;
@@ -166,6 +167,7 @@ fn of_node(verdict: &NodeVerdict, plan: &Plan) -> Option<(Words, String)> {
             Some(pod) => format!("of pod {pod} ({})", verdict.reason.unwrap_or("it cannot be moved")),
             None => verdict.message.clone()?,
         },
+        NodeOutcome::NoPlaceToMovePods if verdict.reason == Some(HOLDS_ROOM) => verdict.message.clone()?,
         NodeOutcome::NoPlaceToMovePods => "its pods fit on no other node".to_owned(),
         _ => return None,
     };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::buffers;
 use super::error::ErrorKind;
 use super::signals::Worth;
 use crate::changes::{Changed, Changes};
@@ -12,8 +13,8 @@ use crate::changes::{Changed, Changes};
 /// How many refusals in a row mean that a right is missing: a restarting API server refuses everything for a moment.
 const REFUSALS: u32 = 3;
 
-/// Kinds that the API servers of older versions do not serve, which is nothing to speak of.
-const NEWER: [&str; 4] = ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule"];
+/// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is nothing to speak of.
+const NEWER: [&str; 5] = ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule", buffers::KIND];
 
 /// Something that keeps a part of the cluster from being seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -172,7 +172,8 @@ where
     }
 }
 
-fn key(meta: &ObjectMeta) -> String {
+/// `namespace/name`, or the name alone.
+pub(super) fn key(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {
         Some(namespace) => format!("{namespace}/{name}"),

@@ -15,6 +15,8 @@
 //! * What the API server sends is reduced to plain data at once; a malformed object costs one warning, not the watch.
 
 mod board;
+mod buffers;
+mod capacity_buffer;
 mod cluster;
 mod cluster_info;
 pub mod convert;
@@ -34,6 +36,7 @@ mod serving;
 mod signals;
 mod status_map;
 mod store;
+mod templates;
 mod tokens;
 mod version;
 mod watches;

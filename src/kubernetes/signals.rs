@@ -3,8 +3,10 @@
 //! A kubelet writes its Node every few minutes without anything having happened, and our own notes on a Node must not
 //! start the round that writes the next ones.
 
+use crate::model::buffer::{BufferStatus, CapacityBuffer};
 use crate::model::pod::Scheduling;
 use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::model::workload::Controller;
 use crate::model::{Node, Pod};
 
 /// What a change is worth, in this order.
@@ -39,6 +41,23 @@ pub(super) fn node(old: Option<&Node>, new: Option<&Node>) -> Worth {
         node
     };
     round_if(quiet(old) != quiet(new))
+}
+
+/// What the buffer asks for, not what its status says.
+pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>) -> Worth {
+    let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
+    let asked = |buffer: &CapacityBuffer| CapacityBuffer {
+        resource_version: String::new(),
+        status: BufferStatus::default(),
+        ..buffer.clone()
+    };
+    round_if(asked(old) != asked(new))
+}
+
+/// What the buffers that refer to a controller make of it.
+pub(super) fn controller(old: Option<&Controller>, new: Option<&Controller>) -> Worth {
+    let referred = |one: Option<&Controller>| one.is_some_and(|one| one.template.is_some());
+    round_if((referred(old) || referred(new)) && old != new)
 }
 
 /// Any difference.

@@ -1,23 +1,25 @@
 //! A cache of one kind of object: what the API server last said, as plain data.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Objects by `namespace/name` (or name), shared with the snapshots that are made of them.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: Arc<Mutex<BTreeMap<String, Arc<T>>>>,
+    listed: Arc<AtomicBool>,
 }
 
 impl<T> Clone for Store<T> {
     fn clone(&self) -> Self {
-        Self { objects: self.objects.clone() }
+        Self { objects: self.objects.clone(), listed: self.listed.clone() }
     }
 }
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { objects: Arc::default() }
+        Self { objects: Arc::default(), listed: Arc::default() }
     }
 }
 
@@ -44,7 +46,14 @@ impl<T> Store<T> {
 
     /// Puts a whole list in the place of what was there, and returns that.
     pub(super) fn replace(&self, objects: BTreeMap<String, Arc<T>>) -> BTreeMap<String, Arc<T>> {
-        std::mem::replace(&mut *self.lock(), objects)
+        let before = std::mem::replace(&mut *self.lock(), objects);
+        self.listed.store(true, Ordering::Release);
+        before
+    }
+
+    /// Whether a whole list was ever put in.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<T>>> {

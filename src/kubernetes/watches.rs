@@ -18,13 +18,16 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::board::{Board, Problem};
+use super::buffers::{self, Referred};
 use super::cluster::Cluster;
 use super::convert::{self, ConvertError};
 use super::feed::Feed;
 use super::signals::{self, Worth};
 use super::store::Store;
+use super::templates;
 use super::version;
 use crate::changes::Changed;
+use crate::model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use crate::model::workload::{
     Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
@@ -56,6 +59,8 @@ const KINDS: &[(&str, bool)] = &[
     ("DeviceClass", false),
     ("ResourceSlice", false),
     ("DeviceTaintRule", false),
+    (buffers::KIND, false),
+    (templates::KIND, false),
     (version::KIND, false),
 ];
 
@@ -83,6 +88,22 @@ struct Stores {
     device_classes: Store<DeviceClass>,
     resource_slices: Store<ResourceSlice>,
     device_taint_rules: Store<DeviceTaintRule>,
+    buffers: Store<CapacityBuffer>,
+    pod_templates: Store<PodTemplate>,
+}
+
+impl Stores {
+    /// Whether what the buffer refers to has been looked for: until then there is no such buffer.
+    fn can_be_resolved(&self, buffer: &CapacityBuffer, controllers: &[Arc<Controller>]) -> bool {
+        match &buffer.template {
+            Some(TemplateRef::PodTemplate(_)) => self.pod_templates.is_listed(),
+            Some(TemplateRef::Scalable { .. }) => {
+                let found = controllers.iter().find(|one| buffer.refers_to(one));
+                found.is_none_or(|controller| controller.template.is_some())
+            }
+            None => true,
+        }
+    }
 }
 
 /// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
@@ -117,7 +138,8 @@ impl Watches {
             signals::none,
             &s.namespaces,
         );
-        starter.controllers(s);
+        let referred = starter.buffers(&s.buffers, &s.pod_templates);
+        starter.controllers(s, &referred);
         starter.storage(s);
         starter.devices(s);
         starter.spawn::<scheduling::PriorityClass, _>(
@@ -134,7 +156,7 @@ impl Watches {
         let s = &self.stores;
         let controllers =
             [&s.replica_sets, &s.replication_controllers, &s.stateful_sets, &s.deployments, &s.jobs];
-        Snapshot {
+        let mut snapshot = Snapshot {
             kubernetes: self.version.borrow().unwrap_or_default(),
             nodes: s.nodes.all(),
             pods: s.pods.all(),
@@ -154,8 +176,12 @@ impl Watches {
             device_classes: s.device_classes.all(),
             resource_slices: s.resource_slices.all(),
             device_taint_rules: s.device_taint_rules.all(),
+            pod_templates: s.pod_templates.all(),
             ..Snapshot::default()
-        }
+        };
+        snapshot.buffers = s.buffers.all();
+        snapshot.buffers.retain(|buffer| s.can_be_resolved(buffer, &snapshot.controllers));
+        snapshot
     }
 
     /// A node by name.
@@ -218,9 +244,9 @@ impl Watches {
     }
 }
 
-struct Starter<'a> {
-    cluster: &'a Cluster,
-    board: &'a Board,
+pub(super) struct Starter<'a> {
+    pub cluster: &'a Cluster,
+    pub board: &'a Board,
     cancel: &'a CancellationToken,
 }
 
@@ -261,23 +287,28 @@ impl Starter<'_> {
         });
     }
 
-    fn controllers(&self, s: &Stores) {
-        self.spawn::<apps::ReplicaSet, _>("ReplicaSet", convert::replica_set, signals::none, &s.replica_sets);
-        self.spawn::<apps::StatefulSet, _>(
+    fn controllers(&self, s: &Stores, referred: &watch::Receiver<Arc<Referred>>) {
+        self.controllers_of::<apps::ReplicaSet>(
+            "ReplicaSet",
+            convert::replica_set,
+            &s.replica_sets,
+            referred,
+        );
+        self.controllers_of::<apps::StatefulSet>(
             "StatefulSet",
             convert::stateful_set,
-            signals::none,
             &s.stateful_sets,
+            referred,
         );
-        self.spawn::<apps::Deployment, _>("Deployment", convert::deployment, signals::none, &s.deployments);
-        self.spawn::<apps::DaemonSet, _>("DaemonSet", convert::daemon_set, signals::none, &s.daemon_sets);
-        self.spawn::<batch::Job, _>("Job", |one| Ok(convert::job(one)), signals::none, &s.jobs);
-        self.spawn::<core::ReplicationController, _>(
+        self.controllers_of::<apps::Deployment>("Deployment", convert::deployment, &s.deployments, referred);
+        self.controllers_of::<batch::Job>("Job", convert::job, &s.jobs, referred);
+        self.controllers_of::<core::ReplicationController>(
             "ReplicationController",
-            |one| Ok(convert::replication_controller(one)),
-            signals::none,
+            convert::replication_controller,
             &s.replication_controllers,
+            referred,
         );
+        self.spawn::<apps::DaemonSet, _>("DaemonSet", convert::daemon_set, signals::none, &s.daemon_sets);
     }
 
     fn storage(&self, s: &Stores) {
@@ -370,7 +401,7 @@ impl Starter<'_> {
         self.run(feed.follow());
     }
 
-    fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancel = self.cancel.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -201,7 +201,7 @@ fn each_network_device_has_its_own_addresses() {
     let second = text("[{bridge: vmbr0}, {bridge: vmbr1, vlan: 7, address4: 10.1.0.0/24}]");
     assert!(second.contains("\naddresses = \"dhcp\""), "{second}");
     assert!(second.contains("[[pool.network]]\n") && second.contains("\nvlan = 7\n"), "{second}");
-    assert!(second.contains("# CapacityBuffer spare: NOT taken over"), "{second}");
+    assert!(second.contains("# CapacityBuffer spare: it stays in the cluster"), "{second}");
     let first = text("[{bridge: vmbr0, address4: 10.1.0.0/24}]");
     assert!(!first.contains("\naddresses = \"dhcp\"") && !first.contains("[[pool.network]]"), "{first}");
 }

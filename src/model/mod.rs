@@ -3,6 +3,7 @@
 //! No I/O, no clock, no randomness, no kube or reqwest types.
 
 pub mod amount;
+pub mod buffer;
 pub mod devices;
 pub mod digest;
 pub mod dimms;

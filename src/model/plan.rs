@@ -48,6 +48,9 @@ pub struct Plan {
     /// Every host once that may be switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostVerdict>,
+    /// Every CapacityBuffer once, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<BufferVerdict>,
 }
 
 /// An annotation whose value cannot be read.
@@ -198,6 +201,58 @@ pub enum PodOutcome {
     BackingOff,
     /// kube-scheduler refuses such pods where they were found to fit.
     PredictionMissed,
+}
+
+/// How a CapacityBuffer is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum BufferOutcome {
+    /// All of its chunks fit nodes that are there.
+    Filled,
+    /// Some of its chunks wait for machines that are on their way or are made now.
+    Filling,
+    /// Some of its chunks find no room, and no machine is made for them now.
+    Short,
+    /// It has no chunks.
+    Empty,
+    /// It is not known what its chunks are.
+    NotReady,
+    /// Its strategy is another autoscaler's.
+    NotOurs,
+}
+
+/// A CapacityBuffer's verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BufferVerdict {
+    /// `namespace/name`.
+    pub buffer: String,
+    /// How it is filled.
+    pub verdict: BufferOutcome,
+    /// Why it is not ready, in one word, e.g. `PodTemplateNotFound`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// The same, or what becomes of its chunks, in words.
+    pub message: String,
+    /// How many chunks it is to have, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<i64>,
+    /// How many of them fit nodes that are there.
+    pub on_nodes: usize,
+    /// How many fit machines that are on their way, or grow.
+    pub on_machines: usize,
+    /// How many get machines that are made now.
+    pub on_new_machines: usize,
+    /// How many find no room.
+    pub nowhere: usize,
+    /// The PodTemplate that was used, and its generation.
+    #[serde(skip)]
+    pub template: Option<(String, i64)>,
+    /// What becomes of the first that finds no room.
+    #[serde(skip)]
+    pub nowhere_because: Option<PodOutcome>,
+    /// Why the pools do not take it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<PoolReason>,
 }
 
 /// Why a pool does not take a pod.

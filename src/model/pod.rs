@@ -277,6 +277,9 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// Condition `Ready`.
     pub ready: bool,
+    /// In thought alone: a chunk of a CapacityBuffer, which gives way to every pod.
+    #[serde(skip)]
+    pub chunk: bool,
     /// What decisions ask again and again ([`Pod::digest`]).
     #[serde(skip)]
     pub memo: Memo,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::buffer::{CapacityBuffer, PodTemplate};
 use super::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use super::features::Features;
 use super::machine::{Host, Machine, Slot};
@@ -278,6 +279,10 @@ pub struct Snapshot {
     pub resource_slices: Vec<Arc<ResourceSlice>>,
     /// DeviceTaintRules.
     pub device_taint_rules: Vec<Arc<DeviceTaintRule>>,
+    /// CapacityBuffers.
+    pub buffers: Vec<Arc<CapacityBuffer>>,
+    /// PodTemplates, as far as buffers may refer to them.
+    pub pod_templates: Vec<Arc<PodTemplate>>,
     /// The Proxmox side.
     pub proxmox: Inventory,
     /// What the daemon remembers.

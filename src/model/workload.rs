@@ -11,7 +11,7 @@ use super::selector::{LabelSelector, Labels, NodeSelector};
 pub use super::storage::{CsiDriver, InTreeDisk, InTreeKind, StorageCapacity};
 
 /// A controller of pods that exists: `ReplicaSet`, `ReplicationController`, `StatefulSet`, `Deployment`, `Job`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     /// API group and version, e.g. `apps/v1`.
     pub api_version: String,
@@ -29,6 +29,8 @@ pub struct Controller {
     pub selector: Option<LabelSelector>,
     /// It is being deleted.
     pub deleted: bool,
+    /// A pod of its template, without a node: only of those that a CapacityBuffer refers to.
+    pub template: Option<Box<Pod>>,
 }
 
 /// A DaemonSet, with the pod that it puts on a node.

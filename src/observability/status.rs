@@ -45,6 +45,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Pods that wait.
     pub pods: Vec<PodStatus>,
+    /// CapacityBuffers, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buffers: Vec<BufferState>,
     /// The last decisions, latest first.
     pub decisions: Vec<Decision>,
 }
@@ -190,5 +193,21 @@ pub struct PodStatus {
     /// The last round's verdict.
     pub verdict: String,
     /// Why, in words.
+    pub why: String,
+}
+
+/// A CapacityBuffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BufferState {
+    /// `namespace/name`.
+    pub buffer: String,
+    /// The last round's verdict.
+    pub verdict: String,
+    /// How many chunks it is to have, where that is known.
+    pub chunks: Option<i64>,
+    /// How many of them fit nodes that are there.
+    pub filled: usize,
+    /// What becomes of its chunks, in words.
     pub why: String,
 }

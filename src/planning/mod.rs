@@ -9,6 +9,7 @@ mod admission;
 mod aftermath;
 mod annotations;
 mod budgets;
+mod buffers;
 mod choosing;
 mod classes;
 mod coming;
@@ -64,6 +65,7 @@ mod verdict;
 mod warm;
 mod zones;
 
+pub(crate) use buffers::HOLDS_ROOM;
 pub(crate) use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
 pub(crate) use going::leaving;
@@ -106,11 +108,13 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     csi::expect(&mut sorted, config);
     slices::expect(&mut sorted, config);
     let offers = sizes::offers(config, snapshot);
+    let buffers = buffers::resolve(snapshot);
+    let pods = buffers::beside(&snapshot.pods, &buffers);
     let mut stays = replacement::Stays::default();
     let (mut plan, due) = loop {
         let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } = decide(&sorted, &snapshot.pods, config, &offers, Depth::Real);
-        plan.hosts = power::decide(&sorted, &snapshot.pods, (config, &offers), &plan);
+        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real);
+        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
@@ -120,6 +124,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
             due.explain(verdict);
         }
     }
+    buffers::tell(&buffers, &mut plan);
     plan
 }
 
@@ -226,6 +231,8 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         device_classes: snapshot.device_classes.clone(),
         resource_slices: snapshot.resource_slices.clone(),
         device_taint_rules: snapshot.device_taint_rules.clone(),
+        buffers: snapshot.buffers.clone(),
+        pod_templates: snapshot.pod_templates.clone(),
         proxmox: snapshot.proxmox.clone(),
         memory: snapshot.memory.clone(),
     };

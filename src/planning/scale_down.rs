@@ -12,7 +12,7 @@ use super::judging::{Drainable, judge, unneeded_since};
 use super::removal::{self, Candidate, Moves, Together};
 use super::scale_up::Growth;
 use super::utilization::rounded;
-use super::{Depth, View, aftermath, annotations, consolidation, pool_of, ready, replacing};
+use super::{Depth, View, aftermath, annotations, buffers, consolidation, pool_of, ready, replacing};
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::model::snapshot::UNNEEDED_SINCE;
@@ -50,7 +50,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     let nodes: Vec<(NodeIndex, &Drainable)> = admitted.iter().map(|(at, node, _)| (*at, *node)).collect();
     let after = aftermath::judge(view, growth, &nodes);
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
-    say_why_they_stay(&drainable, &together, &round, &mut verdicts);
+    say_why_they_stay((view, growth), (&drainable, &together), &round, &mut verdicts);
     for (at, node) in &kept {
         // Its time goes on while another machine of its pool is on its way, which may be the one in its place: else both would be
         // unneeded from the same moment on, and the empty one would go.
@@ -155,12 +155,13 @@ fn remove(
 
 /// Verdicts of nodes whose pods fit nowhere else, or that have to take the pods of others.
 fn say_why_they_stay(
-    drainable: &Drainables,
-    together: &Together,
+    (view, growth): (&View, &Growth),
+    (drainable, together): (&Drainables, &Together),
     round: &Round,
     verdicts: &mut [NodeVerdict],
 ) {
     let going: BTreeSet<NodeIndex> = together.nodes.iter().map(|(at, _)| *at).collect();
+    let holders = buffers::holders(view, growth);
     for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
         let verdict = &mut verdicts[*at];
         if let Some(why) = round.closed(&node.pool.name).filter(|_| together.hosts.contains(at)) {
@@ -181,6 +182,10 @@ fn say_why_they_stay(
             NodeOutcome::NoPlaceToMovePods
         };
         needed(verdict, stays);
+        if let Some(buffer) = holders.get(at).filter(|_| !node.above) {
+            verdict.reason = Some(buffers::HOLDS_ROOM);
+            verdict.message = Some(format!("its room is kept for CapacityBuffer {buffer}"));
+        }
     }
 }
 

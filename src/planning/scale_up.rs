@@ -111,11 +111,19 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.demands = demands;
     packer.hold_back(&mut classes);
     packer.demands.compare(&packer.prototypes);
+    // Chunks of buffers get what all pods leave.
+    let (mut chunks, mut classes): (Vec<Class>, Vec<Class>) =
+        classes.into_iter().partition(|class| class.sample.chunk);
     packer.fill_known(&mut classes);
     packer.grow(&mut classes);
     keep_to_bound(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
+    if !chunks.is_empty() {
+        packer.fill_known(&mut chunks);
+        keep_to_bound(&mut chunks);
+        packer.pack(&mut chunks);
+    }
     packer.fit_sizes();
     let (verdicts, on) = verdict::pods(&packer);
     packer.into_growth(verdicts, on)

@@ -68,14 +68,15 @@ pub enum SnapshotError {
 /// Reads a snapshot: a YAML stream or JSON. The snapshot's time is that of its inventory, where it has one.
 pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> {
     let documents = documents(text)?;
-    let mut reader = Reader::default();
+    let mut reader = Reader { templates: documents.iter().any(has_buffers), ..Reader::default() };
     for (index, document) in documents.iter().enumerate() {
         reader.version(document, index + 1)?;
     }
     for (index, document) in documents.into_iter().enumerate() {
         reader.document(document, index + 1)?;
     }
-    let Reader { mut snapshot, time } = reader;
+    let Reader { mut snapshot, time, .. } = reader;
+    forget_templates(&mut snapshot);
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     snapshot.pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     Ok((snapshot, time))
@@ -105,10 +106,33 @@ fn documents(text: &str) -> Result<Vec<Value>, SnapshotError> {
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
 }
 
+/// Whether a document is a CapacityBuffer, or a list with one.
+fn has_buffers(document: &Value) -> bool {
+    let is_buffer = |one: &Value| {
+        let kind = one.get("kind").and_then(Value::as_str).unwrap_or_default();
+        kind.strip_suffix("List").unwrap_or(kind) == "CapacityBuffer"
+    };
+    let items = document.get("items").and_then(Value::as_array);
+    is_buffer(document) || items.into_iter().flatten().any(is_buffer)
+}
+
+/// Only the templates that a buffer refers to are of use.
+fn forget_templates(snapshot: &mut Snapshot) {
+    for controller in &mut snapshot.controllers {
+        if controller.template.is_some()
+            && !snapshot.buffers.iter().any(|buffer| buffer.refers_to(controller))
+        {
+            Arc::make_mut(controller).template = None;
+        }
+    }
+}
+
 #[derive(Default)]
 struct Reader {
     snapshot: Snapshot,
     time: Option<Timestamp>,
+    /// There are buffers, which may refer to the templates of controllers.
+    templates: bool,
 }
 
 /// What an error message says about an object.
@@ -140,6 +164,11 @@ impl Object {
     fn own<T>(&self, result: Result<T, QuantityError>) -> Result<T, SnapshotError> {
         result.map_err(|source| SnapshotError::Own { kind: self.kind.clone(), number: self.number, source })
     }
+}
+
+/// Whether an object is of this version.
+fn is(object: &Value, version: &str) -> bool {
+    object.get("apiVersion").and_then(Value::as_str) == Some(version)
 }
 
 impl Reader {
@@ -188,22 +217,17 @@ impl Reader {
             ("", "Namespace") => all.namespaces.push(Arc::new(convert::namespace(&it.parse(value)?))),
             ("", "PersistentVolume") => all.volumes.push(it.checked(convert::volume(&it.parse(value)?))?),
             ("", "PersistentVolumeClaim") => all.claims.push(it.checked(convert::claim(&it.parse(value)?))?),
-            ("", "ReplicationController") => {
-                all.controllers.push(Arc::new(convert::replication_controller(&it.parse(value)?)));
+            ("", "PodTemplate") => {
+                all.pod_templates.push(it.checked(convert::pod_template(&it.parse(value)?))?);
             }
-            ("apps", "ReplicaSet") => {
-                all.controllers.push(it.checked(convert::replica_set(&it.parse(value)?))?);
-            }
-            ("apps", "StatefulSet") => {
-                all.controllers.push(it.checked(convert::stateful_set(&it.parse(value)?))?);
-            }
-            ("apps", "Deployment") => {
-                all.controllers.push(it.checked(convert::deployment(&it.parse(value)?))?);
+            ("", "ReplicationController")
+            | ("apps", "ReplicaSet" | "StatefulSet" | "Deployment")
+            | ("batch", "Job") => {
+                self.controller(&it, value)?;
             }
             ("apps", "DaemonSet") => {
                 all.daemon_sets.push(it.checked(convert::daemon_set(&it.parse(value)?))?);
             }
-            ("batch", "Job") => all.controllers.push(Arc::new(convert::job(&it.parse(value)?))),
             ("policy", "PodDisruptionBudget") => {
                 all.budgets.push(it.checked(convert::budget(&it.parse(value)?))?);
             }
@@ -226,6 +250,9 @@ impl Reader {
                 all.priority_classes.push(Arc::new(convert::priority_class(&it.parse(value)?)));
             }
             ("resource.k8s.io", _) => self.devices(&it, value)?,
+            ("autoscaling.x-k8s.io", "CapacityBuffer") if is(&value, "autoscaling.x-k8s.io/v1beta1") => {
+                all.buffers.push(it.checked(convert::capacity_buffer(&it.parse(value)?))?);
+            }
             ("pve-autoscaler", "ProxmoxInventory") => {
                 let document: InventoryDocument = it.parse(value)?;
                 self.time = document.time.or(self.time);
@@ -240,10 +267,24 @@ impl Reader {
         Ok(())
     }
 
+    /// A controller of pods, with its template where a buffer may refer to that.
+    fn controller(&mut self, it: &Object, value: Value) -> Result<(), SnapshotError> {
+        let templates = self.templates;
+        let controller = match it.kind.as_str() {
+            "ReplicaSet" => it.checked(convert::replica_set(&it.parse(value)?, templates)),
+            "StatefulSet" => it.checked(convert::stateful_set(&it.parse(value)?, templates)),
+            "Deployment" => it.checked(convert::deployment(&it.parse(value)?, templates)),
+            "Job" => it.checked(convert::job(&it.parse(value)?, templates)),
+            _ => it.checked(convert::replication_controller(&it.parse(value)?, templates)),
+        };
+        self.snapshot.controllers.push(controller?);
+        Ok(())
+    }
+
     /// What `resource.k8s.io` says of devices. Other versions than the one that is read have other fields.
     fn devices(&mut self, it: &Object, value: Value) -> Result<(), SnapshotError> {
         let all = &mut self.snapshot;
-        if value.get("apiVersion").and_then(Value::as_str) != Some("resource.k8s.io/v1") {
+        if !is(&value, "resource.k8s.io/v1") {
             return Ok(());
         }
         match it.kind.as_str() {

@@ -264,6 +264,24 @@ fn a_host_of_ours_is_woken_for_what_finds_no_room_and_for_nothing_else() {
 }
 
 #[test]
+fn a_host_is_woken_for_a_chunk_of_a_buffer_as_for_a_pod() {
+    let config = config(&["c"], "");
+    let hosts = Hosts { on: C_OFF, facts: "c: {answers: false}", machines: "", memory: OURS };
+    for (chunks, expected) in [(1, HostOutcome::Off), (2, HostOutcome::Wake)] {
+        let cluster = waiting(3)
+            .with(
+                "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: t, namespace: d}\n\
+                 template: {spec: {containers: [{name: c, resources: {requests: {cpu: 3}}}]}}",
+            )
+            .with(&format!(
+                "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{name: b, namespace: d}}\n\
+                 spec: {{podTemplateRef: {{name: t}}, replicas: {chunks}}}"
+            ));
+        assert_eq!(said(&hosts.plan(cluster, &config)), [("c", expected)], "{chunks}");
+    }
+}
+
+#[test]
 fn a_host_without_which_no_template_reaches_it_is_woken_for_a_pool_whose_labels_tell_hosts() {
     let power = "[power]\nidle_for = \"10m\"\n[[host]]\nname = \"c\"\npower = \"wake-on-lan\"\n";
     let config = of_pool("labels = { host = \"{{ host }}\" }", power);

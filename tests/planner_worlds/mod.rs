@@ -49,6 +49,7 @@ pub fn replica_set() -> Arc<Controller> {
         replicas: 100,
         selector: None,
         deleted: false,
+        template: None,
     })
 }
 

@@ -11,6 +11,7 @@ mod adoptions;
 mod bare_nodes;
 mod bootstraps;
 mod brakes;
+mod buffers;
 mod devices;
 mod disks;
 mod drains;

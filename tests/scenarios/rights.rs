@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use world::kubernetes::spec::{KubeSpec, ServiceAccountSpec};
 use world::proxmox::spec::{ClusterSpec, Grant};
 
+use crate::buffers;
 use crate::openmetrics::read;
 use crate::stage::{ONE_POOL, Stage};
 
@@ -127,6 +128,11 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
     for object in rights {
         stage.kube.apply(object).unwrap();
     }
+    // It is seen and told, and makes nothing.
+    buffers::install(&stage);
+    stage.kube.apply(&buffers::template("chunk", "1")).unwrap();
+    let spec = json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 0 });
+    stage.kube.apply(&buffers::buffer("empty", spec)).unwrap();
     stage
 }
 
@@ -185,6 +191,11 @@ async fn life(mut stage: Stage) -> Seen {
         families.contains_key("pve_autoscaler_host_storage_bytes")
     };
     seen.comes(&stage, "no storage is seen", measured).await;
+    let shown = |stage: &Stage| {
+        let buffer = stage.kube.get("CapacityBuffer", "default", "empty").unwrap();
+        buffer["status"]["replicas"] == 0
+    };
+    seen.comes(&stage, "no buffer is told", shown).await;
     let told = |stage: &Stage| stage.kube.list("Event").iter().any(|event| is_ours(event));
     seen.comes(&stage, "no event is written", told).await;
     seen

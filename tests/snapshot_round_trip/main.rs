@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail so")]
 
+mod buffers;
 mod devices;
 mod objects;
 mod own;
@@ -21,6 +22,7 @@ use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeA
 use pve_autoscaler::model::{KubernetesVersion, Snapshot};
 use pve_autoscaler::snapshot;
 
+use buffers::{capacity_buffer, pod_template};
 use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
 use objects::{
     budget, claim, controller, csi_driver, node, persistent_volume, storage_capacity, storage_class,
@@ -82,7 +84,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
         (some(node()), some(csi_node), some(namespace)),
         workloads,
         (storage, devices),
-        (inventory, memory()),
+        (inventory, memory(), some(capacity_buffer()), some(pod_template())),
     )
         .prop_map(
             |(
@@ -90,7 +92,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
                 (((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities), devices),
-                (proxmox, memory),
+                (proxmox, memory, buffers, pod_templates),
             )| {
                 nodes.sort_by(|a, b| a.name.cmp(&b.name));
                 pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -116,6 +118,8 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     device_classes,
                     resource_slices,
                     device_taint_rules,
+                    buffers,
+                    pod_templates,
                     proxmox,
                     memory,
                 }

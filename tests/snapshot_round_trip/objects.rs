@@ -90,6 +90,8 @@ pub fn controller() -> impl Strategy<Value = Controller> {
                 replicas,
                 selector,
                 deleted,
+                // Those that a buffer refers to have one: see [`crate::buffers`].
+                template: None,
             }
         },
     )

@@ -3,6 +3,7 @@
 //! Defaults that the API server would fill in are filled in here, so that a hand-written object and a stored one mean the
 //! same. One file a family of objects.
 
+mod buffer;
 mod devices;
 mod node;
 mod pod;
@@ -11,6 +12,7 @@ mod selector;
 mod storage;
 mod workload;
 
+pub use buffer::{capacity_buffer, pod_template};
 pub use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
 pub use node::{csi_node, namespace, node};
 pub use pod::{daemon_tolerations, pod, pod_of_daemon_set};

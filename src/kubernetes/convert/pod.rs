@@ -50,6 +50,20 @@ pub fn pod_of_daemon_set(object: &apps::DaemonSet) -> Result<Pod, ConvertError> 
     Ok(pod)
 }
 
+/// A pod as its controller would make it of a template: without a node. `None`: the template says nothing.
+pub(super) fn pod_of_template(
+    meta: &ObjectMeta,
+    template: &core::PodTemplateSpec,
+) -> Result<Option<Pod>, ConvertError> {
+    let Some(spec) = &template.spec else { return Ok(None) };
+    let meta = ObjectMeta {
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        ..template.metadata.clone().unwrap_or_default()
+    };
+    from_parts(&meta, spec, None, KubernetesVersion::NEWEST).map(Some)
+}
+
 /// The tolerations that the DaemonSet controller adds to each of its pods (`AddOrUpdateDaemonPodTolerations`).
 pub fn daemon_tolerations(host_network: bool) -> Vec<Toleration> {
     let mut added = vec![
@@ -139,6 +153,7 @@ fn from_parts(
         ready: is_by_hand(status, node.is_some())
             || conditions().any(|one| one.type_ == "Ready" && one.status == "True"),
         node,
+        chunk: false,
         memo: Memo::default(),
     })
 }

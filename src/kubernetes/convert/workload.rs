@@ -9,7 +9,7 @@ use k8s_openapi::api::policy::v1 as policy;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector as MetaSelector, ObjectMeta};
 
-use super::pod::pod_of_daemon_set;
+use super::pod::{pod_of_daemon_set, pod_of_template};
 use super::selector::{equals, label_selector};
 use super::{ConvertError, text};
 use crate::model::selector::LabelSelector;
@@ -25,6 +25,7 @@ fn controller(api_version: &str, kind: &str, meta: &ObjectMeta, replicas: Option
         replicas: i64::from(replicas.unwrap_or(1)),
         selector: None,
         deleted: meta.deletion_timestamp.is_some(),
+        template: None,
     }
 }
 
@@ -34,26 +35,32 @@ fn selecting(controller: Controller, selector: &MetaSelector) -> Result<Controll
     Ok(Controller { selector: label_selector("spec.selector", selector)?, ..controller })
 }
 
-/// A ReplicaSet.
-pub fn replica_set(object: &apps::ReplicaSet) -> Result<Controller, ConvertError> {
-    let spec = &object.spec;
-    selecting(controller("apps/v1", "ReplicaSet", &object.metadata, spec.replicas), &spec.selector)
+/// A ReplicaSet; `template`: with its template.
+pub fn replica_set(object: &apps::ReplicaSet, template: bool) -> Result<Controller, ConvertError> {
+    let (meta, spec) = (&object.metadata, &object.spec);
+    let base = selecting(controller("apps/v1", "ReplicaSet", meta, spec.replicas), &spec.selector)?;
+    with_template(base, meta, spec.template.as_ref().filter(|_| template))
 }
 
-/// A StatefulSet.
-pub fn stateful_set(object: &apps::StatefulSet) -> Result<Controller, ConvertError> {
-    let spec = &object.spec;
-    selecting(controller("apps/v1", "StatefulSet", &object.metadata, spec.replicas), &spec.selector)
+/// A StatefulSet; `template`: with its template.
+pub fn stateful_set(object: &apps::StatefulSet, template: bool) -> Result<Controller, ConvertError> {
+    let (meta, spec) = (&object.metadata, &object.spec);
+    let base = selecting(controller("apps/v1", "StatefulSet", meta, spec.replicas), &spec.selector)?;
+    with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A Deployment.
-pub fn deployment(object: &apps::Deployment) -> Result<Controller, ConvertError> {
-    let spec = &object.spec;
-    selecting(controller("apps/v1", "Deployment", &object.metadata, spec.replicas), &spec.selector)
+/// A Deployment; `template`: with its template.
+pub fn deployment(object: &apps::Deployment, template: bool) -> Result<Controller, ConvertError> {
+    let (meta, spec) = (&object.metadata, &object.spec);
+    let base = selecting(controller("apps/v1", "Deployment", meta, spec.replicas), &spec.selector)?;
+    with_template(base, meta, template.then_some(&spec.template))
 }
 
-/// A ReplicationController.
-pub fn replication_controller(object: &core::ReplicationController) -> Controller {
+/// A ReplicationController; `template`: with its template.
+pub fn replication_controller(
+    object: &core::ReplicationController,
+    template: bool,
+) -> Result<Controller, ConvertError> {
     let spec = object.spec.as_ref();
     let base =
         controller("v1", "ReplicationController", &object.metadata, spec.and_then(|spec| spec.replicas));
@@ -61,13 +68,25 @@ pub fn replication_controller(object: &core::ReplicationController) -> Controlle
     let selector = labels.map(|labels| LabelSelector {
         requirements: labels.iter().map(|(key, value)| equals(key, value)).collect(),
     });
-    Controller { selector, ..base }
+    let own = spec.and_then(|spec| spec.template.as_ref()).filter(|_| template);
+    with_template(Controller { selector, ..base }, &object.metadata, own)
 }
 
-/// A Job.
-pub fn job(object: &batch::Job) -> Controller {
-    let parallelism = object.spec.as_ref().and_then(|spec| spec.parallelism);
-    controller("batch/v1", "Job", &object.metadata, parallelism)
+/// A Job; `template`: with its template.
+pub fn job(object: &batch::Job, template: bool) -> Result<Controller, ConvertError> {
+    let spec = object.spec.as_ref();
+    let base = controller("batch/v1", "Job", &object.metadata, spec.and_then(|spec| spec.parallelism));
+    with_template(base, &object.metadata, spec.map(|spec| &spec.template).filter(|_| template))
+}
+
+/// The controller with a pod of its template.
+fn with_template(
+    controller: Controller,
+    meta: &ObjectMeta,
+    template: Option<&core::PodTemplateSpec>,
+) -> Result<Controller, ConvertError> {
+    let pod = template.map(|template| pod_of_template(meta, template)).transpose()?.flatten();
+    Ok(Controller { template: pod.map(Box::new), ..controller })
 }
 
 /// A DaemonSet, with the pod that its controller would put on a node.

@@ -120,7 +120,7 @@ impl Objects {
             }
             "CapacityBuffer" => draft.unneeded(
                 format!("CapacityBuffer {name}"),
-                "NOT taken over: `headroom` of a pool keeps room free, `warm` keeps machines ahead of demand (docs/warm.md)",
+                "it stays in the cluster and is read from there (docs/buffers.md)",
             ),
             "NodeOverlay" => draft.unneeded(
                 format!("NodeOverlay {name}"),

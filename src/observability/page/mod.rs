@@ -38,6 +38,7 @@ pub(super) fn render(status: &Status, timeline: &[Sample], now: Timestamp, zone:
     hosts::section(status, &mut out);
     chart::section(status, timeline, now, zone, &mut out);
     tables::pods(status, &mut out);
+    tables::buffers(status, &mut out);
     tables::machines(status, now, &mut out);
     tables::nodes(status, now, &mut out);
     tables::decisions(status, now, zone, &mut out);

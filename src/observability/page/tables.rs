@@ -41,6 +41,17 @@ pub(super) fn pods(status: &Status, out: &mut String) {
     table.section("pods", "Pods that wait", "No pod waits for a node.", out);
 }
 
+/// Nothing where there is no buffer: most clusters have none.
+pub(super) fn buffers(status: &Status, out: &mut String) {
+    if status.buffers.is_empty() {
+        return;
+    }
+    let rows =
+        status.buffers.iter().map(|one| vec![one.buffer.clone(), words(&one.verdict), one.why.clone()]);
+    let table = Table::new(&["buffer", "verdict", "chunks"]).rows(rows, LISTED);
+    table.section("buffers", "Capacity buffers", "", out);
+}
+
 pub(super) fn machines(status: &Status, now: Timestamp, out: &mut String) {
     let table = Table::new(&["machine", "VMID", "host", "address", "phase", "for", "why"]);
     let rows = status.machines.iter().map(|machine| {

@@ -5,6 +5,7 @@
 //! system UUID, addresses and attached volumes, and the templates found). Containers become one that requests what the pod
 //! requests in all; no image, command, environment or foreign annotation ever gets here, because the model has none.
 
+mod buffer;
 mod devices;
 mod fields;
 mod node;
@@ -64,5 +65,7 @@ fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
         .chain(snapshot.resource_slices.iter().map(|one| devices::resource_slice(one)))
         .chain(snapshot.device_taint_rules.iter().map(|one| devices::device_taint_rule(one)))
         .chain(snapshot.resource_claims.iter().map(move |one| devices::resource_claim(one, now)))
+        .chain(snapshot.buffers.iter().map(|one| buffer::capacity_buffer(one)))
+        .chain(snapshot.pod_templates.iter().map(|one| buffer::pod_template(one)))
         .chain(snapshot.pods.iter().map(|one| pod::pod(one)))
 }

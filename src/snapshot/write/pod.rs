@@ -48,6 +48,11 @@ pub(super) fn template(pod: &Pod) -> Fields {
     Fields::default().part("metadata", metadata(pod)).part("spec", spec)
 }
 
+/// The template of a pod that a controller makes as it is written.
+pub(super) fn plain_template(pod: &Pod) -> Fields {
+    Fields::default().part("metadata", metadata(pod)).part("spec", spec(pod, &pod.tolerations))
+}
+
 fn metadata(pod: &Pod) -> Fields {
     Fields::default()
         .text("uid", &pod.uid)

@@ -25,6 +25,7 @@ pub(super) fn controller(controller: &Controller, now: Timestamp) -> Value {
             Fields::default().with("replicas", controller.replicas).with("selector", label_selector(selector))
         }),
     };
+    let spec = spec.some("template", controller.template.as_deref().map(pod::plain_template));
     Fields::object(&controller.api_version, &controller.kind)
         .part("metadata", metadata)
         .part("spec", spec)

@@ -27,6 +27,7 @@ pub(super) fn fresh_status(kind: &Kind, object: &mut Value) {
         "poddisruptionbudgets" => {
             json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 })
         }
+        "customresourcedefinitions" => super::custom::established(),
         "replicasets" | "statefulsets" | "replicationcontrollers" => json!({ "replicas": 0 }),
         "daemonsets" => json!({
             "currentNumberScheduled": 0,
@@ -119,10 +120,18 @@ impl State {
             }
             _ => {}
         }
+        if kind.plural == "podtemplates"
+            && let Some(spec) = new.pointer_mut("/template/spec").filter(|spec| spec.is_object())
+        {
+            default_pod_spec(spec);
+        }
         if kind.group == "apps"
             && let Some(spec) = new.pointer_mut("/spec/template/spec").filter(|spec| spec.is_object())
         {
             default_pod_spec(spec);
+        }
+        if kind.is_custom() {
+            self.keep_to_schema(kind, new)?;
         }
         if kind.plural == "nodes"
             && let Some(old) = old

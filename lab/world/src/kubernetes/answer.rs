@@ -82,7 +82,9 @@ fn attempt(kube: &Kube, parts: &Parts, body: &Bytes) -> Result<Response<Body>, R
             if !known && who.groups.iter().any(|group| group == "system:unauthenticated") {
                 return Err(access::forbidden_path(&who, parts.uri.path()));
             }
-            let found = discovery::answer(&segments, &kube.state().spec.version)?;
+            let state = kube.state();
+            let found = discovery::answer(&segments, &state.spec.version, |kind| state.serves(kind))?;
+            drop(state);
             return Ok(match found {
                 discovery::Found::Text(text) => text_response(200, text),
                 discovery::Found::Object(object) => json_response(200, &object),
@@ -93,6 +95,9 @@ fn attempt(kube: &Kube, parts: &Parts, body: &Bytes) -> Result<Response<Body>, R
     let query = Query::parse(parts.uri.query());
     let verb = route.verb(&parts.method, &query);
     who.check(&route, verb)?;
+    if !kube.state().serves(route.kind) {
+        return Err(Refusal::no_such_page());
+    }
     if !write::takes(&route, &parts.method) {
         return Err(Refusal::method_not_allowed());
     }

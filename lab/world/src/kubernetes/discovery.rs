@@ -24,17 +24,22 @@ pub(super) fn is_open(segments: &[&str]) -> bool {
 ///
 /// # Errors
 /// 404 for one that is not there.
-pub(super) fn answer(segments: &[&str], version: &str) -> Result<Found, Refusal> {
+pub(super) fn answer(
+    segments: &[&str],
+    version: &str,
+    served: impl Fn(&Kind) -> bool,
+) -> Result<Found, Refusal> {
+    let kinds: Vec<&Kind> = KINDS.into_iter().filter(|kind| served(kind)).collect();
     Ok(match segments {
         ["healthz" | "readyz" | "livez", ..] => Found::Text("ok"),
         ["version"] => Found::Object(about(version)),
         ["api"] => Found::Object(
             json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] }),
         ),
-        ["api", "v1"] => Found::Object(resources("", "v1")),
-        ["apis"] => Found::Object(groups()),
+        ["api", "v1"] => Found::Object(resources(&kinds, "", "v1")),
+        ["apis"] => Found::Object(groups(&kinds)),
         ["apis", group] => Found::Object(
-            groups()["groups"]
+            groups(&kinds)["groups"]
                 .as_array()
                 .into_iter()
                 .flatten()
@@ -42,13 +47,13 @@ pub(super) fn answer(segments: &[&str], version: &str) -> Result<Found, Refusal>
                 .cloned()
                 .ok_or_else(Refusal::no_such_page)?,
         ),
-        ["openapi", "v3"] => Found::Object(specifications()),
-        ["openapi", "v3", "api", "v1"] => Found::Object(specification("", "v1")),
-        ["openapi", "v3", "apis", group, version] => Found::Object(specification(group, version)),
+        ["openapi", "v3"] => Found::Object(specifications(&kinds)),
+        ["openapi", "v3", "api", "v1"] => Found::Object(specification(&kinds, "", "v1")),
+        ["openapi", "v3", "apis", group, version] => Found::Object(specification(&kinds, group, version)),
         ["apis", group, version]
-            if KINDS.iter().any(|kind| kind.group == *group && kind.version == *version) =>
+            if kinds.iter().any(|kind| kind.group == *group && kind.version == *version) =>
         {
-            Found::Object(resources(group, version))
+            Found::Object(resources(&kinds, group, version))
         }
         _ => return Err(Refusal::no_such_page()),
     })
@@ -74,9 +79,9 @@ fn about(version: &str) -> Value {
     })
 }
 
-fn groups() -> Value {
+fn groups(kinds: &[&Kind]) -> Value {
     let mut versions: BTreeMap<&str, &str> = BTreeMap::new();
-    for kind in KINDS.iter().filter(|kind| !kind.group.is_empty()) {
+    for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
         versions.insert(kind.group, kind.version);
     }
     let groups: Vec<Value> = versions
@@ -96,9 +101,9 @@ fn groups() -> Value {
 }
 
 /// Where the OpenAPI specification of each group version is.
-fn specifications() -> Value {
+fn specifications(kinds: &[&Kind]) -> Value {
     let mut paths = serde_json::Map::new();
-    for kind in KINDS {
+    for kind in kinds {
         let place = match kind.group {
             "" => format!("api/{}", kind.version),
             group => format!("apis/{group}/{}", kind.version),
@@ -110,9 +115,9 @@ fn specifications() -> Value {
 }
 
 /// A specification without schemas: clients read from it that the server validates fields itself.
-fn specification(group: &str, version: &str) -> Value {
+fn specification(kinds: &[&Kind], group: &str, version: &str) -> Value {
     let mut paths = serde_json::Map::new();
-    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+    for kind in kinds.iter().filter(|kind| kind.group == group && kind.version == version) {
         let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         let parameters = ["dryRun", "fieldManager", "fieldValidation"]
@@ -129,9 +134,9 @@ fn specification(group: &str, version: &str) -> Value {
     json!({ "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "lab" }, "paths": paths })
 }
 
-fn resources(group: &str, version: &str) -> Value {
+fn resources(kinds: &[&Kind], group: &str, version: &str) -> Value {
     let mut found = Vec::new();
-    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+    for kind in kinds.iter().filter(|kind| kind.group == group && kind.version == version) {
         found.push(resource(kind));
         found.extend(subresources(kind));
     }

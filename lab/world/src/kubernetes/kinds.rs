@@ -30,6 +30,11 @@ impl Kind {
         if self.group.is_empty() { self.version.into() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// Whether it is served only where its CustomResourceDefinition is.
+    pub fn is_custom(&self) -> bool {
+        self.group.ends_with(".x-k8s.io")
+    }
+
     /// The resource as errors name it: `leases.coordination.k8s.io`.
     pub fn resource(&self) -> String {
         dotted(self.plural, self.group)
@@ -161,6 +166,17 @@ static ADMISSION_BINDING: Kind = of(
     "v1",
     core("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false, &[]),
 );
+pub(super) static CUSTOM_RESOURCE: Kind = of(
+    "apiextensions.k8s.io",
+    "v1",
+    with_generation(core("CustomResourceDefinition", "customresourcedefinitions", false, &["crd", "crds"])),
+);
+static CAPACITY_BUFFER: Kind = of(
+    "autoscaling.x-k8s.io",
+    "v1beta1",
+    with_generation(core("CapacityBuffer", "capacitybuffers", true, &["cb"])),
+);
+static POD_TEMPLATE: Kind = Kind { generation: true, ..core("PodTemplate", "podtemplates", true, &[]) };
 pub(super) static SIGNING_REQUEST: Kind = of(
     "certificates.k8s.io",
     "v1",
@@ -168,7 +184,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 39] = [
+pub(super) static KINDS: [&Kind; 42] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -207,6 +223,9 @@ pub(super) static KINDS: [&Kind; 39] = [
     &SIGNING_REQUEST,
     &ADMISSION_POLICY,
     &ADMISSION_BINDING,
+    &POD_TEMPLATE,
+    &CUSTOM_RESOURCE,
+    &CAPACITY_BUFFER,
     &LEGACY,
 ];
 /// `endpoints`, which kubectl asks for when it describes a service.

@@ -33,6 +33,7 @@ mod answer;
 mod budgets;
 mod columns;
 mod containers;
+mod custom;
 mod daemon_sets;
 mod discovery;
 mod events;

@@ -28,11 +28,14 @@ impl PatchType {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => {
-                let text = "415: Unsupported Media Type";
-                Err(Refusal::new(415, "UnsupportedMediaType", text, json!({})))
-            }
+            _ => Err(Self::unknown()),
         }
+    }
+
+    /// 415: of an unknown type, and of a strategic merge patch to a custom object.
+    pub fn unknown() -> Refusal {
+        let text = "415: Unsupported Media Type";
+        Refusal::new(415, "UnsupportedMediaType", text, json!({}))
     }
 }
 

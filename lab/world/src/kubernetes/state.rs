@@ -289,7 +289,8 @@ impl State {
         // A binding is no change of the spec.
         let bound =
             kind.plural == "pods" && old["spec"]["nodeName"].is_null() && !new["spec"]["nodeName"].is_null();
-        if kind.generation && old["spec"] != new["spec"] && !bound {
+        let changed = |part: &str| old[part] != new[part];
+        if kind.generation && (changed("spec") || changed("template")) && !bound {
             let generation = object::number(old, "/metadata/generation").unwrap_or(0) + 1;
             object::set_meta(&mut new, "generation", json!(generation));
         }

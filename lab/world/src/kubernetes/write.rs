@@ -124,6 +124,9 @@ impl State {
         let kind = route.kind;
         let name = route.name.as_deref().unwrap_or("");
         let of = PatchType::of(media)?;
+        if of == PatchType::Strategic && kind.is_custom() {
+            return Err(PatchType::unknown());
+        }
         if of == PatchType::Apply && query.get("fieldManager").is_empty() {
             let text = "Required value: is required for apply patch";
             let cause = Cause::new("fieldManager", "FieldValueRequired", text);

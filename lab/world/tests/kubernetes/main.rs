@@ -3,6 +3,7 @@
 mod access;
 mod api;
 mod client;
+mod custom;
 mod evictions;
 mod nodes;
 mod scheduling;

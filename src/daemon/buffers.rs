@@ -1,0 +1,164 @@
+//! What the status of CapacityBuffers says: that they are understood, and how far they are filled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+
+use super::Daemon;
+use crate::causes::chain;
+use crate::kubernetes::ErrorKind;
+use crate::model::Snapshot;
+use crate::model::buffer::{BufferCondition, BufferStatus, CapacityBuffer};
+use crate::model::plan::{BufferOutcome, BufferVerdict, Plan};
+
+/// What the status calls the problem that no status can be written.
+const ABOUT: &str = "buffers";
+/// Buffers whose status is written at a time.
+const AT_A_TIME: usize = 8;
+/// A round waits so long for them.
+const WRITING: Duration = Duration::from_secs(3);
+
+impl Daemon {
+    /// Writes what is new of each buffer's status.
+    pub(super) async fn tell_buffers(&self, snapshot: &Snapshot, plan: &Plan) {
+        let changes = plan.buffers.iter().filter_map(|verdict| {
+            let buffer = snapshot.buffers.iter().find(|buffer| buffer.id() == verdict.buffer)?;
+            let status = status(buffer, verdict, snapshot.time)?;
+            (status != buffer.status).then(|| (Arc::clone(buffer), status))
+        });
+        let changes: Vec<_> = changes.collect();
+        let kubernetes = &self.kubernetes;
+        let write = |(buffer, status): (Arc<CapacityBuffer>, BufferStatus)| async move {
+            kubernetes.write_buffer_status(&buffer, &status).await.err()
+        };
+        let written = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
+        let Ok(outcomes) = tokio::time::timeout(WRITING, written.collect::<Vec<_>>()).await else {
+            tracing::debug!("buffers' statuses take long to be written; the next round goes on with them");
+            return;
+        };
+        // It is another one by now, or gone: the next round knows.
+        let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
+        match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
+            Some(failure) => self.board.problem(ABOUT, &chain(failure)),
+            None => self.board.clear(ABOUT),
+        }
+    }
+}
+
+/// What the status is to say; `None`: the buffer is no matter of ours.
+fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
+    let ready = verdict.reason.is_none();
+    let (fills, why) = match verdict.verdict {
+        BufferOutcome::NotOurs => return None,
+        BufferOutcome::Filled => (true, "FitsExistingCapacity"),
+        BufferOutcome::Filling => (true, "CapacityOnItsWay"),
+        BufferOutcome::Short => (false, "InsufficientCapacity"),
+        BufferOutcome::Empty => (false, "BufferIsEmpty"),
+        BufferOutcome::NotReady => (false, "NotReadyForProvisioning"),
+    };
+    let understood = match verdict.reason {
+        None => ("AttributesSetSuccessfully", "its template and the number of its chunks are known"),
+        Some(reason) => (reason, verdict.message.as_str()),
+    };
+    let mut status = BufferStatus {
+        template: verdict.template.as_ref().filter(|_| ready).map(|(name, _)| name.clone()),
+        template_generation: verdict.template.as_ref().filter(|_| ready).map(|(_, generation)| *generation),
+        replicas: verdict.chunks,
+        strategy: Some(buffer.strategy.clone()),
+        conditions: buffer.status.conditions.clone(),
+    };
+    let mut set = |kind: &str, is: bool, (reason, message): (&str, &str)| {
+        set(&mut status.conditions, buffer.generation, now, (kind, is, reason, message));
+    };
+    set("ReadyForProvisioning", ready, understood);
+    set("Provisioning", fills, (why, &verdict.message));
+    Some(status)
+}
+
+/// Sets a condition; its time stays while its status does. Others' conditions stay as they are.
+fn set(
+    conditions: &mut Vec<BufferCondition>,
+    generation: i64,
+    now: Timestamp,
+    (kind, is, reason, message): (&str, bool, &str, &str),
+) {
+    let status = if is { "True" } else { "False" };
+    let before = conditions.iter().find(|one| one.kind == kind && one.status == status);
+    // The API keeps whole seconds.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let new = BufferCondition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        since: before.and_then(|before| before.since).or(Some(now)),
+        generation: Some(generation),
+    };
+    match conditions.iter_mut().find(|one| one.kind == kind) {
+        Some(old) => *old = new,
+        None => conditions.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(outcome: BufferOutcome) -> BufferVerdict {
+        BufferVerdict {
+            buffer: "d/b".to_owned(),
+            verdict: outcome,
+            reason: (outcome == BufferOutcome::NotReady).then_some("PodTemplateNotFound"),
+            message: "in words".to_owned(),
+            chunks: (outcome != BufferOutcome::NotReady).then_some(2),
+            on_nodes: 0,
+            on_machines: 0,
+            on_new_machines: 0,
+            nowhere: 0,
+            template: Some(("t".to_owned(), 3)),
+            nowhere_because: None,
+            reasons: Vec::new(),
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_once_is_not_written_again_and_others_conditions_stay() {
+        let theirs = BufferCondition { kind: "LimitedByQuotas".to_owned(), ..BufferCondition::default() };
+        let mut buffer = CapacityBuffer { generation: 7, ..CapacityBuffer::default() };
+        buffer.status.conditions = vec![theirs.clone()];
+        let first = status(&buffer, &verdict(BufferOutcome::Filling), at(10)).unwrap();
+        assert_eq!(first.conditions[0], theirs);
+        assert_eq!(
+            (first.template.as_deref(), first.template_generation, first.replicas),
+            (Some("t"), Some(3), Some(2))
+        );
+        buffer.status = first.clone();
+        assert_eq!(status(&buffer, &verdict(BufferOutcome::Filling), at(20)).unwrap(), first);
+        // The status stays True, so that its time does; the reason is another.
+        let filled = status(&buffer, &verdict(BufferOutcome::Filled), at(20)).unwrap();
+        assert_ne!(filled, first);
+        assert_eq!(filled.conditions[2].since, Some(at(10)));
+        let lost = status(&buffer, &verdict(BufferOutcome::NotReady), at(30)).unwrap();
+        assert_eq!((lost.template, lost.template_generation, lost.replicas), (None, None, None));
+        let shown: Vec<_> = lost.conditions[1..]
+            .iter()
+            .map(|one| (one.status.as_str(), one.reason.as_str(), one.since))
+            .collect();
+        let since = Some(at(30));
+        assert_eq!(
+            shown,
+            [("False", "PodTemplateNotFound", since), ("False", "NotReadyForProvisioning", since)]
+        );
+    }
+
+    #[test]
+    fn another_autoscalers_buffer_is_left_alone() {
+        assert_eq!(status(&CapacityBuffer::default(), &verdict(BufferOutcome::NotOurs), at(0)), None);
+    }
+}

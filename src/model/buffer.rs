@@ -1,0 +1,127 @@
+//! Spare capacity that the cluster asks for (`autoscaling.x-k8s.io/v1beta1`): CapacityBuffers, and templates of pods.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::pod::Pod;
+use super::workload::Controller;
+
+/// The strategy of a buffer that names none: its chunks are placed as pods, and machines are made for them.
+pub const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
+
+/// A CapacityBuffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityBuffer {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `spec.provisioningStrategy`, [`ACTIVE`] where absent.
+    pub strategy: String,
+    /// What a chunk looks like; `None`: the buffer does not say.
+    pub template: Option<TemplateRef>,
+    /// `spec.replicas`.
+    pub replicas: Option<i64>,
+    /// `spec.percentage`.
+    pub percentage: Option<i64>,
+    /// `spec.limits` in thousandths, by resource.
+    pub limits: Option<BTreeMap<String, i64>>,
+    /// What its status says.
+    pub status: BufferStatus,
+}
+
+impl CapacityBuffer {
+    /// `namespace/name`.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether a chunk looks like a pod of this controller.
+    pub fn refers_to(&self, controller: &Controller) -> bool {
+        let Some(TemplateRef::Scalable { group, kind, name }) = &self.template else { return false };
+        let of = controller.api_version.split_once('/').map_or("", |(group, _)| group);
+        (&self.namespace, name, kind) == (&controller.namespace, &controller.name, &controller.kind)
+            && is_group(group, of)
+    }
+}
+
+/// Whether a reference to `group` means a kind of the group `of`. One that names none means `apps` for Karpenter, and the core group by
+/// the API; Cluster Autoscaler calls that `core`.
+fn is_group(group: &str, of: &str) -> bool {
+    match of {
+        "apps" => group == "apps" || group.is_empty(),
+        "" => group.is_empty() || group == "core",
+        _ => group == of,
+    }
+}
+
+/// Where a chunk's pod is described.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum TemplateRef {
+    /// `spec.podTemplateRef`: the name of a PodTemplate of the same namespace.
+    PodTemplate(String),
+    /// `spec.scalableRef`: a controller of pods in the same namespace.
+    Scalable {
+        /// API group, empty where absent.
+        group: String,
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// `status` of a CapacityBuffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferStatus {
+    /// The name of the PodTemplate that was used.
+    pub template: Option<String>,
+    /// Its generation.
+    pub template_generation: Option<i64>,
+    /// How many chunks there are to be.
+    pub replicas: Option<i64>,
+    /// The strategy that was followed.
+    pub strategy: Option<String>,
+    /// Conditions, ours and others'.
+    pub conditions: Vec<BufferCondition>,
+}
+
+/// One of `status.conditions[]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferCondition {
+    /// e.g. `Provisioning`.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// In one word.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+    /// Since when the status is what it is.
+    pub since: Option<Timestamp>,
+    /// The generation of the buffer that it is about.
+    pub generation: Option<i64>,
+}
+
+/// A PodTemplate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodTemplate {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// A pod of it, without a node.
+    pub pod: Pod,
+}
