@@ -10,6 +10,7 @@
     reason = "a test may stop at what it did not expect, and says what it skips"
 )]
 
+mod buffers;
 mod joins;
 mod playbooks;
 mod real;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::buffers;
 use crate::real::{RBAC, Real};
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 
@@ -90,8 +91,10 @@ fn asked(events: &[Value], allowed: bool) -> BTreeSet<Right> {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let Some(mut bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
+    buffers::install(&bench, 0).await;
     let before = bench.kube.plane.audit().unwrap().len();
     bench.start().await;
+    buffers::told(&bench, "BufferIsEmpty").await;
     bench.deploy("big", 2, "1500m", "1Gi").await;
     bench.until("both run", |bench| bench.running() == 2).await;
     bench.deploy("small", 2, "200m", "256Mi").await;
@@ -102,6 +105,7 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     bench.kube.scale("small", 0).await;
     bench.until("nothing is left", Bench::is_clean).await;
     bench.stop().await;
+    buffers::uninstall(&bench).await;
 
     let events = bench.kube.plane.audit().unwrap();
     let refused = asked(&events[before..], false);

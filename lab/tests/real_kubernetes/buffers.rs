@@ -1,0 +1,92 @@
+//! CapacityBuffers on the real API server, by the CustomResourceDefinition that their authors publish.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use world::kubernetes::samples;
+
+use crate::real::Real;
+use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
+
+const DEFINITION: &str = include_str!("../../../tests/crds/capacitybuffers.yaml");
+
+/// Installs the definition, a PodTemplate, and a buffer of so many chunks of it.
+pub async fn install(bench: &Bench<Real>, chunks: u32) {
+    let admin = &bench.kube.admin;
+    admin.kubectl(&["apply", "--server-side", "-f", "-"], DEFINITION).await.unwrap();
+    let established =
+        ["wait", "--for=condition=Established", "--timeout=30s", "crd/capacitybuffers.autoscaling.x-k8s.io"];
+    admin.kubectl(&established, "").await.unwrap();
+    let pods = samples::deployment("chunk", 1, "1500m", "1Gi")["spec"]["template"].clone();
+    let template = json!({
+        "apiVersion": "v1", "kind": "PodTemplate", "metadata": { "name": "chunk", "namespace": "default" }, "template": pods,
+    });
+    let buffer = json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+        "metadata": { "name": "spare", "namespace": "default" },
+        "spec": { "podTemplateRef": { "name": "chunk" }, "replicas": chunks },
+    });
+    for object in [template, buffer] {
+        admin.apply(&object.to_string()).await.unwrap();
+    }
+}
+
+/// Takes everything of it away again: other tests have no such kind.
+pub async fn uninstall(bench: &Bench<Real>) {
+    for what in ["crd/capacitybuffers.autoscaling.x-k8s.io", "podtemplate/chunk"] {
+        bench.kube.admin.kubectl(&["-n", "default", "delete", what, "--ignore-not-found"], "").await.unwrap();
+    }
+}
+
+/// The buffer as it is, once its condition `Provisioning` says this.
+pub async fn told(bench: &Bench<Real>, reason: &str) -> Value {
+    let path =
+        ["-n", "default", "get", "capacitybuffers.v1beta1.autoscaling.x-k8s.io", "spare", "-o", "json"];
+    let mut shown = Value::Null;
+    for _ in 0..600 {
+        let text = bench.kube.admin.kubectl(&path, "").await.unwrap();
+        shown = serde_json::from_str(&text).unwrap();
+        let conditions = shown["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|one| one["type"] == "Provisioning" && one["reason"] == reason) {
+            return shown;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("never `{reason}`: {shown}\n{}", bench.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buffer_is_filled_taken_by_pods_and_filled_again() {
+    let Some(mut bench) = Bench::<Real>::idle(cluster(), POOL).await else { return };
+    install(&bench, 1).await;
+    bench.start().await;
+    let shown = told(&bench, "FitsExistingCapacity").await;
+    assert_eq!(bench.nodes("workers").len(), 1);
+    assert_eq!(shown["status"]["replicas"], 1);
+    assert_eq!(shown["status"]["podTemplateRef"]["name"], "chunk");
+    assert_eq!(shown["status"]["podTemplateGeneration"], 1);
+    let ready = &shown["status"]["conditions"][0];
+    assert_eq!((&ready["type"], &ready["status"]), (&json!("ReadyForProvisioning"), &json!("True")));
+    assert_eq!(ready["observedGeneration"], 1);
+    let machines = bench.vms();
+    bench.deploy("web", 1, "1500m", "1Gi").await;
+    bench.until("the pod runs", |bench| bench.running() == 1).await;
+    let pods = bench.kube.list("Pod");
+    let node = pods[0]["spec"]["nodeName"].as_str().unwrap();
+    assert!(
+        bench.proxmox.pve.vm(machines[0]).unwrap().config["name"] == node,
+        "it took the room that was kept"
+    );
+    told(&bench, "CapacityOnItsWay").await;
+    told(&bench, "FitsExistingCapacity").await;
+    assert_eq!(bench.nodes("workers").len(), 2);
+    bench.kube.scale("web", 0).await;
+    bench.until("one node is enough", |bench| bench.vms().len() == 1).await;
+    bench.kube.admin.kubectl(&["-n", "default", "delete", "capacitybuffer", "spare"], "").await.unwrap();
+    bench.until("nothing is left", Bench::is_clean).await;
+    bench.stop().await;
+    uninstall(&bench).await;
+    let unexpected: Vec<String> =
+        bench.warnings().into_iter().filter(|line| line.contains("CapacityBuffer")).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+}
