@@ -21,7 +21,8 @@ use crate::model::snapshot::Decision;
 const DECISIONS: usize = 100;
 const REMEMBERED: usize = 50;
 /// Problems that an instance finds out about whether it leads or not. The others it knows of only while it leads.
-const OF_ITS_OWN: [&str; 5] = ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "pinning"];
+const OF_ITS_OWN: [&str; 6] =
+    ["configuration", "kubernetes", "lease", super::pages::PROBLEM, "pinning", "pinning astray"];
 /// As much of a decision's words as is kept, in characters.
 const LONGEST: usize = 300;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use world::guest::GuestFaults;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
+use world::proxmox::{Effect, Fault};
 
 use crate::grow::{capacity_of, config, decided, growing, is_closed, permit, record, with_one};
 use crate::stage::Stage;
@@ -69,6 +70,68 @@ async fn a_kubelet_that_says_late_what_was_taken_back_is_asked_again() {
     stage.deploy("large", 1, "1500m", "5Gi");
     stage.until("it is given up", LATE, |stage| decided(stage, "could not grow")).await;
     stage.throughout("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not() {
+    let mut kube = KubeSpec::demo();
+    kube.timings.kubelet_restart = Duration::from_secs(70);
+    let stage = deaf_to_cpus(kube).await;
+    let before = memory(&stage);
+    stage.deploy("large", 1, "1500m", "5Gi");
+    stage.until("its guest is told", SOON, is_closed).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Its agent hears nothing more: its kubelet cannot be restarted once something was taken back.
+    stage.pve.inject(Fault {
+        method: "POST".to_owned(),
+        path: "/nodes/*/qemu/9100/agent/exec".to_owned(),
+        times: usize::MAX,
+        effect: Effect::Answer {
+            status: 500,
+            reason: "QEMU guest agent is not running".to_owned(),
+            body: "{\"data\":null}".to_owned(),
+        },
+    });
+    stage.until("its Node says more", SOON, |stage| memory(stage).0 > memory(stage).1).await;
+    stage.throughout("it is closed", LATE, is_closed).await;
+    let told = |stage: &Stage| decided(stage, "has more than its VM");
+    stage.until("that is said", LATE, told).await;
+    stage.pve.forget_faults();
+    stage.until("it is open and true", LATE, |stage| memory(stage) == before && !is_closed(stage)).await;
+    stage.until("it is over", SOON, |stage| growths(stage) == (1, 1)).await;
+    assert!(!record(&stage).contains("growing"), "{}", record(&stage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_killed_while_it_takes_back_goes_on_with_that() {
+    let mut last = 0;
+    for cut in 0_u64.. {
+        let mut kube = KubeSpec::demo();
+        // Nothing comes before it is given up.
+        kube.timings.kubelet_restart = Duration::from_secs(50);
+        let mut stage = deaf_to_cpus(kube).await;
+        let before = memory(&stage);
+        stage.deploy("large", 1, "1500m", "5Gi");
+        let given_up = |stage: &Stage| record(stage).contains("\"failed\"");
+        stage.until("it is given up", SOON, given_up).await;
+        let calls = stage.calls.load(std::sync::atomic::Ordering::Relaxed);
+        stage.wire("pve1").cut_after(calls + cut * 3);
+        let over = |stage: &Stage| stage.is_cut() || decided(stage, "could not grow");
+        stage.until("it is cut, or over", SOON, over).await;
+        let was_over = !stage.is_cut();
+        stage.kill();
+        stage.start();
+        let is_over = |stage: &Stage| !record(stage).contains("growing") && !is_closed(stage);
+        stage.until(&format!("cut {cut}: it is over"), LATE, is_over).await;
+        assert_eq!(memory(&stage), before, "cut {cut}");
+        assert_eq!((config(&stage, "vcpus"), capacity_of(&stage, 0).0), ("2".to_owned(), "2".to_owned()));
+        assert_eq!(stage.pve.waits_for_start(9100), Vec::<String>::new(), "cut {cut}");
+        if was_over {
+            break;
+        }
+        last = cut;
+    }
+    assert!(last > 1, "it was cut in between, and not only {last} times");
 }
 
 #[tokio::test(start_paused = true)]

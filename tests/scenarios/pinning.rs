@@ -154,6 +154,11 @@ async fn a_machine_that_runs_on_other_cpus_than_its_own_is_a_problem_of_its_host
     stage.until("it is said", SOON, |stage| problem(stage).is_some()).await;
     let words = problem(&stage).unwrap();
     assert!(words.contains("retire workers-") && words.contains("CPUs 0-15 of pve2"), "{words}");
+    stage
+        .throughout("it is said also where this one stands by", Duration::from_mins(2), |stage| {
+            problem(stage).is_some()
+        })
+        .await;
     stage.helpers.disable("pve2");
     stage
         .until("without its helper it is not said for ever", SOON * 2, |stage| problem(stage).is_none())
