@@ -204,7 +204,7 @@ impl Daemon {
         let meant = |view: &View| pool.is_none_or(|pool| pool == view.record.pool);
         for view in self.registry.all().into_iter().filter(meant) {
             let Some(until) = left_alone(&view.record, now).map(|backoff| backoff.until) else { continue };
-            match self.end_growth_backoff(&view, now).await {
+            match self.end_growth_backoff(&view).await {
                 Some(what) => ended.push(what),
                 None => _ = self.switch.growths.insert(view.record.id, until),
             }
@@ -224,7 +224,7 @@ impl Daemon {
             if left_alone(&view.record, now).is_none_or(|backoff| backoff.until != until) {
                 continue;
             }
-            match self.end_growth_backoff(&view, now).await {
+            match self.end_growth_backoff(&view).await {
                 Some(what) => self.board.decided(now, what),
                 None => _ = self.switch.growths.insert(id, until),
             }
@@ -232,11 +232,10 @@ impl Daemon {
     }
 
     /// Ends the back-off of one machine; in words. `None` where that has to wait: a task has the machine's record in hand.
-    async fn end_growth_backoff(&self, view: &View, now: Timestamp) -> Option<String> {
+    async fn end_growth_backoff(&self, view: &View) -> Option<String> {
         let mut stored = view.stored();
         let record = &mut stored.record;
-        let backoff = record.grow_backoff.as_mut().filter(|_| !view.busy)?;
-        backoff.until = backoff.until.min(now);
+        let backoff = record.grow_backoff.take().filter(|_| !view.busy)?;
         let what =
             format!("growing {} is tried again: it was left alone, since {}", record.name, backoff.reason);
         (record.takes_no_cpus, record.takes_no_memory) = (false, false);

@@ -38,8 +38,9 @@ pub(super) async fn take(
     let mut left = None;
     if let Some(said) = said.filter(|_| is_there) {
         let had = now;
-        // One that was moved meanwhile says nothing of what its guest takes.
+        // One that was moved meanwhile says nothing of what its guest takes: it is given another chance to.
         let plugged = plugged.filter(|_| machine.record().host == host);
+        let keeps_more = plugged.is_none() && before.missing((now.cores, now.memory), &said) != (0, 0);
         let back = plugged.map(|plugged| back(&before, plugged, now, &said)).unwrap_or_default();
         if !back.is_empty() {
             machine.say(ctx, "what its Node does not report is taken out of its VM again");
@@ -48,7 +49,7 @@ pub(super) async fn take(
             left = Some(words(machine, now, refused.as_ref()));
         }
         // A kubelet that was just starting may have counted what is gone since.
-        if now != had || before.says_more((now.cores, now.memory), &said) {
+        if now != had || keeps_more || before.says_more((now.cores, now.memory), &said) {
             take_up::settle(ctx, machine, &before, now).await?;
         }
     }

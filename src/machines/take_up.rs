@@ -92,7 +92,8 @@ fn note_refusals(ctx: &Context, machine: &mut Tracked) {
     record.takes_no_memory |= memory > 0 && record.memory > before.memory;
 }
 
-/// Has the kubelet look at its machine again, of which something was taken out, until its Node says no more than that.
+/// Has the kubelet look at its machine again, of which something was taken out, or that was moved meanwhile, until its Node says no more
+/// than its VM has.
 ///
 /// # Errors
 /// It goes on saying more. The node stays closed: kube-scheduler would send it pods for what is not there.
@@ -106,10 +107,7 @@ pub(super) async fn settle(
     let record = machine.record().clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let service = pool.and_then(|pool| service(ctx, pool, pool.grow.as_ref()?).ok());
-    // CPUs that do not come are not waited for.
-    let reported = node_now(ctx, machine).await?.map_or(0, |node| node.capacity.cpu_milli / 1000);
-    let cores = now.cores.min(u32::try_from(reported).unwrap_or(now.cores));
-    let command = service.as_deref().map(|service| bootstrap::take_up(cores, service));
+    let command = service.as_deref().map(|service| bootstrap::take_up(now.cores, service));
     close(ctx, machine).await?;
     machine.say(ctx, "its Node has to say what is left");
     let what = "its kubelet could not be restarted";

@@ -150,7 +150,7 @@ impl<'a> Packer<'_, 'a> {
             let (number, grow) = pool(view, node, machine)?;
             let own = &view.config.pools[number];
             let from = Shape::from(machine);
-            let takes_cpus = !deaf.contains(&kind(machine));
+            let takes_cpus = !deaf.contains(&kind(machine)) && !lacks_cpus(machine, node);
             let cores = if takes_cpus { grow.max_cores.max(from.cores) } else { from.cores };
             let memory =
                 if lacks_memory(machine, node) { from.memory } else { grow.max_memory.max(from.memory) };
@@ -342,7 +342,13 @@ impl Candidate {
     }
 }
 
-/// Whether a machine whose growth has failed has memory that its Node does not report, or had to give it back. A kernel keeps a tenth and a bit of it for itself at
+/// Whether a machine whose growth has failed has CPUs that its Node does not report. Why may be unknown, but it is not repeated with more.
+fn lacks_cpus(machine: &Machine, node: &Node) -> bool {
+    let reported = node.capacity.cpu_milli;
+    machine.grow_backoff.is_some() && reported > 0 && reported < i64::from(machine.cores) * 1000
+}
+
+/// The same of memory, and whether it had to give that back. A kernel keeps a tenth and a bit of it for itself at
 /// most.
 fn lacks_memory(machine: &Machine, node: &Node) -> bool {
     let kept = machine.memory / 10 + (256 << 20);

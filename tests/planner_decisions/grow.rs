@@ -268,6 +268,18 @@ fn a_guest_that_has_taken_no_cpus_gets_no_more_of_them_nor_do_those_of_its_templ
     assert_eq!(plan(&deaf, "t1"), (vec![], 1), "a new machine is made instead");
     assert_eq!(plan(&deaf, "t2"), (vec!["b".to_owned()], 0), "one of another template may");
     assert_eq!(plan(&kept, "t1"), (vec!["b".to_owned()], 0), "no guest has said that it takes none");
+    let alone = |more: &str| {
+        let machine = kept.replace("cores: 5,", &format!("cores: 5{more},"));
+        told_of(
+            &used(Cluster::new(), "a", "4", "")
+                .with(&inventory(&machine))
+                .pod("p", "2", "")
+                .plan(&growing("")),
+        )
+    };
+    assert_eq!(alone(""), (vec!["a".to_owned()], 0));
+    let failed = ", growBackoff: {until: 2026-01-01T11:59:00Z, reason: x, seconds: 300}";
+    assert_eq!(alone(failed), (vec![], 1), "its own growth has failed, and is not repeated with more");
 }
 
 #[test]

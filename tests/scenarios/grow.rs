@@ -237,6 +237,7 @@ async fn a_machine_that_is_moved_while_it_grows_is_known_as_it_is_and_never_shri
     let to = if stage.pve.vm(9100).unwrap().node == "pve1" { "pve2" } else { "pve1" };
     stage.pve.migrate_by_hand(9100, to);
     stage.until("it is over", LATE, |stage| !record(stage).contains("growing")).await;
+    stage.until("its Node says what its VM has", SOON, |stage| capacity(stage).0 == "3").await;
     let record = record(&stage);
     assert!(record.contains("\"cores\":3") && record.contains(&format!("\"host\":\"{to}\"")), "{record}");
     let here = json!({ "nodeSelector": { "kubernetes.io/hostname": stage.pve.config_of(9100, "name") } });

@@ -424,6 +424,9 @@ async fn a_growth_is_tried_again_where_nobody_led_when_an_operator_said_so() {
     stage.order("pve2", Order::Retry { name: None }).await;
     stage.until("the other one leads", SOON, |stage| stage.leaders() == ["pve2"]).await;
     stage.until("it is tried again", Duration::from_mins(1), |stage| decided(stage, GROWS_AGAIN)).await;
+    let cores = |stage: &Stage| stage.pve.config_of(9100, "vcpus");
+    assert_eq!(cores(&stage).as_deref(), Some("3"));
+    stage.until("and it is", SOON, |stage| cores(stage).as_deref() == Some("4")).await;
 }
 
 #[tokio::test(start_paused = true)]
