@@ -103,6 +103,11 @@ fn growth(plan: &Plan, out: &mut String) {
             PodOutcome::DaemonSet | PodOutcome::Gated | PodOutcome::TooYoung | PodOutcome::Expendable => {
                 *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;
             }
+            PodOutcome::Unfinished => {
+                *elsewhere
+                    .entry("wait for their turn: a later round looks at them".to_owned())
+                    .or_default() += 1;
+            }
             _ => stuck.push(pod),
         }
     }

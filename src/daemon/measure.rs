@@ -18,7 +18,7 @@ use crate::model::snapshot::POOL_LABEL;
 use crate::observability::{Metrics, Seen, names, number};
 
 /// Every verdict of a pod: those that no pod has are shown as zero.
-const VERDICTS: [PodOutcome; 13] = [
+const VERDICTS: [PodOutcome; 14] = [
     PodOutcome::NewNode,
     PodOutcome::ExistingNode,
     PodOutcome::GrownNode,
@@ -32,6 +32,7 @@ const VERDICTS: [PodOutcome; 13] = [
     PodOutcome::TooYoung,
     PodOutcome::BackingOff,
     PodOutcome::PredictionMissed,
+    PodOutcome::Unfinished,
 ];
 
 /// Pods that are unschedulable: name → uid and since when.
@@ -93,6 +94,9 @@ impl Daemon {
         }
         pools(config, snapshot, &self.registry.all(), &mut seen);
         super::outcomes::measure(config, snapshot, &mut seen);
+        let left = |count: Option<usize>| number(i64::try_from(count.unwrap_or(0)).unwrap_or(i64::MAX));
+        seen.put(names::UNFINISHED, &["Pods"], left(plan.unfinished.pods.as_ref().map(|turns| turns.left)));
+        seen.put(names::UNFINISHED, &["Nodes"], left(plan.unfinished.nodes.as_ref().map(|turns| turns.left)));
         verdicts(plan, &mut seen);
         hosts(snapshot, &mut seen);
         let pools: Vec<String> = config.pools.iter().map(|pool| pool.name.clone()).collect();

@@ -59,7 +59,7 @@ use crate::config::{Config, Mode};
 use crate::fence::Fence;
 use crate::kubernetes::{Cluster, Lease, Recorder, Watches};
 use crate::machines::{Context, Pace, Probe, Registry, Reports, Told, View};
-use crate::model::Record;
+use crate::model::{Plan, Record};
 use crate::observability::{Board, Rounds};
 use crate::pinning::Door;
 use crate::proxmox::Client;
@@ -81,6 +81,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// What the status calls the problem of kinds that the API server refuses to show.
 const UNSEEN: &str = "kinds";
+/// And that of rounds that could not look at everything.
+const UNFINISHED: &str = "unfinished";
 
 pub use crate::machines::Controllers;
 
@@ -466,6 +468,7 @@ impl Daemon {
         if self.act(&config, &snapshot, &plan).await {
             self.memory.counted(now);
             self.look_at_outcomes(&config, &snapshot, &plan);
+            self.go_on_with(&plan);
             if config.mode == Mode::Active {
                 self.tell_buffers(&snapshot, &plan).await;
             }
@@ -475,6 +478,16 @@ impl Daemon {
         self.customary.decided(&config, &snapshot, &plan, &self.registry.all());
         self.publish(&config, Some((&snapshot, plan)));
         true
+    }
+
+    /// What this round could not look at is looked at in the next ones.
+    fn go_on_with(&mut self, plan: &Plan) {
+        self.memory.left_over(plan.unfinished.clone());
+        if plan.unfinished.is_empty() {
+            self.board.clear(UNFINISHED);
+        } else {
+            self.board.problem(UNFINISHED, &plan.unfinished.words());
+        }
     }
 
     /// Rounds go on without a kind that they can do without, as if there were none of it, or no change to it: that is for an

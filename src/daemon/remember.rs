@@ -15,6 +15,7 @@ use crate::kubernetes::{Cluster, ErrorKind, MemoryVersion};
 use crate::machines::{Blame, Ending, Told};
 use crate::model::prediction::Predictions;
 use crate::model::snapshot::{Decision, HostMemory, Memory};
+use crate::model::unfinished::Unfinished;
 use crate::model::workload::Backoff;
 use crate::model::{Snapshot, place};
 use crate::planning;
@@ -138,6 +139,11 @@ impl Remembered {
         if (&old.made, &old.missed, &old.moved) != (&new.made, &new.missed, &new.moved) {
             self.store(now);
         }
+    }
+
+    /// What the round could not look at. The next round goes on with it; another instance begins anyhow.
+    pub fn left_over(&mut self, unfinished: Unfinished) {
+        self.memory.unfinished = unfinished;
     }
 
     /// Machines were asked for.

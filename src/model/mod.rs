@@ -25,6 +25,7 @@ pub mod resources;
 pub mod selector;
 pub mod snapshot;
 pub mod storage;
+pub mod unfinished;
 pub mod version;
 pub mod workload;
 

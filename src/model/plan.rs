@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
 use super::prediction::Missed;
+use super::unfinished::Unfinished;
 
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,6 +52,9 @@ pub struct Plan {
     /// Every CapacityBuffer once, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferVerdict>,
+    /// What the round could not look at: later ones do.
+    #[serde(skip_serializing_if = "Unfinished::is_empty")]
+    pub unfinished: Unfinished,
 }
 
 /// An annotation whose value cannot be read.
@@ -201,6 +205,8 @@ pub enum PodOutcome {
     BackingOff,
     /// kube-scheduler refuses such pods where they were found to fit.
     PredictionMissed,
+    /// The round has looked at all that one may: a later one looks at it.
+    Unfinished,
 }
 
 /// How a CapacityBuffer is filled.

@@ -15,6 +15,7 @@ use super::pod::Pod;
 use super::power::{PowerFacts, PowerMemory};
 use super::prediction::Predictions;
 use super::resources::Resources;
+use super::unfinished::Unfinished;
 use super::version::KubernetesVersion;
 use super::workload::{
     Backoff, Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume,
@@ -199,6 +200,9 @@ pub struct Memory {
     /// What kube-scheduler is expected to do, and where it did something else.
     #[serde(skip_serializing_if = "Predictions::is_empty")]
     pub predictions: Predictions,
+    /// What the last round could not look at.
+    #[serde(skip_serializing_if = "Unfinished::is_empty")]
+    pub unfinished: Unfinished,
     /// The first length of a back-off by which the present ones were reckoned, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff_initial: Option<i64>,

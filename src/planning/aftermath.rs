@@ -89,9 +89,14 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
         let quiet = |count: usize| {
             let gone = with(&verdicts, &rest[..count]);
             // The shorter question comes first.
-            !lucky(&gone) && !without(view, &gone).exceeds(&now)
+            !view.allowance.is_spent() && !lucky(&gone) && !without(view, &gone).exceeds(&now)
         };
         let count = most(rest.len(), quiet);
+        if view.allowance.is_spent() {
+            // What was found to be quiet before holds; of the rest nothing is known.
+            verdicts.go.extend(rest[..count].iter().map(|one| one.0));
+            return verdicts;
+        }
         if let Some((culprit, _)) = rest.get(count) {
             let asked = without(view, &with(&verdicts, &rest[..=count])).exceeds(&now);
             verdicts.needed.insert(*culprit, if asked { Need::Machine } else { Need::Luck });
@@ -123,7 +128,10 @@ fn without(view: &View, gone: &BTreeSet<NodeIndex>) -> Demand {
         machines.retain(|one| !names.contains(one.node.as_ref().unwrap_or(&one.name).as_str()));
     }
     let mut after = view.beside(&snapshot, &names);
-    Demand::of(&scale_up::decide(&mut after))
+    let growth = scale_up::decide(&mut after);
+    let demand = Demand::of(&growth);
+    // What was not looked at may be what needs the nodes.
+    if growth.cut { Demand { waiting: usize::MAX, ..demand } } else { demand }
 }
 
 /// The names of these nodes.

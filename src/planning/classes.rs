@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::allowance::Allowance;
 use super::pending::{Priorities, Waiting};
 use super::predictions::Hold;
 use super::stock::Met;
@@ -13,7 +14,7 @@ use crate::model::digest::Fingerprint;
 use crate::model::features::Features;
 use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::{Labels, NodeSelector};
-use crate::scheduling::{SimNode, World};
+use crate::scheduling::{EXPRESSION, SimNode, World};
 
 /// Pods that are equal but for their names.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Class<'a> {
     pub demands: usize,
     /// What a missed prediction keeps from them.
     pub hold: Option<Arc<Hold>>,
+    /// Not all nodes that are there were asked: no machine is made for them before that.
+    pub cut: bool,
 }
 
 impl Class<'_> {
@@ -100,6 +103,7 @@ pub(super) fn of<'a>(
     samples: &[&'a Arc<Pod>],
     priorities: &Priorities,
     (world, prototypes): (&World, &[SimNode]),
+    allowance: &Allowance,
 ) -> (Vec<Class<'a>>, Demands) {
     let open = || {
         let all = pods.iter().zip(spots).enumerate();
@@ -117,9 +121,13 @@ pub(super) fn of<'a>(
     let mut rows: BTreeMap<Demand, usize> = BTreeMap::new();
     let mut classes = Vec::new();
     for (&sample, pods) in samples.iter().zip(members).filter(|(_, pods)| !pods.is_empty()) {
+        if allowance.is_spent() {
+            break;
+        }
         let next = demands.suits.len();
         let row = *rows.entry(Demand::of(sample)).or_insert(next);
         if row == next {
+            allowance.spend(prototypes.len() * (10 + EXPRESSION * expressions(sample)));
             let suits = |one: &SimNode| world.suits(sample, &one.node);
             demands.suits.push(prototypes.iter().map(suits).collect());
         }
@@ -130,6 +138,7 @@ pub(super) fn of<'a>(
             done: 0,
             demands: row,
             hold: None,
+            cut: false,
         });
     }
     let size = largest_share(prototypes.iter().map(|one| &one.node.allocatable));
@@ -150,6 +159,12 @@ where
         i64::try_from(i128::from(amount) * 1_000_000 / i128::from(most)).unwrap_or(i64::MAX / 2)
     };
     move |requests| part(requests.cpu_milli, most_cpu) + part(requests.memory, most_memory)
+}
+
+/// How many expressions a node's labels have to meet.
+fn expressions(pod: &Pod) -> usize {
+    let terms = pod.affinity.node.iter().flat_map(|node| &node.terms);
+    terms.map(|term| term.match_expressions.len()).sum()
 }
 
 /// What a pod demands of a node's labels, taints and kubelet.

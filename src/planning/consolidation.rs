@@ -59,6 +59,9 @@ pub(super) fn best(
     };
     let mut best: Option<(i128, Replacement)> = None;
     for set in sets(nodes, shape).into_iter().take(tries) {
+        if view.allowance.is_spent() {
+            return None;
+        }
         let mut gone = Sum::default();
         for &at in &set {
             gone.add(shape(at));
@@ -109,7 +112,11 @@ fn replace(
     for machine in growth.pools.iter().flat_map(|pool| &pool.machines) {
         made.add(Shape { cores: machine.cores, memory: machine.memory_bytes });
     }
-    if made.machines == 0 || !made.is_less_than(gone) || Demand::of(&growth).leaves_more_waiting_than(now) {
+    if growth.cut
+        || made.machines == 0
+        || !made.is_less_than(gone)
+        || Demand::of(&growth).leaves_more_waiting_than(now)
+    {
         return None;
     }
     let within_limits = view.config.pools.iter().all(|pool| {
@@ -164,9 +171,10 @@ fn goes_on(view: &View, set: &[NodeIndex], made: &[PoolGrowth]) -> bool {
         Arc::make_mut(&mut snapshot.nodes[at]).annotations.extend([long_ago]);
     }
     snapshot.nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought).plan;
+    let then = decide(&snapshot, &pods, view.config, view.offers, Depth::Thought, &view.allowance).plan;
     let going: BTreeSet<&str> = set.iter().map(|&at| view.snapshot.nodes[at].name.as_str()).collect();
-    then.scale_up.is_empty()
+    then.unfinished.is_empty()
+        && then.scale_up.is_empty()
         && then.nodes.iter().all(|one| {
             let goes = matches!(one.verdict, NodeOutcome::Remove | NodeOutcome::Unneeded);
             !going.contains(one.node.as_str()) || goes

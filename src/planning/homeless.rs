@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::allowance::{Allowance, Limits};
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::{View, going, ready, sizes, sorted};
 use crate::config::Config;
 use crate::model::Snapshot;
 use crate::model::pod::Pod;
-use crate::scheduling::{NodeIndex, World};
+use crate::scheduling::{Effort, NodeIndex, World};
 
 /// Pods that wait are placed first, but so many at most: more of them do not wait for room on nodes that are there.
 const WAITING: usize = 100;
@@ -24,7 +25,8 @@ pub fn homeless(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Stri
     going::expect_taints(&mut sorted);
     let snapshot = &sorted;
     let offers = &sizes::offers(config, snapshot);
-    let mut view = View::new(snapshot, pods, config, offers);
+    let mut view =
+        View::new(snapshot, pods, config, offers, &Allowance::new(&Effort::default(), Limits::default()));
     let at = snapshot.nodes.iter().position(|one| one.name == node)?;
     let rules = Rules::new(snapshot, &config.scale_down);
     // A pod that must stay is another question's answer.

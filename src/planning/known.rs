@@ -6,6 +6,7 @@
 //!   room alone, as on new machines: a pod that fits anywhere takes no room that is the only one for another.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::classes::Class;
 use super::daemons;
@@ -24,6 +25,15 @@ impl<'a> Packer<'_, 'a> {
         if classes.is_empty() || nodes.is_empty() {
             return;
         }
+        // What is left of the rest makes machines for those that were looked at here.
+        let whole = self.view.allowance.clone();
+        self.view.allowance = whole.half();
+        self.fill_within(classes, nodes);
+        self.cut |= classes.iter().any(|class| class.cut);
+        self.view.allowance = whole;
+    }
+
+    fn fill_within(&mut self, classes: &mut [Class<'a>], nodes: Range<NodeIndex>) {
         let seats = self.seats();
         // Pods can wait for each other's affinity: passes are repeated as long as one places a pod.
         let attracted = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
@@ -36,18 +46,26 @@ impl<'a> Packer<'_, 'a> {
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()
                 {
-                    self.fill(&mut equal[number], nodes.clone());
+                    self.fill_if_allowed(&mut equal[number], nodes.clone());
                     self.take_seats(equal, &seats);
                 }
                 for number in self.scarce_first(equal) {
                     if equal[number].left() > 0 {
-                        self.fill(&mut equal[number], nodes.clone());
+                        self.fill_if_allowed(&mut equal[number], nodes.clone());
                     }
                 }
             }
-            if !attracted || left(classes) == before {
+            if !attracted || left(classes) == before || self.view.allowance.is_spent() {
                 return;
             }
+        }
+    }
+
+    fn fill_if_allowed(&mut self, class: &mut Class<'a>, nodes: Range<NodeIndex>) {
+        if self.view.allowance.is_spent() {
+            class.cut = true;
+        } else {
+            self.fill(class, nodes);
         }
     }
 
@@ -55,6 +73,7 @@ impl<'a> Packer<'_, 'a> {
     fn scarce_first(&self, classes: &[Class<'a>]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..classes.len()).collect();
         if classes.len() > 1 {
+            self.view.allowance.spend(classes.len() * self.free.len());
             order.sort_by_cached_key(|&number| {
                 let class = &classes[number];
                 let suits = self.demands.suits[class.demands].iter().zip(&self.free);

@@ -7,9 +7,11 @@
 
 mod admission;
 mod aftermath;
+mod allowance;
 mod annotations;
 mod budgets;
 mod buffers;
+mod candidate_turns;
 mod choosing;
 mod classes;
 mod coming;
@@ -31,6 +33,7 @@ mod health;
 mod homeless;
 mod host_room;
 mod judging;
+mod kind_turns;
 mod known;
 mod late;
 mod limits;
@@ -65,6 +68,7 @@ mod verdict;
 mod warm;
 mod zones;
 
+pub use allowance::Limits;
 pub(crate) use buffers::HOLDS_ROOM;
 pub(crate) use device_room::devices_left;
 pub use drain::{Evictions, volumes_that_stay};
@@ -76,6 +80,7 @@ pub use outcomes::follow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use allowance::Allowance;
 use classes::Groups;
 use daemons::Daemons;
 use named::Named;
@@ -87,8 +92,9 @@ use crate::config::{Config, Pool};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::snapshot::{BEING_DELETED_TAINT, Memory, POOL_LABEL, REPLACED, RETIRE};
+use crate::model::unfinished::Unfinished;
 use crate::model::{Plan, Snapshot};
-use crate::scheduling::World;
+use crate::scheduling::{Effort, World};
 
 /// Remembers what nodes teach of those that will be made: what they offer, and which CSI drivers and devices they have. Whether
 /// anything changed.
@@ -100,6 +106,11 @@ pub fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -> bool 
 
 /// Decides: the machines to make, the nodes to remove, and a verdict for each pending pod and each node.
 pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
+    plan_within(snapshot, config, Limits::default())
+}
+
+/// The same, looking at no more than these limits allow.
+pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
     let scheduled = config.scheduled_at(snapshot.time);
     let config = scheduled.as_ref().unwrap_or(config);
     let mut sorted = sorted(snapshot);
@@ -111,10 +122,12 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
     let buffers = buffers::resolve(snapshot);
     let pods = buffers::beside(&snapshot.pods, &buffers);
     let mut stays = replacement::Stays::default();
+    let effort = Effort::default();
+    let whole = Allowance::new(&effort, limits);
     let (mut plan, due) = loop {
         let due = replacement::mark(&mut sorted, &snapshot.pods, config, &stays);
-        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real);
-        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan);
+        let Decision { mut plan, homeless } = decide(&sorted, &pods, config, &offers, Depth::Real, &whole);
+        plan.hosts = power::decide(&sorted, &pods, (config, &offers), &plan, &whole);
         if !stays.learn(&mut sorted, config, &plan, &homeless) {
             break (plan, due);
         }
@@ -143,17 +156,20 @@ struct Decision {
     homeless: BTreeMap<String, String>,
 }
 
-/// The same for a sorted snapshot without its pods.
+/// The same for a sorted snapshot without its pods, with what is left of an allowance.
 fn decide(
     snapshot: &Snapshot,
     pods: &[Arc<Pod>],
     config: &Config,
     offers: &[Pool],
     depth: Depth,
+    allowance: &Allowance,
 ) -> Decision {
-    let mut view = View::new(snapshot, pods, config, offers);
+    let mut view = View::new(snapshot, pods, config, offers, allowance);
+    view.allowance = allowance.of_growth();
     view.grows = depth == Depth::Real;
     let mut growth = scale_up::decide(&mut view);
+    view.allowance = allowance.of_shrinkage();
     let shrinkage = scale_down::decide(&mut view, &growth, depth);
     for verdict in &mut growth.verdicts {
         // The node that a waiting pod would fit goes in this round: it is another that takes it.
@@ -169,6 +185,7 @@ fn decide(
         pods: growth.verdicts,
         scale_down: shrinkage.removals,
         nodes: shrinkage.verdicts,
+        unfinished: Unfinished { pods: growth.unfinished, nodes: shrinkage.unfinished },
         ignored_annotations: annotations::ignored(snapshot, &view.annotated),
         ..Plan::default()
     };
@@ -256,6 +273,8 @@ struct View<'a> {
     config: &'a Config,
     /// The pools, once for each size of their machines and each set of hosts with labels of its own.
     offers: &'a [Pool],
+    /// What may still be spent on the decision.
+    allowance: Allowance,
     /// Pods without a node, in order of their names.
     waiting: Vec<Waiting<'a>>,
     groups: Groups<'a>,
@@ -281,8 +300,14 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>], config: &'a Config, offers: &'a [Pool]) -> Self {
-        Self::without(snapshot, pods, config, offers, &BTreeSet::new())
+    fn new(
+        snapshot: &'a Snapshot,
+        pods: &'a [Arc<Pod>],
+        config: &'a Config,
+        offers: &'a [Pool],
+        allowance: &Allowance,
+    ) -> Self {
+        Self::without(snapshot, pods, (config, offers), &BTreeSet::new(), allowance)
     }
 
     /// The same where nodes of these names are no longer in the snapshot: the pods that their controllers make in place of
@@ -290,32 +315,37 @@ impl<'a> View<'a> {
     fn without(
         snapshot: &'a Snapshot,
         pods: &'a [Arc<Pod>],
-        config: &'a Config,
-        offers: &'a [Pool],
+        offered: (&'a Config, &'a [Pool]),
         gone: &BTreeSet<&str>,
+        allowance: &Allowance,
     ) -> Self {
-        Self::around(World::without_pods(snapshot), (snapshot, pods), config, offers, gone)
+        let mut world = World::without_pods(snapshot);
+        world.counts_in(allowance.effort());
+        Self::around(world, (snapshot, pods), offered, gone, allowance)
     }
 
     /// The same for a snapshot that has other nodes and the same volumes as this view's.
     fn beside<'v>(&'v self, snapshot: &'v Snapshot, gone: &BTreeSet<&str>) -> View<'v> {
         let world = self.world.without_pods_beside(snapshot);
-        View::around(world, (snapshot, self.pods), self.config, self.offers, gone)
+        View::around(world, (snapshot, self.pods), (self.config, self.offers), gone, &self.allowance)
     }
 
     fn around(
         world: World,
         (snapshot, pods): (&'a Snapshot, &'a [Arc<Pod>]),
-        config: &'a Config,
-        offers: &'a [Pool],
+        (config, offers): (&'a Config, &'a [Pool]),
         gone: &BTreeSet<&str>,
+        allowance: &Allowance,
     ) -> Self {
+        // Every pod is taken in.
+        allowance.spend(10 * pods.len());
         let mut view = Self {
             snapshot,
             named: Named::new(&snapshot.nodes),
             pods,
             config,
             offers,
+            allowance: allowance.clone(),
             waiting: Vec::with_capacity(pods.len()),
             groups: Groups::default(),
             world,

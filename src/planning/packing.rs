@@ -58,12 +58,12 @@ impl<'a> Packer<'_, 'a> {
         let left = |classes: &[Class]| classes.iter().map(Class::left).sum::<usize>();
         loop {
             let before = left(classes);
-            if before == 0 {
+            if before == 0 || self.view.allowance.is_spent() {
                 return;
             }
             let mut loners = None;
             for number in self.social_first_loners(classes) {
-                if !these(&classes[number]) {
+                if !these(&classes[number]) || self.view.allowance.is_spent() {
                     continue;
                 }
                 self.pack_social(number, classes, &mut loners);
@@ -100,8 +100,9 @@ impl<'a> Packer<'_, 'a> {
         let known = self.view.existing..self.view.world.nodes().len();
         let known = known.filter(|&at| !self.is_closed_to(&classes[number], at));
         let mut search = Search::new(&self.view.world, &prepared, known);
+        self.view.allowance.spend(self.view.world.nodes().len() - self.view.existing);
         let mut ranked = None;
-        while classes[number].left() > 0 {
+        while classes[number].left() > 0 && !self.view.allowance.is_spent() {
             if let Some(at) = search.next(&self.view.world, &prepared) {
                 self.put(&mut classes[number], &mut prepared, at);
                 continue;
@@ -138,6 +139,7 @@ impl<'a> Packer<'_, 'a> {
         if plain.is_empty() {
             return;
         }
+        self.view.allowance.spend(4 * plain.len() * self.pools().len());
         let draft = self.best_draft(classes, &plain);
         for (pool, place, filling) in draft.machines {
             let at = self.open(pool, place, None);

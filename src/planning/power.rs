@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::allowance::Allowance;
 use super::budgets::Budgets;
 use super::drain::Rules;
 use super::judging::{after, stays, watched_since};
@@ -69,6 +70,7 @@ pub(super) fn decide(
     pods: &[Arc<Pod>],
     (config, offers): (&Config, &[Pool]),
     plan: &Plan,
+    allowance: &Allowance,
 ) -> Vec<HostVerdict> {
     let Some(hosts) = &snapshot.proxmox.hosts else { return Vec::new() };
     let ours = |host: &&Host| config.hosts.get(&host.name).is_some_and(|own| own.power.is_some());
@@ -77,19 +79,17 @@ pub(super) fn decide(
     if ours.is_empty() {
         return Vec::new();
     }
-    let desk = Desk {
-        snapshot,
-        pods,
-        config,
-        offers,
-        plan,
-        short: shortage(snapshot, pods, (config, offers), &BTreeSet::new()),
-    };
+    let allowance = allowance.of_power();
+    let short = shortage(snapshot, pods, (config, offers), &BTreeSet::new(), &allowance);
+    let desk = Desk { snapshot, pods, config, offers, plan, short, allowance };
     let mut verdicts: Vec<HostVerdict> = ours.iter().map(|host| desk.judge(host)).collect();
     desk.begin_one(&mut verdicts);
     desk.wake_one(&mut verdicts);
     verdicts
 }
+
+/// The shortage where not all that waits could be looked at.
+const UNKNOWN: usize = usize::MAX;
 
 /// How many pods are left waiting and how many machines are missing to the pools' minima, were this the cluster; `gone` are
 /// nodes that are no longer there.
@@ -98,14 +98,19 @@ fn shortage(
     pods: &[Arc<Pod>],
     (config, offers): (&Config, &[Pool]),
     gone: &BTreeSet<&str>,
+    allowance: &Allowance,
 ) -> usize {
-    let growth = scale_up::decide(&mut View::without(snapshot, pods, config, offers, gone));
+    let allowance = allowance.of_growth();
+    let growth = scale_up::decide(&mut View::without(snapshot, pods, (config, offers), gone, &allowance));
     let stuck = |outcome: PodOutcome| {
         use PodOutcome::{BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
         matches!(outcome, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff)
     };
     let waiting = growth.verdicts.iter().filter(|one| stuck(one.verdict)).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
+    if growth.cut {
+        return UNKNOWN;
+    }
     waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()
 }
 
@@ -132,6 +137,7 @@ struct Desk<'a> {
     plan: &'a Plan,
     /// What is missing now.
     short: usize,
+    allowance: Allowance,
 }
 
 impl Desk<'_> {
@@ -355,8 +361,13 @@ impl Desk<'_> {
         }
         self.holds(&nodes).or_else(|| {
             let without = self.without(&host.name, &nodes);
-            let short = shortage(&without, self.pods, (self.config, self.offers), &nodes);
-            (short > self.short).then(|| "what runs there would not find room without it".to_owned())
+            let short = shortage(&without, self.pods, (self.config, self.offers), &nodes, &self.allowance);
+            let why = if short == UNKNOWN {
+                "the round could not find out whether it is needed"
+            } else {
+                "what runs there would not find room without it"
+            };
+            (short > self.short || short == UNKNOWN).then(|| why.to_owned())
         })
     }
 
@@ -404,7 +415,7 @@ impl Desk<'_> {
         for name in names {
             open(&mut snapshot, name);
         }
-        shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new())
+        shortage(&snapshot, self.pods, (self.config, self.offers), &BTreeSet::new(), &self.allowance)
     }
 
     /// Of the hosts whose time has come the one with the fewest nodes begins to be emptied, if none is on its way.
@@ -443,7 +454,7 @@ impl Desk<'_> {
 
     /// The host that helps most is woken where something is missing although the hosts on their way count as on.
     fn wake_one(&self, verdicts: &mut [HostVerdict]) {
-        if self.short == 0 {
+        if self.short == 0 || self.short == UNKNOWN {
             return;
         }
         let coming: Vec<&str> = verdicts
@@ -455,6 +466,9 @@ impl Desk<'_> {
         let sleeps = |one: &HostVerdict| one.verdict == HostOutcome::Off && self.backoff(&one.host).is_none();
         let mut best: Option<(usize, usize)> = None;
         for at in (0..verdicts.len()).filter(|at| short > 0 && sleeps(&verdicts[*at])) {
+            if self.allowance.is_spent() {
+                break;
+            }
             let on: Vec<&str> = coming.iter().copied().chain([verdicts[at].host.as_str()]).collect();
             let with = self.short_with(&on);
             if with < best.map_or(short, |best| best.0) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::allowance::Allowance;
 use crate::model::digest::Fingerprint;
 use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::Labels;
@@ -42,6 +43,8 @@ pub(super) struct Together {
     pub nodes: Vec<(NodeIndex, Moves)>,
     /// Candidates that cannot go and have taken pods of those that can.
     pub hosts: BTreeSet<NodeIndex>,
+    /// Candidates that were not looked at any more.
+    pub untried: BTreeSet<NodeIndex>,
     due: usize,
     /// How much the due ones free.
     freed_now: f64,
@@ -81,6 +84,7 @@ pub(super) fn choose(
     spare: &[u32],
     destinations: &[NodeIndex],
     consolidates: bool,
+    allowance: &Allowance,
 ) -> Together {
     let orders = if candidates.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
     let mut best: Option<Together> = None;
@@ -100,7 +104,10 @@ pub(super) fn choose(
         if !tried.insert(sorted.iter().map(|candidate| candidate.node).collect()) {
             continue;
         }
-        let found = try_in_order(world.clone(), &sorted, spare.to_vec(), destinations);
+        if best.is_some() && allowance.is_spent() {
+            break;
+        }
+        let found = try_in_order(world.clone(), &sorted, spare.to_vec(), destinations, allowance);
         if best.as_ref().is_none_or(|best| found.better_than(best)) {
             best = Some(found);
         }
@@ -113,6 +120,7 @@ fn try_in_order(
     sorted: &[&Candidate],
     mut spare: Vec<u32>,
     destinations: &[NodeIndex],
+    allowance: &Allowance,
 ) -> Together {
     let mut found = Together::default();
     // Nodes that stay anyway take pods first, then the candidates that will be tried last.
@@ -121,6 +129,10 @@ fn try_in_order(
     let mut hints = Hints::default();
     let mut arrived: BTreeMap<NodeIndex, Vec<Arc<Pod>>> = BTreeMap::new();
     let mut go = |candidate: &Candidate, found: &mut Together| {
+        if allowance.is_spent() {
+            found.untried.insert(candidate.node);
+            return false;
+        }
         let mut pods = candidate.pods.clone();
         pods.extend(arrived.get(&candidate.node).into_iter().flatten().cloned());
         let Some(moves) = replace(&mut world, candidate.node, &pods, &order, &mut hints) else {
@@ -209,7 +221,10 @@ fn replace(
         let kind = prepared.is_plain(world).then(|| hints.kind(pod)).flatten();
         let from = kind.map_or(0, |kind| hints.full(kind));
         let fits = |at: &NodeIndex| world.takes(&prepared, *at);
-        let Some(found) = order[from..].iter().position(fits) else {
+        let place = order[from..].iter().position(fits);
+        let asked = place.unwrap_or(order.len() - from);
+        world.effort().add(u64::try_from(asked).unwrap_or(u64::MAX));
+        let Some(found) = place else {
             undo(world, node, pods, &moves);
             hints.full = known;
             return None;

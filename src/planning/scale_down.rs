@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::admission::{NotNow, Round};
 use super::aftermath::Need;
 use super::budgets::Budgets;
+use super::candidate_turns::CandidateTurns;
 use super::drain::Rules;
 use super::headroom::Headroom;
 use super::judging::{Drainable, judge, unneeded_since};
@@ -16,6 +17,7 @@ use super::{Depth, View, aftermath, annotations, buffers, consolidation, pool_of
 use crate::model::plan::{Move, NodeOutcome, NodeVerdict, PoolGrowth, Removal, RemovalReason};
 use crate::model::pod::Pod;
 use crate::model::snapshot::UNNEEDED_SINCE;
+use crate::model::unfinished::NodeTurns;
 use crate::scheduling::{NodeIndex, SimNode};
 
 /// What scaling down decided.
@@ -26,6 +28,8 @@ pub(super) struct Shrinkage {
     pub replacements: Vec<PoolGrowth>,
     /// Waiting pods that would have fitted nodes which go: where they fit instead.
     pub rehoused: BTreeMap<String, String>,
+    /// Nodes that were not looked at, and where the next round goes on.
+    pub unfinished: Option<NodeTurns>,
 }
 
 /// So many nodes above the threshold are weighed by consolidation.
@@ -45,10 +49,12 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     // Nodes of a pool at its minimum stay, so their room is there for the pods of others.
     let (kept, drainable): (Drainables, Drainables) =
         drainable.into_iter().partition(|(_, node)| round.established(&node.pool.name) <= node.pool.min);
-    let together = simulate(view, &drainable, growth, &round);
+    let (together, turns) = simulate(view, &drainable, growth, &round);
     let admitted = admit(view, growth, (&drainable, &together), (&mut round, &mut budgets), &mut verdicts);
     let nodes: Vec<(NodeIndex, &Drainable)> = admitted.iter().map(|(at, node, _)| (*at, *node)).collect();
     let after = aftermath::judge(view, growth, &nodes);
+    let judged = |at: &NodeIndex| after.go.contains(at) || after.needed.contains_key(at);
+    let unjudged = nodes.iter().filter(|(at, _)| view.allowance.is_spent() && !judged(at)).count();
     let (removals, rehoused) = remove(view, replaced, admitted, &after, &mut verdicts);
     say_why_they_stay((view, growth), (&drainable, &together), &round, &mut verdicts);
     for (at, node) in &kept {
@@ -68,7 +74,8 @@ pub(super) fn decide<'a>(view: &mut View<'a>, growth: &Growth<'a>, depth: Depth)
     {
         replacements = replace(view, growth, drainable.iter().chain(&kept), &round, &mut verdicts);
     }
-    Shrinkage { removals, verdicts, replacements, rehoused }
+    let unfinished = turns.next(view.allowance.is_spent(), together.untried.len() + unjudged);
+    Shrinkage { removals, verdicts, replacements, rehoused, unfinished }
 }
 
 /// What holds for each node by itself, and which could be drained.
@@ -164,6 +171,11 @@ fn say_why_they_stay(
     let holders = buffers::holders(view, growth);
     for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
         let verdict = &mut verdicts[*at];
+        if together.untried.contains(at) {
+            let why = "waits for its turn: the round has looked at all that one may";
+            NotNow::waits(Some(why.to_owned())).apply(verdict);
+            continue;
+        }
         if let Some(why) = round.closed(&node.pool.name).filter(|_| together.hosts.contains(at)) {
             why.apply(verdict);
             continue;
@@ -271,15 +283,25 @@ fn leave_out_full(drainable: &mut BTreeMap<NodeIndex, Drainable>, verdicts: &mut
 }
 
 /// Finds the nodes whose pods fit elsewhere, all together.
-fn simulate(view: &View, drainable: &Drainables, growth: &Growth, round: &Round) -> Together {
+fn simulate(
+    view: &View,
+    drainable: &Drainables,
+    growth: &Growth,
+    round: &Round,
+) -> (Together, CandidateTurns) {
     if drainable.is_empty() {
-        return Together::default();
+        return (Together::default(), CandidateTurns::default());
     }
-    let candidates = candidates(view, drainable, growth, round);
+    let mut candidates = candidates(view, drainable, growth, round);
+    let turns = CandidateTurns::take(view, &mut candidates);
     let stay = destinations(view, drainable, growth);
     let spare: Vec<u32> =
         view.config.pools.iter().map(|pool| round.established(&pool.name).saturating_sub(pool.min)).collect();
-    removal::choose(&view.world, &candidates, &spare, &stay, view.config.scale_down.consolidation)
+    let consolidates = view.config.scale_down.consolidation;
+    let mut together =
+        removal::choose(&view.world, &candidates, &spare, &stay, consolidates, &view.allowance);
+    together.untried.extend(turns.late());
+    (together, turns)
 }
 
 fn candidates(view: &View, drainable: &Drainables, growth: &Growth, round: &Round) -> Vec<Candidate> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
 use super::grow::Growths;
+use super::kind_turns::KindTurns;
 use super::pending::{Priorities, Waiting, add_leaving};
 use super::predictions::{Hold, keep_to_bound};
 use super::rooms::{Full, Place, Rooms};
@@ -18,8 +19,9 @@ use super::{View, coming, daemons, fresh, limits, pool_of, ready, repair};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::model::plan::{GrownMachine, NewMachine, PodVerdict, PoolGrowth, PoolReason};
+use crate::model::plan::{GrownMachine, NewMachine, PodOutcome, PodVerdict, PoolGrowth, PoolReason};
 use crate::model::pod::Pod;
+use crate::model::unfinished::PodTurns;
 use crate::model::{Resources, quantity};
 use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
 
@@ -41,6 +43,10 @@ pub(super) struct Growth<'a> {
     pub short: Vec<PoolReason>,
     /// What is left for more machines.
     pub rooms: Rooms<'a>,
+    /// Pods that were not looked at, and where the next round goes on.
+    pub unfinished: Option<PodTurns>,
+    /// Not all was looked at that was to be: there may be more that is needed.
+    pub cut: bool,
 }
 
 /// A node that does not exist yet.
@@ -73,6 +79,8 @@ pub(super) struct Packer<'v, 'a> {
     pub upcoming: BTreeMap<NodeIndex, String>,
     /// Machines that grow where they are.
     pub growths: Growths,
+    /// Not all of what waits was looked at.
+    pub cut: bool,
     /// Why pools stay below their minimum, by pool.
     short: BTreeMap<String, Full>,
 }
@@ -81,6 +89,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);
     add_leaving(view, &priorities, &mut pods, &mut groups);
+    let turns = KindTurns::take(view, &mut pods, &priorities);
     let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
     let mut packer = Packer {
@@ -96,6 +105,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         holds: BTreeMap::new(),
         upcoming: BTreeMap::new(),
         growths: Growths::default(),
+        cut: false,
         short: BTreeMap::new(),
         view,
     };
@@ -107,6 +117,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         groups.samples(),
         &priorities,
         (&packer.view.world, &packer.prototypes),
+        &packer.view.allowance,
     );
     packer.demands = demands;
     packer.hold_back(&mut classes);
@@ -115,6 +126,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut chunks, mut classes): (Vec<Class>, Vec<Class>) =
         classes.into_iter().partition(|class| class.sample.chunk);
     packer.fill_known(&mut classes);
+    classes.retain(|class| !class.cut);
     packer.grow(&mut classes);
     keep_to_bound(&mut classes);
     packer.reach_minimum();
@@ -125,8 +137,15 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         packer.pack(&mut chunks);
     }
     packer.fit_sizes();
+    packer.cut |= packer.view.allowance.is_spent();
+    let own = packer.view.allowance.clone();
+    packer.view.allowance = own.and_reasons();
     let (verdicts, on) = verdict::pods(&packer);
-    packer.into_growth(verdicts, on)
+    packer.cut |= packer.view.allowance.is_spent();
+    packer.view.allowance = own;
+    let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
+    let unfinished = turns.next(packer.cut, groups.samples().len(), left);
+    packer.into_growth(verdicts, on, unfinished)
 }
 
 impl<'a> Packer<'_, 'a> {
@@ -135,7 +154,12 @@ impl<'a> Packer<'_, 'a> {
         self.view.offers
     }
 
-    fn into_growth(self, verdicts: Vec<PodVerdict>, on: Vec<Vec<Arc<str>>>) -> Growth<'a> {
+    fn into_growth(
+        self,
+        verdicts: Vec<PodVerdict>,
+        on: Vec<Vec<Arc<str>>>,
+        unfinished: Option<PodTurns>,
+    ) -> Growth<'a> {
         let existing = self.view.existing;
         let named: BTreeMap<&str, NodeIndex> =
             (0..existing).map(|at| (&*self.view.snapshot.nodes[at].name, at)).collect();
@@ -165,6 +189,8 @@ impl<'a> Packer<'_, 'a> {
             homeless: homeless.map(|(waiting, _)| waiting.pod).collect(),
             short: self.short.into_iter().map(|(pool, why)| why.of(pool)).collect(),
             rooms: self.rooms,
+            unfinished,
+            cut: self.cut,
         }
     }
 
@@ -290,6 +316,7 @@ impl<'a> Packer<'_, 'a> {
             return;
         }
         let mut prepared = self.view.world.prepare(class.sample);
+        self.view.allowance.spend(nodes.len());
         if self.view.world.is_plain(class.sample) {
             for at in nodes {
                 if class.left() == 0 {
@@ -309,6 +336,10 @@ impl<'a> Packer<'_, 'a> {
         let open = nodes.filter(|&at| !self.is_closed_to(class, at));
         let mut search = Search::new(&self.view.world, &prepared, open);
         while class.left() > 0 {
+            if self.view.allowance.is_spent() {
+                class.cut = true;
+                return;
+            }
             let Some(at) = search.next(&self.view.world, &prepared) else { return };
             self.put(class, &mut prepared, at);
         }

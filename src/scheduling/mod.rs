@@ -8,6 +8,7 @@
 mod cel;
 mod crowd;
 mod dynamic_resources;
+mod effort;
 mod explain;
 pub(crate) mod finder;
 mod in_tree;
@@ -35,6 +36,7 @@ mod volumes;
 mod world;
 
 pub use dynamic_resources::{DeviceProblem, Shortage};
+pub use effort::{EXPRESSION, Effort};
 pub use explain::{Explanation, NodeAnswer, explain};
 pub use priorities::Priorities;
 pub use refusal::{Refusal, VolumeProblem};

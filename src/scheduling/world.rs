@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::crowd::{Around, Crowd};
 use super::dynamic_resources::{self, Asked, Devices, NodeDevices};
+use super::effort::{self, Effort, Price};
 use super::node_volume_limits::Held;
 use super::refusal::Refusal;
 use super::spreads::Spreads;
@@ -59,6 +60,8 @@ pub struct SimNode {
 /// A cluster that can be changed in thought. Cloning it forks it; nodes and pods are shared.
 #[derive(Clone, Debug)]
 pub struct World {
+    /// What is asked of it.
+    effort: Effort,
     /// By whose rules pods are placed.
     version: KubernetesVersion,
     nodes: Vec<SimNode>,
@@ -95,6 +98,7 @@ struct Free {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pod: Arc<Pod>,
+    price: Price,
     spread: pod_topology_spread::State,
     affinity: inter_pod_affinity::State,
     /// Spread or affinity has a say.
@@ -139,6 +143,7 @@ impl World {
     pub fn without_pods_beside(&self, snapshot: &Snapshot) -> Self {
         let devices = self.devices.as_ref().map(|devices| Box::new(devices.without_pods()));
         let mut world = Self::with_volumes(snapshot, self.volumes.clone(), devices);
+        world.effort = self.effort.clone();
         // What pods ask of each other is the same there.
         for key in self.topologies.keys() {
             world.topologies.announce(key, &world.nodes);
@@ -150,6 +155,7 @@ impl World {
 
     fn with_volumes(snapshot: &Snapshot, volumes: Arc<Volumes>, devices: Option<Box<Devices>>) -> Self {
         let mut world = Self {
+            effort: Effort::default(),
             version: snapshot.kubernetes,
             nodes: Vec::with_capacity(snapshot.nodes.len()),
             free: Vec::with_capacity(snapshot.nodes.len()),
@@ -195,6 +201,16 @@ impl World {
             crowd.learn(self.around());
             self.crowd = OnceLock::from(crowd);
         }
+    }
+
+    /// Counts what is asked of this world together with what others are asked that count there.
+    pub fn counts_in(&mut self, effort: &Effort) {
+        self.effort = effort.clone();
+    }
+
+    /// What was asked of it.
+    pub fn effort(&self) -> &Effort {
+        &self.effort
     }
 
     /// All nodes, ghosts included.
@@ -387,6 +403,9 @@ impl World {
         if self.terms.lacks(pod) {
             self.announce(pod);
         }
+        if pod.looks().is_some() {
+            self.effort.add(effort::SOCIAL);
+        }
         if let Some(crowd) = self.crowd.get_mut() {
             let around = Around {
                 nodes: &self.nodes,
@@ -410,8 +429,11 @@ impl World {
     pub fn prepare(&self, pod: &Arc<Pod>) -> Prepared {
         let spread = pod_topology_spread::prepare(pod, self);
         let affinity = inter_pod_affinity::prepare(pod, self);
+        let price = Price::of(pod, self.nodes.len());
+        self.effort.add(price.preparation);
         Prepared {
             pod: pod.clone(),
+            price,
             social: !spread.is_empty() || !pod.affinity.pods.is_empty() || affinity.speaks(),
             spread,
             affinity,
@@ -533,6 +555,7 @@ impl World {
 
     /// The filters that look at nothing but the node.
     fn check_alone(&self, prepared: &Prepared, sim: &SimNode, held: &Held) -> Result<(), Refusal> {
+        self.effort.add(prepared.price.check);
         let pod = prepared.pod.as_ref();
         node_unschedulable::check(pod, &sim.node)?;
         taint_toleration::check(pod, &sim.node)?;

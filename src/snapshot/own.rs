@@ -16,6 +16,7 @@ use crate::model::resources::Resources;
 use crate::model::snapshot::{
     DeclaredFeatures, DriverLimits, HostMemory, Inventory, Learnt, Memory, PoolMemory,
 };
+use crate::model::unfinished::Unfinished;
 use crate::model::workload::Backoff;
 
 /// `kind: ProxmoxInventory`.
@@ -116,6 +117,8 @@ pub(super) struct StateDocument {
     removals: Vec<Timestamp>,
     #[serde(default)]
     predictions: Predictions,
+    #[serde(default)]
+    unfinished: Unfinished,
 }
 
 #[derive(Debug, Deserialize)]
@@ -268,6 +271,7 @@ impl StateDocument {
             name_seed: self.name_seed,
             removals: self.removals,
             predictions: self.predictions,
+            unfinished: self.unfinished,
             backoff_initial: None,
             decisions: Vec::new(),
         })

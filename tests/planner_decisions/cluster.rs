@@ -18,6 +18,17 @@ impl Cluster {
         Self(owner.to_owned())
     }
 
+    /// Nothing at all.
+    pub fn empty() -> Self {
+        Self(String::new())
+    }
+
+    /// Everything of both.
+    pub fn and(mut self, other: &Self) -> Self {
+        self.0.push_str(&other.0);
+        self
+    }
+
     pub fn with(mut self, document: &str) -> Self {
         let _ = write!(self.0, "---\n{document}\n");
         self

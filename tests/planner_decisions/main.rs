@@ -28,6 +28,7 @@ mod repair;
 mod replacement;
 mod sizes;
 mod storages;
+mod unfinished;
 mod versions;
 mod volumes;
 mod warm;

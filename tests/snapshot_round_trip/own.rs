@@ -8,6 +8,7 @@ use pve_autoscaler::model::pci::{Held, HostPci};
 use pve_autoscaler::model::power::{HostFacts, PowerFacts, PowerMemory, PowerStep};
 use pve_autoscaler::model::prediction::{Awaited, MadeFor, Missed, Moved, Predictions};
 use pve_autoscaler::model::snapshot::{DeclaredFeatures, HostMemory, Learnt, Memory, PoolMemory};
+use pve_autoscaler::model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use pve_autoscaler::model::workload::Backoff;
 
 use crate::devices::resource_slice;
@@ -201,8 +202,9 @@ pub fn memory() -> impl Strategy<Value = Memory> {
         .prop_map(|(vmid, machine, address, further)| Slot { vmid, machine, address, further });
     let slots = option::of(btree_map(text(), vec(slot, 0..3), 0..3));
     let maps = (btree_map(text(), pool, 0..3), btree_map(text(), host, 0..3), slots);
-    (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), predictions()).prop_map(
-        |(last_round, (pools, hosts, free_slots), name_seed, removals, predictions)| Memory {
+    let followed = (predictions(), unfinished());
+    (option::of(time()), maps, any::<u64>(), vec(time(), 0..3), followed).prop_map(
+        |(last_round, (pools, hosts, free_slots), name_seed, removals, (predictions, unfinished))| Memory {
             // What was decided is no part of a snapshot.
             backoff_initial: None,
             decisions: Vec::new(),
@@ -213,8 +215,17 @@ pub fn memory() -> impl Strategy<Value = Memory> {
             name_seed,
             removals,
             predictions,
+            unfinished,
         },
     )
+}
+
+fn unfinished() -> impl Strategy<Value = Unfinished> {
+    let pods = (0_usize..9, 0_usize..9, btree_map(text(), text(), 0..3));
+    let pods = pods.prop_map(|(left, most, after)| PodTurns { left, most, after });
+    let nodes = (0_usize..9, 0_usize..9, option::of(text()));
+    let nodes = nodes.prop_map(|(left, most, after)| NodeTurns { left, most, after });
+    (option::of(pods), option::of(nodes)).prop_map(|(pods, nodes)| Unfinished { pods, nodes })
 }
 
 fn predictions() -> impl Strategy<Value = Predictions> {

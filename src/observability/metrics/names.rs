@@ -105,6 +105,7 @@ metrics! {
         PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it";
         MISSED: Counter "predictions_missed" None, POOL, "Times that pods were found to fit a ready node of the pool and kube-scheduler refused them there, or that pods of a removed node did not run elsewhere; without a pool: on nodes of none";
         MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Kinds of pods that the pool gets no machine for, since kube-scheduler refuses them where they were found to fit, and removals whose pods do not run elsewhere";
+        UNFINISHED: Gauge "unfinished" None, &["what"], "`Pods` that wait and `Nodes` that could perhaps go which the last round could not look at: later ones do";
         BUFFER_CHUNKS: Gauge "buffer_chunks" None, &["buffer", "state"], "Chunks of each CapacityBuffer (`namespace/name`): `Filled` by room on nodes that are there, `Coming` with machines that are on their way or made now, or `Short` of room";
         POD_WAIT: Histogram "pod_waiting" SECONDS, &[], "How long a pod waited from being unschedulable until it had a node";
     }

@@ -109,12 +109,18 @@ pub(super) fn state(memory: &Memory) -> Value {
         .with("nameSeed", memory.name_seed)
         .list("removals", memory.removals.iter().map(ToString::to_string))
         .some("predictions", predictions(memory))
+        .some("unfinished", unfinished(memory))
         .into()
 }
 
 fn predictions(memory: &Memory) -> Option<Value> {
     let followed = Some(&memory.predictions).filter(|predictions| !predictions.is_empty())?;
     serde_json::to_value(followed).ok()
+}
+
+fn unfinished(memory: &Memory) -> Option<Value> {
+    let unfinished = Some(&memory.unfinished).filter(|unfinished| !unfinished.is_empty())?;
+    serde_json::to_value(unfinished).ok()
 }
 
 fn pool(pool: &PoolMemory) -> Fields {

@@ -1,0 +1,56 @@
+//! What a round could not look at, because it had looked at all that one round may: the next ones go on with it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What is left over of a round, and where the next one goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unfinished {
+    /// Pods that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodTurns>,
+    /// Nodes that could perhaps go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeTurns>,
+}
+
+/// Which pods come next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodTurns {
+    /// So many were not looked at.
+    pub left: usize,
+    /// So many kinds of pods are looked at in the next round; every namespace has its turn.
+    pub most: usize,
+    /// By namespace, the first pod of the kind that was looked at last.
+    pub after: BTreeMap<String, String>,
+}
+
+/// Which nodes come next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeTurns {
+    /// So many were not looked at.
+    pub left: usize,
+    /// So many are looked at in the next round.
+    pub most: usize,
+    /// The node that was looked at last.
+    pub after: Option<String>,
+}
+
+impl Unfinished {
+    /// Whether nothing is left over.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_none() && self.nodes.is_none()
+    }
+
+    /// The same in words.
+    pub fn words(&self) -> String {
+        let pods = self.pods.as_ref().map(|turns| format!("{} waiting pods", turns.left));
+        let nodes = self.nodes.as_ref().map(|turns| format!("{} nodes that could perhaps go", turns.left));
+        let left: Vec<String> = pods.into_iter().chain(nodes).collect();
+        format!("a round looked at all that one may; the next ones go on with {}", left.join(" and "))
+    }
+}

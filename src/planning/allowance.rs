@@ -1,0 +1,104 @@
+//! How much one decision may look at. It is counted in questions and never in time, so that the same snapshot is decided in the same way
+//! on every computer, and a record can be played again. What is left over goes on in the next round: see
+//! [`super::kind_turns`] and [`super::candidate_turns`].
+
+use crate::scheduling::Effort;
+
+/// How much the parts of a decision may look at. A glance at a node is a unit, which takes two or three nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Placing pods that wait.
+    pub growth: u64,
+    /// What comes on top to say why pods fit nowhere.
+    pub reasons: u64,
+    /// Finding nodes that can go, with all that is thought through for it.
+    pub shrinkage: u64,
+    /// Deciding about hosts.
+    pub power: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { growth: 600_000_000, reasons: 100_000_000, shrinkage: 600_000_000, power: 200_000_000 }
+    }
+}
+
+/// What a part of a decision may still spend.
+#[derive(Clone, Debug)]
+pub(super) struct Allowance {
+    effort: Effort,
+    limits: Limits,
+    until: u64,
+}
+
+impl Allowance {
+    /// For a whole decision, of which the limits bound the parts.
+    pub(super) fn new(effort: &Effort, limits: Limits) -> Self {
+        Self { effort: effort.clone(), limits, until: u64::MAX }
+    }
+
+    /// For placing pods that wait.
+    pub(super) fn of_growth(&self) -> Self {
+        self.part(self.limits.growth)
+    }
+
+    /// For finding nodes that can go.
+    pub(super) fn of_shrinkage(&self) -> Self {
+        self.part(self.limits.shrinkage)
+    }
+
+    /// For deciding about hosts.
+    pub(super) fn of_power(&self) -> Self {
+        self.part(self.limits.power)
+    }
+
+    /// Half of what is left.
+    pub(super) fn half(&self) -> Self {
+        self.part(self.until.saturating_sub(self.effort.spent()) / 2)
+    }
+
+    /// What is left, and more to say why pods fit nowhere.
+    pub(super) fn and_reasons(&self) -> Self {
+        let until = self.until.max(self.effort.spent()).saturating_add(self.limits.reasons);
+        Self { until, ..self.clone() }
+    }
+
+    /// So many units from now on, but no more than what is left of this.
+    fn part(&self, units: u64) -> Self {
+        Self { until: self.effort.spent().saturating_add(units).min(self.until), ..self.clone() }
+    }
+
+    /// Spends so many units.
+    pub(super) fn spend(&self, units: usize) {
+        self.effort.add(u64::try_from(units).unwrap_or(u64::MAX));
+    }
+
+    /// Nothing is left.
+    pub(super) fn is_spent(&self) -> bool {
+        self.effort.spent() >= self.until
+    }
+
+    pub(super) fn effort(&self) -> &Effort {
+        &self.effort
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_never_more_than_the_whole() {
+        let effort = Effort::default();
+        let whole = Allowance::new(&effort, Limits { growth: 100, power: 1000, ..Limits::default() });
+        let growth = whole.of_growth();
+        let (half, more) = (growth.half(), growth.of_power());
+        whole.spend(49);
+        assert!(!half.is_spent() && !growth.is_spent());
+        whole.spend(1);
+        assert!(half.is_spent() && !growth.is_spent() && !more.is_spent());
+        more.spend(50);
+        assert!(growth.is_spent() && more.is_spent() && !growth.and_reasons().is_spent());
+        assert!(!whole.is_spent() && !whole.of_growth().is_spent());
+    }
+}

@@ -1,0 +1,158 @@
+//! Rounds that may not look at everything go on where the last one stopped.
+
+use std::collections::BTreeSet;
+
+use pve_autoscaler::model::Plan;
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
+use pve_autoscaler::model::unfinished::Unfinished;
+use pve_autoscaler::planning::{Limits, plan, plan_within};
+
+use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed, with_others};
+
+/// What is enough for one or two kinds of pods in these clusters.
+const LITTLE: u64 = 60;
+
+fn limits(growth: u64, shrinkage: u64) -> Limits {
+    Limits { growth, shrinkage, ..Limits::default() }
+}
+
+/// A pod that waits in this namespace; it is older the smaller its number is.
+fn waiting(cluster: Cluster, namespace: &str, number: u32, more: &str) -> Cluster {
+    cluster.with(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number:02}, namespace: {namespace}, creationTimestamp: 2026-01-01T11:{number:02}:00Z}}\n\
+         spec: {{{more}containers: [{{name: c, resources: {{requests: {{cpu: {}m, memory: 1Gi}}}}}}]}}",
+        1000 + number,
+    ))
+}
+
+/// One round after the other. Pods that got a machine are gone from the next round on, as if they ran elsewhere.
+struct Rounds {
+    cluster: Vec<(String, Cluster)>,
+    limits: Limits,
+    unfinished: Unfinished,
+}
+
+impl Rounds {
+    fn new(limits: Limits) -> Self {
+        Self { cluster: Vec::new(), limits, unfinished: Unfinished::default() }
+    }
+
+    fn with(mut self, namespace: &str, number: u32, more: &str) -> Self {
+        let document = waiting(Cluster::empty(), namespace, number, more);
+        self.cluster.push((format!("{namespace}/p{number:02}"), document));
+        self
+    }
+
+    fn round(&mut self) -> Plan {
+        let all = self.cluster.iter().fold(Cluster::new(), |all, (_, one)| all.and(one));
+        let mut snapshot = all.snapshot();
+        snapshot.memory.unfinished = self.unfinished.clone();
+        let decided = plan_within(&snapshot, &of_pool("", ""), self.limits);
+        self.unfinished = decided.unfinished.clone();
+        let made: BTreeSet<String> = (decided.pods.iter())
+            .filter(|one| one.verdict == PodOutcome::NewNode)
+            .map(|one| one.pod.to_string())
+            .collect();
+        self.cluster.retain(|(pod, _)| !made.contains(pod));
+        decided
+    }
+}
+
+#[test]
+fn a_round_that_looks_at_everything_leaves_nothing_over() {
+    let cluster = waiting(waiting(Cluster::new(), "a", 1, ""), "b", 2, "").idle("n", "w");
+    let plan = plan(&cluster.snapshot(), &of_pool("", ""));
+    assert!(plan.unfinished.is_empty());
+    let json = serde_json::to_value(&plan).unwrap();
+    assert!(json.get("unfinished").is_none());
+}
+
+#[test]
+fn rounds_go_on_until_every_pod_was_looked_at() {
+    let mut rounds = (1..30).fold(Rounds::new(limits(LITTLE, u64::MAX)), |all, one| all.with("a", one, ""));
+    let first = rounds.round();
+    let left = first.unfinished.pods.as_ref().unwrap().left;
+    let told = first.pods.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
+    assert!(left > 0 && left == told, "{left}, {told}");
+    for _ in 0..60 {
+        rounds.round();
+    }
+    assert_eq!(rounds.cluster.len(), 0);
+    assert!(rounds.unfinished.is_empty());
+}
+
+#[test]
+fn a_namespace_with_many_pods_holds_up_no_other() {
+    let rounds = (1..40).fold(Rounds::new(limits(LITTLE, u64::MAX)), |all, one| all.with("a", one, ""));
+    let mut rounds = rounds.with("z", 50, "");
+    let mut count = 0;
+    while rounds.cluster.iter().any(|one| one.0 == "z/p50") {
+        rounds.round();
+        count += 1;
+        assert!(count < 10, "the pod of z still waits");
+    }
+    // It is the youngest, and by its name and its size the last.
+    assert!(rounds.cluster.len() > 20, "{} are left", rounds.cluster.len());
+}
+
+#[test]
+fn pods_that_fit_nowhere_do_not_hold_up_those_after_them() {
+    let nowhere = |number: u32| format!("nodeSelector: {{none: \"{number}\"}}, ");
+    let rounds = Rounds::new(limits(LITTLE, u64::MAX));
+    let rounds = (1..20).fold(rounds, |all, one| all.with("a", one, &nowhere(one)));
+    let mut rounds = rounds.with("a", 30, "");
+    let mut count = 0;
+    while rounds.cluster.iter().any(|one| one.0 == "a/p30") {
+        rounds.round();
+        count += 1;
+        assert!(count < 60, "the last pod still waits");
+    }
+}
+
+#[test]
+fn pods_of_high_priority_come_first() {
+    let class = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 1000";
+    let rounds = (1..20).fold(Rounds::new(limits(LITTLE, u64::MAX)), |all, one| all.with("a", one, ""));
+    let mut rounds = rounds.with("a", 30, "priorityClassName: high, priority: 1000, ");
+    rounds.cluster.push((String::new(), Cluster::empty().with(class)));
+    // As after a round that was not finished.
+    rounds.unfinished.pods =
+        Some(pve_autoscaler::model::unfinished::PodTurns { most: 2, ..Default::default() });
+    let plan = rounds.round();
+    assert_eq!(pod_verdict(&plan, "a/p30"), PodOutcome::NewNode);
+    assert_eq!(pod_verdict(&plan, "a/p19"), PodOutcome::Unfinished);
+}
+
+#[test]
+fn nodes_are_looked_at_one_after_the_other() {
+    let quick =
+        "[scale_down]\ndelay_after_add = \"0s\"\ndelay_after_delete = \"0s\"\nmax_parallel_drains = 50\n";
+    let config = with_others(0, 50, 9, quick);
+    let mut there: Vec<u32> = (0..12).collect();
+    let mut unfinished = Unfinished::default();
+    let mut first = true;
+    for _ in 0..60 {
+        let mut cluster = Cluster::new().sized("stays", "w", "64", "", "True").pod("big", "40", "stays");
+        for number in &there {
+            let node = format!("n{number:02}");
+            cluster =
+                cluster.idle(&node, "w").pod(&format!("p{number:02}"), &format!("{}m", 100 + number), &node);
+        }
+        let mut snapshot = cluster.snapshot();
+        snapshot.memory.unfinished = unfinished;
+        let decided = plan_within(&snapshot, &config, limits(u64::MAX, 1500));
+        if std::mem::take(&mut first) {
+            let left = decided.unfinished.nodes.as_ref().unwrap().left;
+            assert!(left > 0, "{:?}", decided.unfinished);
+            assert!(
+                there
+                    .iter()
+                    .any(|one| node_verdict(&decided, &format!("n{one:02}")) == NodeOutcome::Unneeded)
+            );
+        }
+        let gone: BTreeSet<&str> = removed(&decided).into_iter().collect();
+        there.retain(|number| !gone.contains(format!("n{number:02}").as_str()));
+        unfinished = decided.unfinished.clone();
+    }
+    assert_eq!(there, Vec::<u32>::new());
+}
