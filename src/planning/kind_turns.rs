@@ -30,7 +30,9 @@ pub(super) struct KindTurns<'a> {
 struct Kind<'a> {
     group: usize,
     namespace: &'a str,
+    /// Its oldest pod, and since when that is there.
     first: &'a str,
+    created: Option<Timestamp>,
 }
 
 impl<'a> KindTurns<'a> {
@@ -79,19 +81,18 @@ fn order<'a>(
     priorities: &Priorities,
     after: &BTreeMap<String, String>,
 ) -> Vec<Kind<'a>> {
-    let mut by_namespace: BTreeMap<(Reverse<i32>, &str), Vec<(Option<Timestamp>, Kind<'a>)>> =
-        BTreeMap::new();
+    let mut by_namespace: BTreeMap<(Reverse<i32>, &str), Vec<Kind<'a>>> = BTreeMap::new();
     for (pod, kind) in kinds(pods) {
         let place = (Reverse(priorities.of(pod)), kind.namespace);
-        by_namespace.entry(place).or_default().push((pod.created, kind));
+        by_namespace.entry(place).or_default().push(kind);
     }
     let mut all = Vec::new();
     for ((priority, namespace), mut kinds) in by_namespace {
-        kinds.sort_by(|a, b| (a.0, a.1.first).cmp(&(b.0, b.1.first)));
+        kinds.sort_by(|a, b| (a.created, a.first).cmp(&(b.created, b.first)));
         let stopped = after.get(namespace);
-        let stopped = stopped.and_then(|last| kinds.iter().position(|(_, kind)| kind.first == last));
+        let stopped = stopped.and_then(|last| kinds.iter().position(|kind| kind.first == last));
         kinds.rotate_left(stopped.map_or(0, |at| at + 1));
-        all.extend(kinds.into_iter().enumerate().map(|(turn, (_, kind))| (priority, turn, kind)));
+        all.extend(kinds.into_iter().enumerate().map(|(turn, kind)| (priority, turn, kind)));
     }
     all.sort_by(|a, b| (a.0, a.1, a.2.namespace).cmp(&(b.0, b.1, b.2.namespace)));
     all.into_iter().map(|(_, _, kind)| kind).collect()
@@ -113,7 +114,8 @@ fn kinds<'a>(pods: &[Waiting<'a>]) -> Vec<(&'a Arc<Pod>, Kind<'a>)> {
     }
     let kept = oldest.into_iter().filter(|(group, _)| !leaving.contains(group));
     let kind = |(group, pod): (usize, &'a Arc<Pod>)| {
-        (pod, Kind { group, namespace: &pod.namespace, first: &pod.digest().id })
+        let kind = Kind { group, namespace: &pod.namespace, first: &pod.digest().id, created: pod.created };
+        (pod, kind)
     };
     kept.map(kind).collect()
 }
