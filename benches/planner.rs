@@ -75,6 +75,7 @@ fn snapshot(nodes: Vec<Arc<Node>>, mut pods: Vec<Arc<Pod>>) -> Snapshot {
         replicas: 1000,
         selector: None,
         deleted: false,
+        template: None,
     };
     Snapshot {
         time: "2026-01-15T12:00:00Z".parse().unwrap(),

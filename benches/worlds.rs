@@ -192,6 +192,7 @@ fn controller(app: &str) -> Controller {
         replicas: 1000,
         selector: Some(LabelSelector { requirements: vec![of_app] }),
         deleted: false,
+        template: None,
     }
 }
 

@@ -198,6 +198,7 @@ fn controller(app: &str) -> Controller {
         replicas: 1000,
         selector: Some(of_app(app)),
         deleted: false,
+        template: None,
     }
 }
 

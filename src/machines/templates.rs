@@ -535,7 +535,7 @@ mod tests {
         let look = || {
             let usable =
                 Usable { vmid: 9000, print: print(9000, &was, inherited::tells), ..Usable::default() };
-            BTreeMap::from([("w".to_owned(), Found { usable: vec![usable], problems: Vec::new() })])
+            BTreeMap::from([("w".to_owned(), Found { usable: vec![usable], ..Found::default() })])
         };
         let (templates, began) = (Templates::default(), Instant::now());
         let asked = |after| BTreeMap::from([(9000, began + Duration::from_secs(after))]);

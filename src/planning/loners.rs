@@ -185,6 +185,7 @@ mod tests {
                     done: 0,
                     demands: *demands,
                     hold: None,
+                    cut: false,
                 })
                 .collect();
             let mut loners = Loners::new(&classes, 2, &world);

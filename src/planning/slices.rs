@@ -218,6 +218,8 @@ fn of_node(slice: &ResourceSlice, node: &str) -> ResourceSlice {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use super::*;
     use crate::config::{Needs, parse};
     use crate::model::devices::{Attribute, Reach};
@@ -246,15 +248,14 @@ mod tests {
     #[test]
     fn what_is_remembered_of_devices_has_a_limit_over_all_pools() {
         let names: Vec<String> = (0..12).map(|number| format!("gpu{number}")).collect();
-        let pools: String = (names.iter())
-            .enumerate()
-            .map(|(number, name)| {
-                let vmids = format!("{}-{}", 9000 + number * 10, 9009 + number * 10);
-                format!(
-                    "[[pool]]\nname = \"{name}\"\nmax = 5\ncores = 2\nmemory = \"4GiB\"\ntemplate = 900\nvmids = \"{vmids}\"\n"
-                )
-            })
-            .collect();
+        let mut pools = String::new();
+        for (number, name) in names.iter().enumerate() {
+            let vmids = format!("{}-{}", 9000 + number * 10, 9009 + number * 10);
+            let _ = write!(
+                pools,
+                "[[pool]]\nname = \"{name}\"\nmax = 5\ncores = 2\nmemory = \"4GiB\"\ntemplate = 900\nvmids = \"{vmids}\"\n"
+            );
+        }
         let config = parse("c", &pools, Needs::Plan).unwrap();
         let node = |pool: &String| {
             let labels = [(POOL_LABEL.to_owned(), pool.clone())].into();
