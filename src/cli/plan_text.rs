@@ -30,6 +30,7 @@ pub(super) fn render(plan: &Plan) -> String {
     warm(plan, &mut out);
     hosts(plan, &mut out);
     buffers(plan, &mut out);
+    requests(plan, &mut out);
     ignored(plan, &mut out);
     out
 }
@@ -100,7 +101,11 @@ fn growth(plan: &Plan, out: &mut String) {
             PodOutcome::UpcomingNode => {
                 *elsewhere.entry("fit machines on their way".to_owned()).or_default() += 1;
             }
-            PodOutcome::DaemonSet | PodOutcome::Gated | PodOutcome::TooYoung | PodOutcome::Expendable => {
+            PodOutcome::AwaitsRequest
+            | PodOutcome::DaemonSet
+            | PodOutcome::Gated
+            | PodOutcome::TooYoung
+            | PodOutcome::Expendable => {
                 *elsewhere.entry(format!("cause no node ({:?})", pod.verdict)).or_default() += 1;
             }
             PodOutcome::Unfinished => {
@@ -184,6 +189,18 @@ fn buffers(plan: &Plan, out: &mut String) {
         };
         let style = if one.verdict == BufferOutcome::Short { STUCK } else { Style::new() };
         let _ = writeln!(out, "  {:width$}   {style}{what}{style:#}: {}", one.buffer, one.message);
+    }
+}
+
+/// ProvisioningRequests, and their answers.
+fn requests(plan: &Plan, out: &mut String) {
+    if plan.requests.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nprovisioning requests");
+    let width = plan.requests.iter().map(|one| one.request.len()).max().unwrap_or(0);
+    for one in &plan.requests {
+        let _ = writeln!(out, "  {:width$}   {:?}: {}", one.request, one.verdict, one.message);
     }
 }
 

@@ -84,6 +84,8 @@ fn render(status: &Status, now: Timestamp, zone: &TimeZone) -> String {
     more(status.pods.len(), LISTED, &mut out);
     section(&buffers(status), &mut out);
     more(status.buffers.len(), LISTED, &mut out);
+    section(&requests(status), &mut out);
+    more(status.requests.len(), LISTED, &mut out);
     decisions(status, now, zone, &mut out);
     out
 }
@@ -233,6 +235,15 @@ fn pods(status: &Status) -> Table {
         Table::new(&[("waiting pod", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
     for pod in status.pods.iter().take(LISTED) {
         table.row([pod.pod.clone(), pod.verdict.clone(), pod.why.clone()]);
+    }
+    table
+}
+
+fn requests(status: &Status) -> Table {
+    let mut table =
+        Table::new(&[("provisioning request", Align::Left), ("verdict", Align::Left), ("why", Align::Left)]);
+    for request in status.requests.iter().take(LISTED) {
+        table.row([request.request.clone(), request.verdict.clone(), request.why.clone()]);
     }
     table
 }

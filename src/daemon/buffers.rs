@@ -10,15 +10,16 @@ use super::Daemon;
 use crate::causes::chain;
 use crate::kubernetes::ErrorKind;
 use crate::model::Snapshot;
-use crate::model::buffer::{BufferCondition, BufferStatus, CapacityBuffer};
-use crate::model::plan::{BufferOutcome, BufferVerdict, Plan};
+use crate::model::buffer::{BufferStatus, CapacityBuffer};
+use crate::model::condition::StatusCondition;
+use crate::model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome};
 
 /// What the status calls the problem that no status can be written.
 const ABOUT: &str = "buffers";
 /// Buffers whose status is written at a time.
-const AT_A_TIME: usize = 8;
+pub(super) const AT_A_TIME: usize = 8;
 /// A round waits so long for them.
-const WRITING: Duration = Duration::from_secs(3);
+pub(super) const WRITING: Duration = Duration::from_secs(3);
 
 impl Daemon {
     /// Writes what is new of each buffer's status.
@@ -49,6 +50,10 @@ impl Daemon {
 
 /// What the status is to say; `None`: the buffer is no matter of ours.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
+    if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
+        // A later round looks at the rest.
+        return None;
+    }
     let ready = verdict.reason.is_none();
     let (fills, why) = match verdict.verdict {
         BufferOutcome::NotOurs => return None,
@@ -78,8 +83,8 @@ fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> O
 }
 
 /// Sets a condition; its time stays while its status does. Others' conditions stay as they are.
-fn set(
-    conditions: &mut Vec<BufferCondition>,
+pub(super) fn set(
+    conditions: &mut Vec<StatusCondition>,
     generation: i64,
     now: Timestamp,
     (kind, is, reason, message): (&str, bool, &str, &str),
@@ -88,7 +93,7 @@ fn set(
     let before = conditions.iter().find(|one| one.kind == kind && one.status == status);
     // The API keeps whole seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let new = BufferCondition {
+    let new = StatusCondition {
         kind: kind.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_written_once_is_not_written_again_and_others_conditions_stay() {
-        let theirs = BufferCondition { kind: "LimitedByQuotas".to_owned(), ..BufferCondition::default() };
+        let theirs = StatusCondition { kind: "LimitedByQuotas".to_owned(), ..StatusCondition::default() };
         let mut buffer = CapacityBuffer { generation: 7, ..CapacityBuffer::default() };
         buffer.status.conditions = vec![theirs.clone()];
         let first = status(&buffer, &verdict(BufferOutcome::Filling), at(10)).unwrap();

@@ -30,6 +30,7 @@ mod power;
 mod reach;
 mod regions;
 mod remember;
+mod requests;
 mod serving;
 mod show;
 mod silence;
@@ -471,6 +472,7 @@ impl Daemon {
             self.go_on_with(&plan);
             if config.mode == Mode::Active {
                 self.tell_buffers(&snapshot, &plan).await;
+                self.answer_requests(&snapshot, &plan).await;
             }
         }
         self.memory.decided(self.board.latest_decisions(), now);

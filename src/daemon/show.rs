@@ -10,11 +10,13 @@ use crate::config::{Config, Mode};
 use crate::machines::View;
 use crate::model::Snapshot;
 use crate::model::machine::{Host, Phase};
-use crate::model::plan::{BufferVerdict, NodeOutcome, NodeVerdict, Plan, PodVerdict};
+use crate::model::plan::{BufferVerdict, NodeOutcome, NodeVerdict, Plan, PodVerdict, RequestVerdict};
 use crate::model::power::HostVerdict;
 use crate::model::snapshot::POOL_LABEL;
 use crate::model::workload::Backoff;
-use crate::observability::{BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus};
+use crate::observability::{
+    BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState,
+};
 
 /// Waiting pods that the board shows at most.
 const PODS_SHOWN: usize = 500;
@@ -48,6 +50,7 @@ impl Daemon {
             status.nodes = plan.nodes.iter().map(|one| node(one, &self.waiting_wishes)).collect();
             status.pods = plan.pods.iter().take(PODS_SHOWN).map(pod).collect();
             status.buffers = plan.buffers.iter().map(buffer).collect();
+            status.requests = plan.requests.iter().map(request).collect();
         }
         self.board.publish(status, next_due);
     }
@@ -112,6 +115,14 @@ fn node(verdict: &NodeVerdict, waiting: &BTreeMap<String, String>) -> NodeStatus
         utilization: verdict.utilization,
         why: parts.into_iter().flatten().collect::<Vec<_>>().join(": "),
         removable_at: verdict.removable_at,
+    }
+}
+
+fn request(verdict: &RequestVerdict) -> RequestState {
+    RequestState {
+        request: verdict.request.clone(),
+        verdict: format!("{:?}", verdict.verdict),
+        why: verdict.message.clone(),
     }
 }
 

@@ -14,7 +14,8 @@ use crate::changes::{Changed, Changes};
 const REFUSALS: u32 = 3;
 
 /// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is nothing to speak of.
-const NEWER: [&str; 5] = ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule", buffers::KIND];
+const NEWER: [&str; 6] =
+    ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule", buffers::KIND, buffers::REQUEST];
 
 /// Something that keeps a part of the cluster from being seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,28 +1,31 @@
-//! CapacityBuffers: watched where the API server serves them, and the templates that they refer to with them. Where it does not, it is
-//! asked for nothing but whether it does.
+//! CapacityBuffers and ProvisioningRequests: what they refer to, and what their status says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Api;
-use kube::core::DeserializeGuard;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::board::Board;
-use super::capacity_buffer::{self as api, PLURAL, VERSION};
+use super::capacity_buffer as api;
 use super::cluster::Cluster;
 use super::convert;
-use super::error::{Error, ErrorKind};
-use super::feed::{Feed, GIVEN_UP_WAIT, Waits};
-use super::signals::{self, Worth};
+use super::error::Error;
+#[cfg(doc)]
+use super::error::ErrorKind;
+use super::provisioning_request as requests;
+use super::served::Custom;
+use super::signals;
 use super::store::Store;
-use crate::causes::chain;
 use crate::model::buffer::{BufferStatus, CapacityBuffer, TemplateRef};
+use crate::model::condition::StatusCondition;
+use crate::model::request::ProvisioningRequest;
 
 /// The kind.
 pub(super) const KIND: &str = "CapacityBuffer";
+/// The other.
+pub(super) const REQUEST: &str = "ProvisioningRequest";
 
 /// What buffers refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,72 +58,34 @@ impl Referred {
     }
 }
 
-/// Keeps the store up to date until it is dropped.
-pub(super) async fn follow(cluster: Cluster, board: Board, store: Store<CapacityBuffer>) {
-    let mut waits = Waits::new(KIND);
-    loop {
-        match cluster.serves_buffers().await {
-            Ok(true) => {
-                waits.reset();
-                board.well_formed(KIND, VERSION);
-                let api: Api<DeserializeGuard<api::CapacityBuffer>> = Api::all(cluster.client.clone());
-                let feed = Feed {
-                    kind: KIND,
-                    api,
-                    fields: None,
-                    convert: Box::new(convert::capacity_buffer),
-                    worth: signals::buffer,
-                    store: store.clone(),
-                    board: board.clone(),
-                };
-                tokio::select! {
-                    biased;
-                    () = gone(&cluster) => {}
-                    () = feed.follow() => {}
-                }
-            }
-            Ok(false) => {
-                if !store.replace(BTreeMap::new()).is_empty() {
-                    tracing::info!("CapacityBuffers are served no more");
-                    board.bump(Worth::Round);
-                }
-                board.well_formed(KIND, VERSION);
-                board.live(KIND);
-                sleep(GIVEN_UP_WAIT).await;
-            }
-            // An answer came that is none: rounds can do without buffers.
-            Err(error) if error.kind() == ErrorKind::Other => {
-                board.malformed(KIND, VERSION, &chain(&error));
-                board.live(KIND);
-                sleep(GIVEN_UP_WAIT).await;
-            }
-            Err(error) => {
-                let given_up = board.failed(KIND, Some(error.kind()), chain(&error));
-                sleep(if given_up { GIVEN_UP_WAIT } else { waits.next() }).await;
-            }
-        }
-    }
-}
+/// How they are watched.
+pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
+    kind: KIND,
+    version: api::VERSION,
+    plural: api::PLURAL,
+    convert: convert::capacity_buffer,
+    worth: signals::buffer,
+};
 
-/// Waits until the kind is known to be served no more.
-async fn gone(cluster: &Cluster) {
-    loop {
-        sleep(GIVEN_UP_WAIT).await;
-        if matches!(cluster.serves_buffers().await, Ok(false)) {
-            return;
-        }
-    }
-}
+/// How ProvisioningRequests are.
+pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningRequest> = Custom {
+    kind: REQUEST,
+    version: "autoscaling.x-k8s.io/v1",
+    plural: "provisioningrequests",
+    convert: convert::provisioning_request,
+    worth: signals::request,
+};
 
-/// Says what buffers refer to, until it is dropped.
+/// Says what buffers and requests refer to, until it is dropped.
 pub(super) async fn tell_referred(
     board: Board,
-    store: Store<CapacityBuffer>,
+    (store, requests): (Store<CapacityBuffer>, Store<ProvisioningRequest>),
     told: watch::Sender<Arc<Referred>>,
 ) {
     let mut changed = board.changed();
     loop {
-        let now = Referred::of(&store.all());
+        let mut now = Referred::of(&store.all());
+        now.templates |= !requests.all().is_empty();
         told.send_if_modified(|before| {
             let differs = **before != now;
             if differs {
@@ -133,16 +98,6 @@ pub(super) async fn tell_referred(
 }
 
 impl Cluster {
-    /// Whether the API server has CapacityBuffers.
-    async fn serves_buffers(&self) -> Result<bool, Error> {
-        let found = self.client.list_api_group_resources(VERSION);
-        match self.call("ask whether there are CapacityBuffers", found).await {
-            Ok(list) => Ok(list.resources.iter().any(|one| one.name == PLURAL)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Writes what a buffer's status is to be over the version that was read.
     ///
     /// # Errors
@@ -162,28 +117,50 @@ impl Cluster {
         self.call(action, buffers.patch_status(&buffer.name, &options, &patch)).await?;
         Ok(())
     }
+
+    /// Writes what a request's conditions are to be over the version that was read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] where the request is another one by now; else the call failed.
+    pub async fn write_request_conditions(
+        &self,
+        request: &ProvisioningRequest,
+        conditions: &[StatusCondition],
+    ) -> Result<(), Error> {
+        let all: Api<requests::ProvisioningRequest> =
+            Api::namespaced(self.client.clone(), &request.namespace);
+        let patch = json!({
+            "metadata": { "resourceVersion": request.resource_version },
+            "status": { "conditions": conditions.iter().map(condition).collect::<Vec<_>>() },
+        });
+        let action = format!("write the status of ProvisioningRequest `{}`", request.id());
+        let (options, patch) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(&patch));
+        self.call(action, all.patch_status(&request.name, &options, &patch)).await?;
+        Ok(())
+    }
 }
 
 /// What is absent is taken out.
 fn body(status: &BufferStatus) -> Value {
-    let conditions = status.conditions.iter().map(|one| {
-        let mut condition = json!({
-            "type": one.kind,
-            "status": one.status,
-            "reason": one.reason,
-            "message": one.message,
-            "lastTransitionTime": one.since.map(|since| since.to_string()),
-        });
-        if let Some(generation) = one.generation {
-            condition["observedGeneration"] = json!(generation);
-        }
-        condition
-    });
     json!({
         "podTemplateRef": status.template.as_ref().map(|name| json!({ "name": name })),
         "podTemplateGeneration": status.template_generation,
         "replicas": status.replicas,
         "provisioningStrategy": status.strategy,
-        "conditions": conditions.collect::<Vec<_>>(),
+        "conditions": status.conditions.iter().map(condition).collect::<Vec<_>>(),
     })
+}
+
+fn condition(one: &StatusCondition) -> Value {
+    let mut condition = json!({
+        "type": one.kind,
+        "status": one.status,
+        "reason": one.reason,
+        "message": one.message,
+        "lastTransitionTime": one.since.map(|since| since.to_string()),
+    });
+    if let Some(generation) = one.generation {
+        condition["observedGeneration"] = json!(generation);
+    }
+    condition
 }

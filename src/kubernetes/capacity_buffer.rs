@@ -57,12 +57,12 @@ pub(super) struct BufferStatus {
     pub pod_template_generation: Option<i64>,
     pub replicas: Option<i64>,
     pub provisioning_strategy: Option<String>,
-    pub conditions: Vec<BufferCondition>,
+    pub conditions: Vec<Condition>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct BufferCondition {
+pub(super) struct Condition {
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,

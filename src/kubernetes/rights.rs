@@ -126,10 +126,10 @@ const NEEDED: &[Needed] = &[
     Needed {
         verbs: &["list", "watch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers"],
+        resources: &["capacitybuffers", "provisioningrequests"],
         place: Place::Everywhere,
         name: None,
-        purpose: "see what capacity is to be kept free",
+        purpose: "see what capacity is asked for",
     },
     Needed {
         verbs: &["list", "watch"],
@@ -137,15 +137,15 @@ const NEEDED: &[Needed] = &[
         resources: &["podtemplates"],
         place: Place::Everywhere,
         name: None,
-        purpose: "know what the chunks of buffers look like",
+        purpose: "know what pods capacity is asked for",
     },
     Needed {
         verbs: &["patch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers/status"],
+        resources: &["capacitybuffers/status", "provisioningrequests/status"],
         place: Place::Everywhere,
         name: None,
-        purpose: "say how buffers are filled",
+        purpose: "say how much of it there is",
     },
     Needed {
         verbs: &["get", "patch", "delete"],

@@ -5,6 +5,7 @@
 
 use crate::model::buffer::{BufferStatus, CapacityBuffer};
 use crate::model::pod::Scheduling;
+use crate::model::request::ProvisioningRequest;
 use crate::model::snapshot::UNNEEDED_SINCE;
 use crate::model::workload::Controller;
 use crate::model::{Node, Pod};
@@ -50,6 +51,17 @@ pub(super) fn buffer(old: Option<&CapacityBuffer>, new: Option<&CapacityBuffer>)
         resource_version: String::new(),
         status: BufferStatus::default(),
         ..buffer.clone()
+    };
+    round_if(asked(old) != asked(new))
+}
+
+/// What the request asks for, not what its conditions say.
+pub(super) fn request(old: Option<&ProvisioningRequest>, new: Option<&ProvisioningRequest>) -> Worth {
+    let (Some(old), Some(new)) = (old, new) else { return Worth::Round };
+    let asked = |request: &ProvisioningRequest| ProvisioningRequest {
+        resource_version: String::new(),
+        conditions: Vec::new(),
+        ..request.clone()
     };
     round_if(asked(old) != asked(new))
 }

@@ -51,7 +51,14 @@ impl<T> Store<T> {
         before
     }
 
-    /// Whether a whole list was ever put in.
+    /// Forgets everything, and that a list was ever put in.
+    pub(super) fn forget(&self) -> BTreeMap<String, Arc<T>> {
+        let before = std::mem::take(&mut *self.lock());
+        self.listed.store(false, Ordering::Release);
+        before
+    }
+
+    /// Whether a whole list was put in.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }

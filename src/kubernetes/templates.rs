@@ -9,13 +9,14 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::buffers::{self, Referred};
+use super::buffers::{self, BUFFERS, REQUESTS, Referred};
 use super::convert::{self, ConvertError};
 use super::feed::{Feed, key};
 use super::signals;
 use super::store::Store;
 use super::watches::Starter;
 use crate::model::buffer::{CapacityBuffer, PodTemplate};
+use crate::model::request::ProvisioningRequest;
 use crate::model::workload::Controller;
 
 /// The kind that is watched only while a buffer refers to one of it.
@@ -61,15 +62,18 @@ impl Starter<'_> {
         });
     }
 
-    /// CapacityBuffers, and PodTemplates while one refers to them. Returns what they refer to.
+    /// CapacityBuffers and ProvisioningRequests, and PodTemplates while one refers to them. Returns what they refer to.
     pub(super) fn buffers(
         &self,
         stored: &Store<CapacityBuffer>,
+        requests: &Store<ProvisioningRequest>,
         templates: &Store<PodTemplate>,
     ) -> watch::Receiver<Arc<Referred>> {
         let (told, referred) = watch::channel(Arc::default());
-        self.run(buffers::follow(self.cluster.clone(), self.board.clone(), stored.clone()));
-        self.run(buffers::tell_referred(self.board.clone(), stored.clone(), told));
+        self.run(BUFFERS.follow(self.cluster.clone(), self.board.clone(), stored.clone()));
+        self.run(REQUESTS.follow(self.cluster.clone(), self.board.clone(), requests.clone()));
+        let both = (stored.clone(), requests.clone());
+        self.run(buffers::tell_referred(self.board.clone(), both, told));
         let api: Api<DeserializeGuard<core::PodTemplate>> = Api::all(self.cluster.client.clone());
         let (store, board, mut waited) = (templates.clone(), self.board.clone(), referred.clone());
         self.run(async move {

@@ -29,6 +29,7 @@ use super::version;
 use crate::changes::Changed;
 use crate::model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
+use crate::model::request::ProvisioningRequest;
 use crate::model::workload::{
     Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
     StorageCapacity, StorageClass, VolumeAttachment, VolumeClaim,
@@ -60,6 +61,7 @@ const KINDS: &[(&str, bool)] = &[
     ("ResourceSlice", false),
     ("DeviceTaintRule", false),
     (buffers::KIND, false),
+    (buffers::REQUEST, false),
     (templates::KIND, false),
     (version::KIND, false),
 ];
@@ -89,6 +91,7 @@ struct Stores {
     resource_slices: Store<ResourceSlice>,
     device_taint_rules: Store<DeviceTaintRule>,
     buffers: Store<CapacityBuffer>,
+    requests: Store<ProvisioningRequest>,
     pod_templates: Store<PodTemplate>,
 }
 
@@ -138,7 +141,7 @@ impl Watches {
             signals::none,
             &s.namespaces,
         );
-        let referred = starter.buffers(&s.buffers, &s.pod_templates);
+        let referred = starter.buffers(&s.buffers, &s.requests, &s.pod_templates);
         starter.controllers(s, &referred);
         starter.storage(s);
         starter.devices(s);
@@ -180,6 +183,9 @@ impl Watches {
             ..Snapshot::default()
         };
         snapshot.buffers = s.buffers.all();
+        // Until the templates were looked for, none is known to be missing.
+        let requests = || s.requests.all().into_iter().filter(|_| s.pod_templates.is_listed()).collect();
+        snapshot.requests = s.requests.is_listed().then(requests);
         snapshot.buffers.retain(|buffer| s.can_be_resolved(buffer, &snapshot.controllers));
         snapshot
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::condition::StatusCondition;
 use super::pod::Pod;
 use super::workload::Controller;
 
@@ -93,24 +94,7 @@ pub struct BufferStatus {
     /// The strategy that was followed.
     pub strategy: Option<String>,
     /// Conditions, ours and others'.
-    pub conditions: Vec<BufferCondition>,
-}
-
-/// One of `status.conditions[]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BufferCondition {
-    /// e.g. `Provisioning`.
-    pub kind: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// In one word.
-    pub reason: String,
-    /// In words.
-    pub message: String,
-    /// Since when the status is what it is.
-    pub since: Option<Timestamp>,
-    /// The generation of the buffer that it is about.
-    pub generation: Option<i64>,
+    pub conditions: Vec<StatusCondition>,
 }
 
 /// A PodTemplate.

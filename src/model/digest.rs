@@ -144,7 +144,7 @@ fn class(pod: &Pod) -> Fingerprint {
     let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
     Fingerprint::of(&(
         (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class),
-        (pod.never_preempts, pod.chunk, pod.features, claims, &pod.extended),
+        (pod.never_preempts, pod.chunk.then_some(&pod.owner), pod.features, claims, &pod.extended),
         &pod.labels,
         (&pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports),

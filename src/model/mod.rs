@@ -4,6 +4,7 @@
 
 pub mod amount;
 pub mod buffer;
+pub mod condition;
 pub mod devices;
 pub mod digest;
 pub mod dimms;
@@ -21,6 +22,7 @@ pub mod pod;
 pub mod power;
 pub mod prediction;
 pub mod quantity;
+pub mod request;
 pub mod resources;
 pub mod selector;
 pub mod snapshot;

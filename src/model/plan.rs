@@ -55,6 +55,9 @@ pub struct Plan {
     /// What the round could not look at: later ones do.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,
+    /// Every ProvisioningRequest once, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestVerdict>,
 }
 
 /// An annotation whose value cannot be read.
@@ -207,6 +210,54 @@ pub enum PodOutcome {
     PredictionMissed,
     /// The round has looked at all that one may: a later one looks at it.
     Unfinished,
+    /// It is part of a ProvisioningRequest for which there is no room yet.
+    AwaitsRequest,
+}
+
+/// What becomes of a ProvisioningRequest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum RequestOutcome {
+    /// There is room for all of its pods.
+    Found,
+    /// Machines are made, so that there will be.
+    Provisioned,
+    /// There is not, and nothing is made.
+    NotFound,
+    /// The round has looked at all that one may: a later one looks at it.
+    Unfinished,
+    /// Its room is held.
+    Booked,
+    /// Its room was held for long enough.
+    BookingExpired,
+    /// All of its pods have a node.
+    Consumed,
+    /// It was answered for good.
+    Over,
+    /// No room was found for it in its time.
+    Expired,
+    /// It is not known which pods it asks about.
+    Broken,
+    /// Its class is another autoscaler's.
+    NotOurs,
+}
+
+/// A ProvisioningRequest's verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestVerdict {
+    /// `namespace/name`.
+    pub request: String,
+    /// What becomes of it.
+    pub verdict: RequestOutcome,
+    /// Why, in words.
+    pub message: String,
+    /// How many pods it is for.
+    pub pods: i64,
+    /// How many of them get machines that are made now.
+    pub on_new_machines: usize,
+    /// Why the pools do not take one of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<PoolReason>,
 }
 
 /// How a CapacityBuffer is filled.

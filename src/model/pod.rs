@@ -277,7 +277,7 @@ pub struct Pod {
     pub grace_seconds: i64,
     /// Condition `Ready`.
     pub ready: bool,
-    /// In thought alone: a chunk of a CapacityBuffer, which gives way to every pod.
+    /// In thought alone: a chunk of a CapacityBuffer, or a pod that a ProvisioningRequest asks about. It gives way to every pod.
     #[serde(skip)]
     pub chunk: bool,
     /// What decisions ask again and again ([`Pod::digest`]).

@@ -14,6 +14,7 @@ use super::node::Node;
 use super::pod::Pod;
 use super::power::{PowerFacts, PowerMemory};
 use super::prediction::Predictions;
+use super::request::{CONSUMES, ProvisioningRequest};
 use super::resources::Resources;
 use super::unfinished::Unfinished;
 use super::version::KubernetesVersion;
@@ -41,6 +42,8 @@ pub const KNOWN_ANNOTATIONS: &[&str] = &[
     "cluster-autoscaler.kubernetes.io/enable-ds-eviction",
     "cluster-autoscaler.kubernetes.io/pod-scale-up-delay",
     "kubernetes.io/config.mirror",
+    CONSUMES[0],
+    CONSUMES[1],
 ];
 
 /// The label that makes a Node one of a pool's.
@@ -285,6 +288,8 @@ pub struct Snapshot {
     pub device_taint_rules: Vec<Arc<DeviceTaintRule>>,
     /// CapacityBuffers.
     pub buffers: Vec<Arc<CapacityBuffer>>,
+    /// ProvisioningRequests; `None`: the API server has none.
+    pub requests: Option<Vec<Arc<ProvisioningRequest>>>,
     /// PodTemplates, as far as buffers may refer to them.
     pub pod_templates: Vec<Arc<PodTemplate>>,
     /// The Proxmox side.

@@ -22,4 +22,6 @@ pub use orders::{Order, Orders};
 pub use pages::Pages;
 pub use rounds::{RecordError, Rounds};
 pub use socket::{DEFAULT_SOCKET, Listener, SocketError, ask, order};
-pub use status::{BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, Status};
+pub use status::{
+    BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState, Status,
+};

@@ -48,6 +48,9 @@ pub struct Status {
     /// CapacityBuffers, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferState>,
+    /// ProvisioningRequests, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestState>,
     /// The last decisions, latest first.
     pub decisions: Vec<Decision>,
 }
@@ -209,5 +212,17 @@ pub struct BufferState {
     /// How many of them fit nodes that are there.
     pub filled: usize,
     /// What becomes of its chunks, in words.
+    pub why: String,
+}
+
+/// A ProvisioningRequest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestState {
+    /// `namespace/name`.
+    pub request: String,
+    /// The last round's verdict.
+    pub verdict: String,
+    /// Why, in words.
     pub why: String,
 }

@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::View;
+use super::requests::Request;
 use super::scale_up::Growth;
 use crate::model::Snapshot;
 use crate::model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
@@ -78,13 +79,18 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Buffer<'_>> {
     resolved.collect()
 }
 
-/// The pods, and the chunks of buffers after them.
-pub(super) fn beside<'p>(pods: &'p [Arc<Pod>], buffers: &[Buffer]) -> Cow<'p, [Arc<Pod>]> {
-    let mut chunks = buffers.iter().flat_map(|buffer| &buffer.chunks).peekable();
-    if chunks.peek().is_none() {
+/// The pods, and those in thought after them.
+pub(super) fn beside<'p>(
+    pods: &'p [Arc<Pod>],
+    buffers: &[Buffer],
+    requests: &[Request],
+) -> Cow<'p, [Arc<Pod>]> {
+    let chunks = buffers.iter().flat_map(|buffer| &buffer.chunks);
+    let mut imagined = requests.iter().flat_map(|request| &request.pods).chain(chunks).peekable();
+    if imagined.peek().is_none() {
         return Cow::Borrowed(pods);
     }
-    pods.iter().chain(chunks).cloned().collect()
+    pods.iter().chain(imagined).cloned().collect()
 }
 
 /// Takes the verdicts of chunks out of the plan, and says of each buffer how it is filled.
@@ -112,11 +118,14 @@ pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
 
 /// The nodes that chunks were placed on, with the buffer of one of them.
 pub(super) fn holders(view: &View, growth: &Growth) -> BTreeMap<NodeIndex, String> {
-    if view.snapshot.buffers.is_empty() {
+    if view.snapshot.buffers.is_empty() && view.snapshot.requests.is_none() {
         return BTreeMap::new();
     }
     let chunks = growth.placed.iter().filter(|(pod, _)| pod.chunk);
-    let named = |pod: &Pod| Some(format!("{}/{}", pod.namespace, pod.owner.as_ref()?.name));
+    let named = |pod: &Pod| {
+        let owner = pod.owner.as_ref()?;
+        Some(format!("{} {}/{}", owner.kind, pod.namespace, owner.name))
+    };
     chunks.filter_map(|(pod, at)| Some((*at, named(pod)?))).collect()
 }
 
@@ -219,21 +228,28 @@ fn fitting(limits: &BTreeMap<String, i64>, pod: &Pod) -> Result<i128, NotReady> 
     })
 }
 
-/// A chunk as a pod that waits. It has no claims: what a real pod's would be bound to is not known.
+/// A chunk as a pod that waits.
 fn chunk(buffer: &CapacityBuffer, template: &Pod, number: i64) -> Pod {
+    let owner = Owner {
+        api_version: "autoscaling.x-k8s.io/v1beta1".to_owned(),
+        kind: "CapacityBuffer".to_owned(),
+        name: buffer.name.clone(),
+        uid: buffer.uid.clone(),
+    };
+    // No object can have such a name.
+    let name = format!("{} (chunk {number} of a CapacityBuffer)", buffer.name);
+    imagined(template, &buffer.namespace, name, owner)
+}
+
+/// A pod in thought that waits. It has no claims: what a real pod's would be bound to is not known.
+pub(super) fn imagined(template: &Pod, namespace: &str, name: String, owner: Owner) -> Pod {
     let claims = |source: &VolumeSource| matches!(source, VolumeSource::Claim { .. });
     Pod {
-        namespace: buffer.namespace.clone(),
-        // No object can have such a name.
-        name: format!("{} (chunk {number} of a CapacityBuffer)", buffer.name),
-        uid: format!("{}/{number}", buffer.uid),
+        namespace: namespace.to_owned(),
+        uid: format!("{}/{name}", owner.uid),
+        name,
         labels: template.labels.clone(),
-        owner: Some(Owner {
-            api_version: "autoscaling.x-k8s.io/v1beta1".to_owned(),
-            kind: "CapacityBuffer".to_owned(),
-            name: buffer.name.clone(),
-            uid: buffer.uid.clone(),
-        }),
+        owner: Some(owner),
         scheduler: template.scheduler.clone(),
         priority: template.priority,
         priority_class: template.priority_class.clone(),

@@ -52,6 +52,7 @@ mod removal;
 mod repair;
 mod replacement;
 mod replacing;
+mod requests;
 mod rooms;
 mod scale_down;
 mod scale_up;
@@ -120,7 +121,8 @@ pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan
     slices::expect(&mut sorted, config);
     let offers = sizes::offers(config, snapshot);
     let buffers = buffers::resolve(snapshot);
-    let pods = buffers::beside(&snapshot.pods, &buffers);
+    let requests = requests::resolve(snapshot);
+    let pods = buffers::beside(&snapshot.pods, &buffers, &requests);
     let mut stays = replacement::Stays::default();
     let effort = Effort::default();
     let whole = Allowance::new(&effort, limits);
@@ -138,6 +140,7 @@ pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan
         }
     }
     buffers::tell(&buffers, &mut plan);
+    requests::tell(&requests, &mut plan);
     plan
 }
 
@@ -249,6 +252,7 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         resource_slices: snapshot.resource_slices.clone(),
         device_taint_rules: snapshot.device_taint_rules.clone(),
         buffers: snapshot.buffers.clone(),
+        requests: snapshot.requests.clone(),
         pod_templates: snapshot.pod_templates.clone(),
         proxmox: snapshot.proxmox.clone(),
         memory: snapshot.memory.clone(),
@@ -389,7 +393,8 @@ impl<'a> View<'a> {
             }
             if pod.digest().waits {
                 let (group, expendable) = self.groups.number(pod, &priorities);
-                let settled = pending::settled(pod, expendable, config, snapshot.time);
+                let settled = pending::settled(pod, expendable, config, snapshot.time)
+                    .or_else(|| requests::awaits(pod, snapshot));
                 self.waiting.push(Waiting { pod, group, settled, listed: true });
                 continue;
             }

@@ -196,7 +196,7 @@ fn say_why_they_stay(
         needed(verdict, stays);
         if let Some(buffer) = holders.get(at).filter(|_| !node.above) {
             verdict.reason = Some(buffers::HOLDS_ROOM);
-            verdict.message = Some(format!("its room is kept for CapacityBuffer {buffer}"));
+            verdict.message = Some(format!("its room is kept for {buffer}"));
         }
     }
 }

@@ -15,7 +15,7 @@ use super::predictions::{Hold, keep_to_bound};
 use super::rooms::{Full, Place, Rooms};
 use super::search::Search;
 use super::verdict::{self, Spot};
-use super::{View, coming, daemons, fresh, limits, pool_of, ready, repair};
+use super::{View, coming, daemons, fresh, limits, pool_of, ready, repair, requests};
 use crate::config::Pool;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
@@ -122,15 +122,18 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.demands = demands;
     packer.hold_back(&mut classes);
     packer.demands.compare(&packer.prototypes);
-    // Chunks of buffers get what all pods leave.
-    let (mut chunks, mut classes): (Vec<Class>, Vec<Class>) =
+    // Requests and chunks of buffers get what all pods leave.
+    let (imagined, mut classes): (Vec<Class>, Vec<Class>) =
         classes.into_iter().partition(|class| class.sample.chunk);
+    let (requested, mut chunks): (Vec<Class>, Vec<Class>) =
+        imagined.into_iter().partition(|class| requests::is_requested(class.sample));
     packer.fill_known(&mut classes);
     classes.retain(|class| !class.cut);
     packer.grow(&mut classes);
     keep_to_bound(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
+    packer.provide(requested);
     if !chunks.is_empty() {
         packer.fill_known(&mut chunks);
         keep_to_bound(&mut chunks);

@@ -253,6 +253,10 @@ impl Reader {
             ("autoscaling.x-k8s.io", "CapacityBuffer") if is(&value, "autoscaling.x-k8s.io/v1beta1") => {
                 all.buffers.push(it.checked(convert::capacity_buffer(&it.parse(value)?))?);
             }
+            ("autoscaling.x-k8s.io", "ProvisioningRequest") if is(&value, "autoscaling.x-k8s.io/v1") => {
+                let request = it.checked(convert::provisioning_request(&it.parse(value)?))?;
+                all.requests.get_or_insert_default().push(request);
+            }
             ("pve-autoscaler", "ProxmoxInventory") => {
                 let document: InventoryDocument = it.parse(value)?;
                 self.time = document.time.or(self.time);

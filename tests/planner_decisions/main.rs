@@ -26,6 +26,7 @@ mod regions;
 mod removals;
 mod repair;
 mod replacement;
+mod requests;
 mod sizes;
 mod storages;
 mod unfinished;

@@ -39,6 +39,7 @@ mod predictions;
 mod record;
 mod regions;
 mod replacements;
+mod requests;
 mod restarts;
 mod rights;
 mod scale_down;

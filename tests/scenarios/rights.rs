@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use world::kubernetes::spec::{KubeSpec, ServiceAccountSpec};
 use world::proxmox::spec::{ClusterSpec, Grant};
 
-use crate::buffers;
 use crate::openmetrics::read;
 use crate::stage::{ONE_POOL, Stage};
+use crate::{buffers, requests};
 
 const ACCOUNT: &str = "system:serviceaccount:pve-autoscaler:pve-autoscaler";
 const MANIFEST: &str = include_str!("../../packaging/rbac.yaml");
@@ -133,6 +133,8 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
     stage.kube.apply(&buffers::template("chunk", "1")).unwrap();
     let spec = json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 0 });
     stage.kube.apply(&buffers::buffer("empty", spec)).unwrap();
+    requests::install(&stage);
+    stage.kube.apply(&requests::request("huge", requests::CHECK, "chunk", 99)).unwrap();
     stage
 }
 
@@ -193,7 +195,8 @@ async fn life(mut stage: Stage) -> Seen {
     seen.comes(&stage, "no storage is seen", measured).await;
     let shown = |stage: &Stage| {
         let buffer = stage.kube.get("CapacityBuffer", "default", "empty").unwrap();
-        buffer["status"]["replicas"] == 0
+        let answered = requests::says(stage, "huge", "Provisioned", "False", "CapacityIsNotFound");
+        buffer["status"]["replicas"] == 0 && answered
     };
     seen.comes(&stage, "no buffer is told", shown).await;
     let told = |stage: &Stage| stage.kube.list("Event").iter().any(|event| is_ours(event));

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proptest::collection::btree_map;
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use pve_autoscaler::model::Snapshot;
 use pve_autoscaler::model::buffer::{ACTIVE, BufferStatus, CapacityBuffer, PodTemplate, TemplateRef};
+use pve_autoscaler::model::condition::StatusCondition;
+use pve_autoscaler::model::request::ProvisioningRequest;
 use pve_autoscaler::model::workload::Controller;
 
 use crate::parts::{name, text, time};
@@ -47,6 +49,39 @@ pub fn capacity_buffer() -> impl Strategy<Value = CapacityBuffer> {
             }
         },
     )
+}
+
+/// None where the API server has none; a file with an empty list of them is one without.
+pub fn requests() -> impl Strategy<Value = Option<Vec<Arc<ProvisioningRequest>>>> {
+    let condition = (name(), text(), text(), option::of(time()), option::of(0..9_i64));
+    let condition = condition.prop_map(|(kind, reason, message, since, generation)| StatusCondition {
+        kind,
+        status: "True".to_owned(),
+        reason,
+        message,
+        since,
+        generation,
+    });
+    let meta = (name(), name(), text(), 0..9_i64, option::of(time()));
+    let request =
+        (meta, name(), vec((name(), 1..9_i64), 0..3), btree_map(name(), text(), 0..3), vec(condition, 0..3));
+    let request = request.prop_map(
+        |((namespace, name, uid, generation, created), class, sets, parameters, conditions)| {
+            Arc::new(ProvisioningRequest {
+                namespace,
+                name,
+                uid,
+                resource_version: String::new(),
+                generation,
+                created,
+                class,
+                sets,
+                parameters,
+                conditions,
+            })
+        },
+    );
+    option::of(vec(request, 1..3))
 }
 
 pub fn pod_template() -> impl Strategy<Value = PodTemplate> {
@@ -93,7 +128,7 @@ proptest! {
             limits: Some(BTreeMap::new()),
             ..CapacityBuffer::default()
         };
-        let (controllers, buffers) = (vec![Arc::new(controller)], vec![Arc::new(buffer)]);
+        let (controllers, buffers) = ([Arc::new(controller)].to_vec(), [Arc::new(buffer)].to_vec());
         let written = Snapshot { controllers, buffers, ..Snapshot::default() };
         let mut expected = written.clone();
         if !referred {

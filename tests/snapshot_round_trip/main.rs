@@ -22,7 +22,7 @@ use pve_autoscaler::model::workload::{CsiNode, Namespace, PriorityClass, VolumeA
 use pve_autoscaler::model::{KubernetesVersion, Snapshot};
 use pve_autoscaler::snapshot;
 
-use buffers::{capacity_buffer, pod_template};
+use buffers::{capacity_buffer, pod_template, requests};
 use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
 use objects::{
     budget, claim, controller, csi_driver, node, persistent_volume, storage_capacity, storage_class,
@@ -84,7 +84,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
         (some(node()), some(csi_node), some(namespace)),
         workloads,
         (storage, devices),
-        (inventory, memory(), some(capacity_buffer()), some(pod_template())),
+        (inventory, memory(), some(capacity_buffer()), requests(), some(pod_template())),
     )
         .prop_map(
             |(
@@ -92,7 +92,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
                 (((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities), devices),
-                (proxmox, memory, buffers, pod_templates),
+                (proxmox, memory, buffers, requests, pod_templates),
             )| {
                 nodes.sort_by(|a, b| a.name.cmp(&b.name));
                 pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -119,6 +119,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     resource_slices,
                     device_taint_rules,
                     buffers,
+                    requests,
                     pod_templates,
                     proxmox,
                     memory,

@@ -1,4 +1,4 @@
-//! CapacityBuffers on the real API server, by the CustomResourceDefinition that their authors publish.
+//! CapacityBuffers and ProvisioningRequests on the real API server, by the CustomResourceDefinitions that their authors publish.
 
 use std::time::Duration;
 
@@ -8,15 +8,21 @@ use world::kubernetes::samples;
 use crate::real::Real;
 use crate::shared::bench::{Bench, Kubernetes as _, POOL, cluster};
 
-const DEFINITION: &str = include_str!("../../../tests/crds/capacitybuffers.yaml");
+const DEFINITIONS: [&str; 2] = [
+    include_str!("../../../tests/crds/capacitybuffers.yaml"),
+    include_str!("../../../tests/crds/provisioningrequests.yaml"),
+];
+const NAMES: [&str; 2] =
+    ["crd/capacitybuffers.autoscaling.x-k8s.io", "crd/provisioningrequests.autoscaling.x-k8s.io"];
 
-/// Installs the definition, a PodTemplate, and a buffer of so many chunks of it.
+/// Installs the definitions, a PodTemplate, a buffer of so many chunks of it, and a request that is asked for more than there can be.
 pub async fn install(bench: &Bench<Real>, chunks: u32) {
     let admin = &bench.kube.admin;
-    admin.kubectl(&["apply", "--server-side", "-f", "-"], DEFINITION).await.unwrap();
-    let established =
-        ["wait", "--for=condition=Established", "--timeout=30s", "crd/capacitybuffers.autoscaling.x-k8s.io"];
-    admin.kubectl(&established, "").await.unwrap();
+    for (definition, name) in DEFINITIONS.into_iter().zip(NAMES) {
+        admin.kubectl(&["apply", "--server-side", "-f", "-"], definition).await.unwrap();
+        let established = ["wait", "--for=condition=Established", "--timeout=30s", name];
+        admin.kubectl(&established, "").await.unwrap();
+    }
     let pods = samples::deployment("chunk", 1, "1500m", "1Gi")["spec"]["template"].clone();
     let template = json!({
         "apiVersion": "v1", "kind": "PodTemplate", "metadata": { "name": "chunk", "namespace": "default" }, "template": pods,
@@ -26,28 +32,45 @@ pub async fn install(bench: &Bench<Real>, chunks: u32) {
         "metadata": { "name": "spare", "namespace": "default" },
         "spec": { "podTemplateRef": { "name": "chunk" }, "replicas": chunks },
     });
-    for object in [template, buffer] {
+    let request = json!({
+        "apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
+        "metadata": { "name": "huge", "namespace": "default" },
+        "spec": {
+            "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+            "podSets": [{ "podTemplateRef": { "name": "chunk" }, "count": 99 }],
+        },
+    });
+    for object in [template, buffer, request] {
         admin.apply(&object.to_string()).await.unwrap();
     }
 }
 
 /// Takes everything of it away again: other tests have no such kind.
 pub async fn uninstall(bench: &Bench<Real>) {
-    for what in ["crd/capacitybuffers.autoscaling.x-k8s.io", "podtemplate/chunk"] {
+    for what in NAMES.into_iter().chain(["podtemplate/chunk"]) {
         bench.kube.admin.kubectl(&["-n", "default", "delete", what, "--ignore-not-found"], "").await.unwrap();
     }
 }
 
 /// The buffer as it is, once its condition `Provisioning` says this.
 pub async fn told(bench: &Bench<Real>, reason: &str) -> Value {
-    let path =
-        ["-n", "default", "get", "capacitybuffers.v1beta1.autoscaling.x-k8s.io", "spare", "-o", "json"];
+    says(bench, "capacitybuffers.v1beta1.autoscaling.x-k8s.io/spare", ("Provisioning", reason)).await
+}
+
+/// Waits until the request is answered: there is no room for it, so that nothing is made.
+pub async fn answered(bench: &Bench<Real>) {
+    let what = "provisioningrequests.v1.autoscaling.x-k8s.io/huge";
+    says(bench, what, ("Provisioned", "CapacityIsNotFound")).await;
+}
+
+async fn says(bench: &Bench<Real>, what: &str, (kind, reason): (&str, &str)) -> Value {
+    let path = ["-n", "default", "get", what, "-o", "json"];
     let mut shown = Value::Null;
     for _ in 0..600 {
         let text = bench.kube.admin.kubectl(&path, "").await.unwrap();
         shown = serde_json::from_str(&text).unwrap();
         let conditions = shown["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        if conditions.iter().any(|one| one["type"] == "Provisioning" && one["reason"] == reason) {
+        if conditions.iter().any(|one| one["type"] == kind && one["reason"] == reason) {
             return shown;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -61,6 +84,7 @@ async fn a_buffer_is_filled_taken_by_pods_and_filled_again() {
     install(&bench, 1).await;
     bench.start().await;
     let shown = told(&bench, "FitsExistingCapacity").await;
+    answered(&bench).await;
     assert_eq!(bench.nodes("workers").len(), 1);
     assert_eq!(shown["status"]["replicas"], 1);
     assert_eq!(shown["status"]["podTemplateRef"]["name"], "chunk");

@@ -300,7 +300,8 @@ async fn clear(admin: &Admin) {
     let tokens =
         ["-n", "kube-system", "delete", "secrets", "--field-selector=type=bootstrap.kubernetes.io/token"];
     let ours = ["-n", "pve-autoscaler", "delete", "configmaps,leases", "--all", "--ignore-not-found"];
-    let definition = ["delete", "crd", "capacitybuffers.autoscaling.x-k8s.io", "--ignore-not-found"];
+    let names = ["capacitybuffers.autoscaling.x-k8s.io", "provisioningrequests.autoscaling.x-k8s.io"];
+    let definition = [&["delete", "crd", "--ignore-not-found"], &names[..]].concat();
     admin.kubectl(&definition, "").await.unwrap();
     for _ in 0..20 {
         admin.kubectl(&all("default", "deployments,statefulsets,poddisruptionbudgets"), "").await.unwrap();

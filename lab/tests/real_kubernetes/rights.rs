@@ -95,6 +95,7 @@ async fn every_right_of_the_manifest_is_used_and_no_other_is_asked_for() {
     let before = bench.kube.plane.audit().unwrap().len();
     bench.start().await;
     buffers::told(&bench, "BufferIsEmpty").await;
+    buffers::answered(&bench).await;
     bench.deploy("big", 2, "1500m", "1Gi").await;
     bench.until("both run", |bench| bench.running() == 2).await;
     bench.deploy("small", 2, "200m", "256Mi").await;

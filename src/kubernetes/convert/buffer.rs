@@ -6,8 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::pod::pod_of_template;
 use super::{ConvertError, text, time};
 use crate::kubernetes::capacity_buffer::{self as api, BufferSpec};
-use crate::model::buffer::{ACTIVE, BufferCondition, BufferStatus, CapacityBuffer, PodTemplate, TemplateRef};
+use crate::kubernetes::provisioning_request as requests;
+use crate::model::buffer::{ACTIVE, BufferStatus, CapacityBuffer, PodTemplate, TemplateRef};
+use crate::model::condition::StatusCondition;
 use crate::model::quantity;
+use crate::model::request::ProvisioningRequest;
 
 /// A CapacityBuffer.
 pub fn capacity_buffer(object: &api::CapacityBuffer) -> Result<CapacityBuffer, ConvertError> {
@@ -51,14 +54,6 @@ fn reference(spec: &BufferSpec) -> Option<TemplateRef> {
 }
 
 fn status(status: &api::BufferStatus) -> BufferStatus {
-    let condition = |one: &api::BufferCondition| BufferCondition {
-        kind: one.kind.clone(),
-        status: one.status.clone(),
-        reason: one.reason.clone(),
-        message: one.message.clone(),
-        since: time(one.last_transition_time.as_ref()),
-        generation: one.observed_generation,
-    };
     BufferStatus {
         template: status.pod_template_ref.as_ref().map(|one| one.name.clone()),
         template_generation: status.pod_template_generation,
@@ -66,6 +61,37 @@ fn status(status: &api::BufferStatus) -> BufferStatus {
         strategy: status.provisioning_strategy.clone(),
         conditions: status.conditions.iter().map(condition).collect(),
     }
+}
+
+fn condition(one: &api::Condition) -> StatusCondition {
+    StatusCondition {
+        kind: one.kind.clone(),
+        status: one.status.clone(),
+        reason: one.reason.clone(),
+        message: one.message.clone(),
+        since: time(one.last_transition_time.as_ref()),
+        generation: one.observed_generation,
+    }
+}
+
+/// A ProvisioningRequest.
+pub fn provisioning_request(
+    object: &requests::ProvisioningRequest,
+) -> Result<ProvisioningRequest, ConvertError> {
+    let (meta, spec) = (&object.metadata, &object.spec);
+    let sets = spec.pod_sets.iter().map(|set| (set.pod_template_ref.name.clone(), set.count));
+    Ok(ProvisioningRequest {
+        namespace: meta.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+        name: text(meta.name.as_ref()),
+        uid: text(meta.uid.as_ref()),
+        resource_version: text(meta.resource_version.as_ref()),
+        generation: meta.generation.unwrap_or(0),
+        created: time(meta.creation_timestamp.as_ref()),
+        class: spec.provisioning_class_name.clone(),
+        sets: sets.collect(),
+        parameters: spec.parameters.clone(),
+        conditions: object.status.conditions.iter().map(condition).collect(),
+    })
 }
 
 /// A PodTemplate.

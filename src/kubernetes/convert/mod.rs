@@ -12,7 +12,7 @@ mod selector;
 mod storage;
 mod workload;
 
-pub use buffer::{capacity_buffer, pod_template};
+pub use buffer::{capacity_buffer, pod_template, provisioning_request};
 pub use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
 pub use node::{csi_node, namespace, node};
 pub use pod::{daemon_tolerations, pod, pod_of_daemon_set};

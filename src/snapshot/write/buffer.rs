@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::pod;
 use crate::model::buffer::{ACTIVE, CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::quantity;
+use crate::model::request::ProvisioningRequest;
 
 /// A CapacityBuffer.
 pub(super) fn capacity_buffer(buffer: &CapacityBuffer) -> Value {
@@ -33,6 +34,36 @@ pub(super) fn capacity_buffer(buffer: &CapacityBuffer) -> Value {
     Fields::object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer")
         .part("metadata", metadata)
         .part("spec", spec)
+        .into()
+}
+
+/// A ProvisioningRequest, with its conditions: they say whether its pods may be made.
+pub(super) fn provisioning_request(request: &ProvisioningRequest) -> Value {
+    let metadata = Fields::named(&request.namespace, &request.name)
+        .text("uid", &request.uid)
+        .when(request.generation != 0, "generation", request.generation)
+        .time("creationTimestamp", request.created);
+    let sets = request.sets.iter().map(|(template, count)| {
+        let template = Fields::default().with("name", template.as_str());
+        Fields::default().with("podTemplateRef", template).with("count", *count)
+    });
+    let spec = Fields::default()
+        .with("provisioningClassName", request.class.as_str())
+        .list("podSets", sets)
+        .labels("parameters", &request.parameters);
+    let conditions = request.conditions.iter().map(|one| {
+        Fields::default()
+            .with("type", one.kind.as_str())
+            .with("status", one.status.as_str())
+            .text("reason", &one.reason)
+            .text("message", &one.message)
+            .time("lastTransitionTime", one.since)
+            .some("observedGeneration", one.generation)
+    });
+    Fields::object("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
+        .part("metadata", metadata)
+        .part("spec", spec)
+        .part("status", Fields::default().list("conditions", conditions))
         .into()
 }
 

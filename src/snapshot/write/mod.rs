@@ -66,6 +66,7 @@ fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
         .chain(snapshot.device_taint_rules.iter().map(|one| devices::device_taint_rule(one)))
         .chain(snapshot.resource_claims.iter().map(move |one| devices::resource_claim(one, now)))
         .chain(snapshot.buffers.iter().map(|one| buffer::capacity_buffer(one)))
+        .chain(snapshot.requests.iter().flatten().map(|one| buffer::provisioning_request(one)))
         .chain(snapshot.pod_templates.iter().map(|one| buffer::pod_template(one)))
         .chain(snapshot.pods.iter().map(|one| pod::pod(one)))
 }

@@ -1,6 +1,6 @@
 //! Which groups and resources there are, the version, and the health checks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -80,20 +80,23 @@ fn about(version: &str) -> Value {
 }
 
 fn groups(kinds: &[&Kind]) -> Value {
-    let mut versions: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
-        versions.insert(kind.group, kind.version);
+        versions.entry(kind.group).or_default().insert(kind.version);
     }
+    // `v1` sorts before `v1beta1`, as it is preferred.
     let groups: Vec<Value> = versions
         .into_iter()
-        .map(|(name, version)| {
-            let version = json!({ "groupVersion": format!("{name}/{version}"), "version": version });
+        .map(|(name, versions)| {
+            let version =
+                |version| json!({ "groupVersion": format!("{name}/{version}"), "version": version });
+            let versions: Vec<Value> = versions.into_iter().map(version).collect();
             json!({
                 "kind": "APIGroup",
                 "apiVersion": "v1",
                 "name": name,
-                "versions": [version],
-                "preferredVersion": version,
+                "preferredVersion": versions[0],
+                "versions": versions,
             })
         })
         .collect();

@@ -176,6 +176,11 @@ static CAPACITY_BUFFER: Kind = of(
     "v1beta1",
     with_generation(core("CapacityBuffer", "capacitybuffers", true, &["cb"])),
 );
+static PROVISIONING_REQUEST: Kind = of(
+    "autoscaling.x-k8s.io",
+    "v1",
+    with_generation(core("ProvisioningRequest", "provisioningrequests", true, &["provreq", "provreqs"])),
+);
 static POD_TEMPLATE: Kind = Kind { generation: true, ..core("PodTemplate", "podtemplates", true, &[]) };
 pub(super) static SIGNING_REQUEST: Kind = of(
     "certificates.k8s.io",
@@ -184,7 +189,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 42] = [
+pub(super) static KINDS: [&Kind; 43] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -226,6 +231,7 @@ pub(super) static KINDS: [&Kind; 42] = [
     &POD_TEMPLATE,
     &CUSTOM_RESOURCE,
     &CAPACITY_BUFFER,
+    &PROVISIONING_REQUEST,
     &LEGACY,
 ];
 /// `endpoints`, which kubectl asks for when it describes a service.
