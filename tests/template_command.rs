@@ -220,6 +220,7 @@ async fn a_former_version_stays_while_linked_clones_need_it() {
     shop.good(&[]).await;
     let said = shop.good(&[]).await;
     assert!(said.contains("stays: clones of it are in use"), "{said}");
+    assert!(!said.lines().any(|line| line.trim().starts_with("done")), "nothing of it was done: {said}");
     assert!(shop.pve.vm(9010).is_some() && shop.pve.vm(9011).is_none(), "only the one without clones goes");
     shop.pve.delete_by_hand(9105);
     shop.good(&[]).await;

@@ -92,6 +92,16 @@ pub(super) fn no_pool(name: &str) -> Trouble {
 }
 
 /// `None`: a pause came before anything was begun.
+/// What is done for a machine to have a VM; one that another run has begun may have it.
+fn cloning(fresh: bool, is_clone: bool) -> &'static str {
+    match (fresh, is_clone) {
+        (true, true) => "the clone is being made",
+        (true, false) => "the VM is being made",
+        (false, true) => "its clone is looked for, and made if it is not there",
+        (false, false) => "its VM is looked for, and made if it is not there",
+    }
+}
+
 async fn steps(
     ctx: &Context,
     machine: &mut Tracked,
@@ -116,13 +126,7 @@ async fn steps(
     {
         // Machines that only boot hold up nobody.
         let Some((turn, _permit)) = place(ctx, machine, pool).await else { return Ok(None) };
-        let words = match (fresh, machine.record().is_clone()) {
-            (true, true) => "the clone is being made",
-            (true, false) => "the VM is being made",
-            (false, true) => "its clone is looked for, and made if it is not there",
-            (false, false) => "its VM is looked for, and made if it is not there",
-        };
-        machine.enter(ctx, Phase::Cloning, words);
+        machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
         let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
         drop(turn);
         let suspended = warm::is_suspended(&cloned);
@@ -554,4 +558,17 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_that_may_be_there_is_not_said_to_be_made() {
+        for is_clone in [true, false] {
+            assert!(cloning(true, is_clone).ends_with("is being made"));
+            assert!(cloning(false, is_clone).contains("is looked for"));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The end of a VM, and of what belonged to it: stopped, Node deleted, destroyed, nothing left behind, record dropped.
 
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
@@ -26,6 +27,10 @@ pub(super) enum Manner {
     Abrupt,
 }
 
+/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for so long: Kubernetes waits as long before it ends
+/// the pods of such a node (`--default-unreachable-toleration-seconds`).
+const UNHEARD: SignedDuration = SignedDuration::from_mins(5);
+
 /// How the end of a VM ended.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -35,12 +40,26 @@ pub(super) enum Ended {
     Serves(Box<Node>, String),
 }
 
-/// What is done about a machine that has no VM. One that never had one leaves alone what has its VMID.
+/// Whether a machine has ever had a VM. One that has not leaves alone what has its VMID.
+fn had_vm(record: &Record) -> bool {
+    record.smbios_uuid.is_some() || record.node_uid.is_some()
+}
+
+/// What is done about a machine that has no VM.
 fn without_vm(record: &Record) -> &'static str {
-    if record.smbios_uuid.is_none() && record.node_uid.is_none() {
-        "there is no VM of its own to destroy; what else there is of it is being removed"
-    } else {
+    if had_vm(record) {
         "the VM is gone; its Node is being deleted"
+    } else {
+        "there is no VM of its own to destroy; what else there is of it is being removed"
+    }
+}
+
+/// What is done once a machine has no VM and no Node.
+fn clearing(record: &Record) -> &'static str {
+    if had_vm(record) {
+        "the VM is gone; what it has left behind is being removed"
+    } else {
+        "what there is of it besides a VM is being removed"
     }
 }
 
@@ -76,6 +95,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
         let off = match found {
             Present::Gone if hosts_that_left(ctx, machine).await?.is_empty() => Off::Gone,
             Present::Gone => Off::Apart,
+            Present::Hidden => Off::Hidden,
             _ => Off::Unknown,
         };
         if machine.phase != Phase::Clearing {
@@ -84,7 +104,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
         forget_node(ctx, machine, off).await?;
     }
     // Whoever goes on knows that it is no machine any more, however long that takes.
-    machine.enter(ctx, Phase::Clearing, "the VM is gone; what it has left behind is being removed");
+    machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
     seed::remove(ctx, machine).await?;
@@ -160,26 +180,37 @@ enum Present {
     There(Box<VmConfig>),
     /// Nothing has its VMID.
     Gone,
-    /// What has it is not ours, or cannot be seen.
+    /// What has it is not ours.
     NotOurs,
+    /// What has it cannot be seen, and may be ours.
+    Hidden,
 }
 
 /// What stands at a VMID may be ours all the same, taken out of our pool or with other notes: as long as its kubelet is heard, its Node
-/// stays.
-pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
-    let Some(node) = back::node(ctx, machine).await?.filter(|node| !node::is_silent(node)) else {
+/// stays; if it cannot be seen, for some time after that, too.
+pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -> Result<(), Trouble> {
+    let now = ctx.clock.now();
+    let is_silent = |node: &Node| node::is_silent(node) && (!hidden || has_long_been_silent(node, now));
+    let Some(node) = back::node(ctx, machine).await?.filter(|node| !is_silent(node)) else {
         return Ok(());
     };
+    let heard = if node::is_silent(&node) { "was heard of within five minutes" } else { "is heard of" };
     let record = machine.record();
     let vmid = record.slot.vmid;
     Err(Trouble::Failed {
         what: format!(
-            "VM {vmid} cannot be seen, or does not bear our mark any more, and Node {} is heard of: put the VM back into its pool with its notes; or, where it is yours now: {}",
+            "VM {vmid} cannot be seen, or does not bear our mark any more, and Node {} {heard}: put the VM back into its pool with its notes; or, where it is yours now: {}",
             node.name,
             crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
         blame: Blame::Nobody,
     })
+}
+
+fn has_long_been_silent(node: &Node, now: Timestamp) -> bool {
+    let ready = node.conditions.iter().find(|one| one.kind == "Ready");
+    let since = ready.and_then(|ready| ready.last_transition);
+    since.is_none_or(|since| now.duration_since(since) >= UNHEARD)
 }
 
 /// A host that was taken out of the cluster, and was not switched off, runs its VMs on: as long as the kubelet of one is heard, its Node
@@ -238,6 +269,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
             Found::BeingDestroyed => DESTROYED.to_owned(),
             Found::Gone => return Ok(Present::Gone),
             Found::NotOurs => return Ok(Present::NotOurs),
+            Found::Hidden => return Ok(Present::Hidden),
         };
         if Instant::now() >= until {
             if jobs::is_worked_on(ctx, machine.record()).await?
@@ -341,6 +373,7 @@ async fn stop(
         let config = match found {
             Found::There(config) => config,
             Found::Gone => return Ok(Stopped::Off(Off::Gone)),
+            Found::Hidden => return Ok(Stopped::Off(Off::Hidden)),
             Found::BeingCloned | Found::BeingDestroyed | Found::NotOurs => {
                 return Ok(Stopped::Off(Off::Unknown));
             }
@@ -407,8 +440,8 @@ fn passing(job: Job, text: String) -> Trouble {
 
 /// Deletes the Node that the machine became, and no namesake.
 async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(), Trouble> {
-    if off == Off::Unknown {
-        no_kubelet(ctx, machine).await?;
+    if matches!(off, Off::Unknown | Off::Hidden) {
+        no_kubelet(ctx, machine, off == Off::Hidden).await?;
     }
     if off == Off::Apart {
         does_not_run_apart(ctx, machine).await?;
@@ -498,7 +531,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         let asked = Instant::now();
         let config = match find(ctx, machine).await? {
             Found::There(config) => config,
-            Found::Gone | Found::NotOurs => return Ok(None),
+            Found::Gone | Found::NotOurs | Found::Hidden => return Ok(None),
             Found::BeingCloned if jobs::is_cloning(ctx, machine.record()).await? => {
                 return Err(passing(DESTROY, "its clone is still being made".to_owned()));
             }
@@ -533,7 +566,8 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             exit => {
                 // Before qemu-server 9.1.19 a storage that does not exist any more fails like a VM that does not, and keeps it.
                 let absent = exit.problem() == Some(Kind::NotFound);
-                if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs) {
+                if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs | Found::Hidden)
+                {
                     return Ok(None);
                 }
                 Err(jobs::failed(DESTROY, &upid, &exit))
@@ -541,4 +575,21 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_vm_that_was_there_is_said_to_be_gone() {
+        let never = Record { smbios_uuid: None, node_uid: None, ..Record::example() };
+        let had = Record { smbios_uuid: Some("u".to_owned()), ..never.clone() };
+        let joined = Record { node_uid: Some("n".to_owned()), ..never.clone() };
+        for (record, is_gone) in [(never, false), (had, true), (joined, true)] {
+            for words in [without_vm(&record), clearing(&record)] {
+                assert_eq!(words.contains("the VM is gone"), is_gone, "{words}");
+            }
+        }
+    }
 }

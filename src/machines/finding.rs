@@ -25,6 +25,8 @@ pub(super) enum Found {
     Gone,
     /// Something of which nothing says that it is ours.
     NotOurs,
+    /// Something that the token does not see: it may be ours, taken out of our pool.
+    Hidden,
 }
 
 /// Looks for a machine's VM. One that somebody moved to another host is followed there.
@@ -118,7 +120,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
         Destruction::None | Destruction::Done => {}
     }
     tracing::info!(machine = %record.name, vmid = record.slot.vmid, "there is a VM with this VMID that is none of our pool: it is left alone");
-    Ok(Some(Found::NotOurs))
+    Ok(Some(Found::Hidden))
 }
 
 /// Makes sure that the token may see our machines: by its rights over their pool, else over this VMID.

@@ -31,8 +31,10 @@ pub(super) enum Off {
     /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under another VMID, or that of a
     /// machine which somebody has switched on again.
     Gone,
-    /// Nobody knows: what stands in its place is not ours, or cannot be seen.
+    /// It is not known: what stands in its place is not ours.
     Unknown,
+    /// It is not known: what stands in its place cannot be seen, and may be its own VM.
+    Hidden,
     /// Nobody knows: there is none any more, and a host that had it has left the cluster, where it may run on.
     Apart,
 }
@@ -82,7 +84,7 @@ pub(super) async fn release(
 ) -> Result<(), Trouble> {
     // A watch that stands still may not show one.
     let attached = ctx.kubernetes.attached(name).await.unwrap_or_else(|_| ctx.watches.attached(name));
-    if matches!(off, Off::Unknown | Off::Apart) || attached.is_empty() {
+    if matches!(off, Off::Unknown | Off::Hidden | Off::Apart) || attached.is_empty() {
         return Ok(());
     }
     let limits = &ctx.config.limits;

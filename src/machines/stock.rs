@@ -65,7 +65,7 @@ async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Resu
         let config = match finding::find(ctx, machine).await? {
             Found::There(config) => config,
             // Should it be seen again, it is never set to less than it has.
-            Found::Gone | Found::NotOurs => return Ok((before, false)),
+            Found::Gone | Found::NotOurs | Found::Hidden => return Ok((before, false)),
             Found::BeingCloned | Found::BeingDestroyed => {
                 let what = format!("somebody makes or destroys a VM with its VMID {vmid}");
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });

@@ -260,10 +260,10 @@ async fn serves_on(
     let words = async |record: &Record, touched| touched::words(ctx, record, &before, &touched).await;
     let config = match found {
         finding::Found::Gone => return Ok(Some(words(machine.record(), Touched::Gone).await)),
-        finding::Found::NotOurs => {
+        finding::Found::NotOurs | finding::Found::Hidden => {
             let what = words(machine.record(), Touched::NotOurs).await;
             touched::say(ctx, reports, machine.record(), &format!("{what}: the VM is left alone"));
-            destroy::no_kubelet(ctx, machine).await?;
+            destroy::no_kubelet(ctx, machine, matches!(found, finding::Found::Hidden)).await?;
             return Ok(Some(what));
         }
         finding::Found::BeingCloned | finding::Found::BeingDestroyed => return Ok(None),

@@ -111,7 +111,7 @@ pub(super) async fn look_into(ctx: &Context, machine: &mut Tracked) -> Result<Op
     let record = machine.record();
     Ok(match found {
         Found::Gone | Found::BeingDestroyed => Some(Touched::Gone),
-        Found::NotOurs => Some(Touched::NotOurs),
+        Found::NotOurs | Found::Hidden => Some(Touched::NotOurs),
         Found::There(config)
             if should_run(record, machine.phase)
                 && config.lock().is_none()

@@ -50,6 +50,10 @@ async fn another_setting_replaces_nodes_one_by_one_with_the_new_one_first() {
     let old = stage.ready_nodes("workers");
     stage.reload(&with_drift().replace("bridge =", "max_pods = 60\nbridge ="));
     replaced(&stage, &old).await;
+    // The pool has no minimum that would have asked for them.
+    let decisions = stage.status().decisions;
+    let told = decisions.iter().filter(|one| one.what.ends_with("or in place of a node that leaves"));
+    assert_eq!(told.count(), 2, "{decisions:#?}");
 }
 
 #[tokio::test(start_paused = true)]

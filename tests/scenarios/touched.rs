@@ -157,6 +157,22 @@ async fn a_vm_that_leaves_the_pool_is_noticed_in_every_phase() {
     in_every_phase(|_| (Touch::LeftPool, "took it out of the resource pool `k8s-workers`".to_owned())).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_node_of_a_vm_that_is_hidden_stays_for_a_while_though_its_kubelet_is_silent() {
+    let stage = at(At::Ready).await;
+    let node = stage.ready_nodes("workers").remove(0);
+    stage.kube.set_kubelet_silent(&node, true);
+    stage.pve.touch(9100, WHO, &Touch::LeftPool);
+    stage.until("it is silent", SOON, |stage| stage.ready_nodes("workers").is_empty()).await;
+    // The VM runs on, and so may its pods.
+    let is_there = |stage: &Stage| stage.kube.get("Node", "", &node).is_some();
+    stage.throughout("the Node stays", Duration::from_secs(290), is_there).await;
+    let words = "was heard of within five minutes: put the VM back into its pool";
+    assert!(serde_json::to_string(&stage.status()).unwrap().contains(words), "{}", stage.scene());
+    stage.until("the Node goes", LATE, |stage| !is_there(stage)).await;
+    assert!(stage.pve.vm(9100).is_some_and(|vm| vm.running));
+}
+
 /// A node that is drained, and of which no pod may be evicted: its VM.
 async fn drained_in_vain() -> (Stage, u32) {
     let quick = "[scale_down]\nunneeded_time = \"2m\"\ndelay_after_add = \"0s\"\n[[pool]]";
