@@ -17,17 +17,23 @@ const HOURS: u64 = 2;
 /// fixed one.
 const FRESH: &str = "SIMULATE_FRESH_SECONDS";
 
-fn holds(seed: u64) {
-    let outcome = play(seed, HOURS, 1, false);
+fn holds(seed: u64, hindered: bool) {
+    let outcome = play(seed, HOURS, 1, hindered, false);
+    let option = if hindered { " --hindered" } else { "" };
     assert!(
         outcome.is_fine(),
-        "{outcome}\nits log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}`"
+        "{outcome}\nits log: `cargo run --release -p lab -- simulate --seed {seed} --hours {HOURS}{option}`"
     );
 }
 
 #[test]
 fn the_promises_hold_for_the_fixed_seeds() {
-    FIXED.for_each(holds);
+    FIXED.for_each(|seed| holds(seed, false));
+}
+
+#[test]
+fn they_hold_where_others_networks_and_storages_hinder() {
+    FIXED.for_each(|seed| holds(seed, true));
 }
 
 #[test]
@@ -41,7 +47,7 @@ fn the_promises_hold_for_fresh_seeds() {
     let mut seed = first;
     while begun.elapsed() < Duration::from_secs(seconds) {
         println!("fresh seed {seed}");
-        holds(seed);
+        holds(seed, false);
         seed += 1;
     }
 }
@@ -49,7 +55,7 @@ fn the_promises_hold_for_fresh_seeds() {
 #[test]
 fn the_same_seed_tells_the_same_story_twice() {
     for seed in [2, 11] {
-        let (one, other) = (play(seed, 1, 1, true), play(seed, 1, 1, true));
+        let (one, other) = (play(seed, 1, 1, true, true), play(seed, 1, 1, true, true));
         assert!(one.log.lines().count() > 50, "{}", one.log);
         let differ = one.log.lines().zip(other.log.lines()).find(|(one, other)| one != other);
         assert_eq!(differ, None);

@@ -10,6 +10,7 @@ use world::proxmox::spec::VmSpec;
 
 use super::checker::{Checker, name};
 use super::devices;
+use super::hands::{Deed, Hands};
 use super::log::Log;
 use super::world::World;
 
@@ -25,6 +26,9 @@ pub struct Admin {
     log: Log,
     checker: Checker,
     random: Rng,
+    hands: Hands,
+    /// What they do with VMs, and leave a task of.
+    deeds: Rng,
     /// Locks and cordons that are taken away again.
     held: Vec<(Instant, Held)>,
     to_do: Vec<(Instant, String)>,
@@ -43,12 +47,14 @@ enum Held {
 
 impl Admin {
     /// Has done nothing yet.
-    pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
+    pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
         let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
         Self {
             world,
             log,
             checker,
+            deeds: Rng::with_seed(random.get_seed() ^ 0xdeed_0f77_0e1d),
+            hands: hands.clone(),
             random,
             held: Vec::new(),
             to_do: Vec::new(),
@@ -74,6 +80,9 @@ impl Admin {
         let ours: Vec<u32> = self.checker.ours();
         if ours.is_empty() {
             return;
+        }
+        if self.world.rules.hindered && self.deeds.u8(..3) == 0 {
+            return self.do_a_deed(&ours);
         }
         let Some(vmid) = ours.get(self.random.usize(..ours.len())).copied() else { return };
         let Some(vm) = pve.vm(vmid) else { return };
@@ -159,6 +168,14 @@ impl Admin {
         }
     }
 
+    /// Does one of the things that leave a task, or are taken back.
+    fn do_a_deed(&mut self, ours: &[u32]) {
+        let deed = Deed::ALL[self.deeds.usize(..Deed::ALL.len())];
+        if let Some(vmid) = ours.get(self.deeds.usize(..ours.len())) {
+            self.hands.does(deed, *vmid, &mut self.deeds, "");
+        }
+    }
+
     fn make_foreigner(&mut self) {
         let at = self.random.usize(..self.world.pools.len());
         let Some(pool) = self.world.pools.get(at).cloned() else { return };
@@ -187,7 +204,12 @@ impl Admin {
         let vmid = self.made.swap_remove(self.random.usize(..self.made.len()));
         self.say(&format!("removes VM {vmid} again"));
         self.checker.removed_by_hand(vmid);
+        let seed = self.world.pve.vm(vmid).as_ref().and_then(super::seeds::of_machine);
         self.world.pve.delete_by_hand(vmid);
+        // One that was a machine has the seed of that.
+        if let Some(volume) = seed {
+            self.world.pve.free_by_hand(&volume);
+        }
     }
 
     /// In the pool of the machines the token may do everything with a VM.
@@ -233,6 +255,8 @@ impl Admin {
             }
         }
         self.evict(now);
+        self.hands.tick(everything);
+        self.made.extend(self.hands.kept());
         let (over, held) =
             std::mem::take(&mut self.held).into_iter().partition(|(until, _)| everything || *until <= now);
         self.held = held;
@@ -295,6 +319,12 @@ impl Admin {
                         self.world.pve.set_config_by_hand(vmid, "lock", None);
                     }
                 }
+                ["qm", "set", vmid, "--protection", "0"] => {
+                    if let Ok(vmid) = vmid.parse() {
+                        self.checker.is_protected(vmid, false);
+                        self.world.pve.set_config_by_hand(vmid, "protection", None);
+                    }
+                }
                 ["qm", "destroy", vmid, options @ ..] => {
                     if let Ok(vmid) = vmid.parse() {
                         self.checker.deleted_by_hand(vmid);
@@ -306,7 +336,14 @@ impl Admin {
                         }
                     }
                 }
-                ["pvesm", "free", volume] => self.world.pve.free_by_hand(volume),
+                ["pvesm", "free", volume] => {
+                    let pve = &self.world.pve;
+                    let has_it = |vmid: u32| pve.vm(vmid).as_ref().and_then(super::seeds::of_machine);
+                    // Who reads the report sees which VM has it.
+                    if !pve.vmids().into_iter().filter_map(has_it).any(|one| one == *volume) {
+                        pve.free_by_hand(volume);
+                    }
+                }
                 ["pvesm", "list", storage, "--vmid", vmid] => self.free_what_is_listed(storage, vmid),
                 ["kubectl", "-n", namespace, "delete", "configmap", "-l", label] => {
                     self.drop_records(namespace, label.trim_end_matches('`'));

@@ -10,14 +10,18 @@ use stage::{Call, Side};
 use tokio::time::Instant;
 use world::proxmox::VmView;
 
+use super::disks::Lies;
 use super::doubt::newid;
 use super::leadership::Turns;
 use super::log::Log;
 use super::missed::Told;
+use super::networks::Missing;
 use super::power::Asleep;
 use super::promises::Braked;
 use super::room::Sights;
 use super::settings::DISKS;
+use super::standing::Stood;
+use super::touched::Touched;
 use super::warm::is_kept;
 use super::world::World;
 
@@ -66,6 +70,16 @@ pub(super) struct Inner {
     pub(super) told: Told,
     /// Hosts that were asked to go off.
     pub(super) asleep: Asleep,
+    /// Storages that lie.
+    pub(super) lies: Lies,
+    /// A right that is missing.
+    pub(super) missing: Missing,
+    /// When all stood still.
+    pub(super) stood: Stood,
+    /// Runs of daemons so far.
+    runs: u64,
+    /// VMs that others hold.
+    pub(super) touched: Touched,
     /// Clones asked for, VMs destroyed, pods evicted.
     pub figures: Figures,
 }
@@ -103,6 +117,16 @@ pub struct Figures {
     pub wakes: u64,
     /// VMs in whose place an administrator made another.
     pub taken: u64,
+}
+
+impl Inner {
+    /// What is on its way, and what was looked at, is as far as it was so long ago.
+    pub(super) fn delay_what_is_on_its_way(&mut self, time: Duration) {
+        for at in self.asked.values_mut().chain(self.proven.values_mut()) {
+            *at += time;
+        }
+        self.turns.delay_the_pause(time);
+    }
 }
 
 impl Checker {
@@ -217,6 +241,17 @@ impl Checker {
         within(&inner.asked, ASKED) || within(&inner.proven, PROVEN)
     }
 
+    /// The terms that daemons have begun, as far as that can be seen: by runs and by the Lease.
+    pub(super) fn terms(&self) -> u64 {
+        let inner = self.inner();
+        inner.runs + inner.turns.terms
+    }
+
+    /// A daemon begins.
+    pub(super) fn run_begins(&self) {
+        self.inner().runs += 1;
+    }
+
     /// The Node of a VM, by its SMBIOS uuid.
     pub fn node_of(&self, vmid: u32) -> Option<String> {
         let uuid = uuid(&self.world.pve.vm(vmid)?)?;
@@ -249,6 +284,7 @@ impl Checker {
         self.must_switch_rightly(who, &call);
         self.must_grow_rightly(who, &call);
         self.must_be_off(&call);
+        self.must_leave_what_is_protected(&call);
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, parts.as_slice()) {
             (Side::Proxmox, "POST", ["nodes", _, "qemu", _, "clone"]) => self.clone_asked(call.body),
@@ -389,7 +425,7 @@ impl Checker {
     fn record_dropped(&self, map: &str) {
         let Some(vmid) = map.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()) else { return };
         let ours = self.world.pve.vm(vmid).is_some() && !self.is_foreign(vmid);
-        if map.starts_with("machine-") && ours {
+        if map.starts_with("machine-") && ours && !self.was_outside(vmid) {
             self.violated(&format!("the record of VM {vmid} is dropped while the VM is there"));
         }
         let machine = self.record(vmid).unwrap_or_default()["name"].as_str().unwrap_or_default().to_owned();
@@ -462,8 +498,10 @@ impl Checker {
 
     fn numbers(&self) {
         let ours = self.ours();
+        let hidden = |vmid: &u32| self.was_outside(*vmid) && self.record(*vmid).is_none();
         for pool in &self.world.pools {
-            let number = ours.iter().filter(|vmid| pool.vmids.contains(vmid)).count();
+            let number =
+                ours.iter().filter(|vmid| !hidden(vmid)).filter(|vmid| pool.vmids.contains(vmid)).count();
             if number > pool.max {
                 self.violated(&format!("pool {} has {number} VMs, {} are allowed", pool.name, pool.max));
             }

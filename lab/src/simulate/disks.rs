@@ -1,16 +1,37 @@
 //! Storages: what clones and others take of them, and disks of VMs that are no more. These are told in the log when they are left
 //! behind, for what is found at the end tells nothing of how it came.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 use world::proxmox::spec::GIB;
 
 use super::checker::{Checker, name};
 use super::places::{Places, vmid};
 use super::room::{AsOf, GROWS};
 
+/// What a storage says of itself while it lies may be believed for so long afterwards.
+const BELIEVED: Duration = Duration::from_mins(4);
+
+/// Storages that lie, or did lately: until when.
+#[derive(Default)]
+pub struct Lies(BTreeMap<String, Option<Instant>>);
+
+impl Lies {
+    fn knows_nothing_of(&self, storage: &str) -> bool {
+        self.0.get(storage).is_some_and(|until| until.is_none_or(|until| Instant::now() < until))
+    }
+}
+
 impl Checker {
+    /// A storage says of itself what is not so, or tells the truth again.
+    pub(super) fn storage_lies(&self, storage: &str, lies: bool) {
+        let until = (!lies).then(|| Instant::now() + BELIEVED);
+        self.inner().lies.0.insert(storage.to_owned(), until);
+    }
+
     /// Tells of disks that neither a VM nor the record of one stands for any more.
     pub(super) fn look_at_disks(&self) {
         let [vms, _, volumes] = self.world.pve.changes();
@@ -65,6 +86,9 @@ impl Checker {
     /// What the storage lacks that a new machine's clone is to be put on, if anything.
     pub(super) fn stores_badly(&self, host: &str, record: &Value, as_of: AsOf<'_>) -> Option<String> {
         let storage = record["madeOf"]["stored_on"].as_str()?;
+        if self.inner().lies.knows_nothing_of(storage) {
+            return None;
+        }
         let there = self.world.pve.storage_on(storage, host)?;
         let own: u64 = self
             .stored()

@@ -9,7 +9,10 @@ use tokio::time::Instant;
 use world::guest::GuestFaults;
 use world::proxmox::TaskFault;
 
+use super::checker::Checker;
+use super::hindrances::{self, Hindrance};
 use super::log::Log;
+use super::standing;
 use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;
@@ -36,13 +39,17 @@ enum Ends {
     Rights,
     Paused,
     PausedByHand,
+    Hindrance(Hindrance),
 }
 
 /// The faults of one run.
 pub struct Faults {
     world: World,
     log: Log,
+    checker: Checker,
     random: Rng,
+    /// What hinders from outside.
+    hinders: Rng,
     going_on: Vec<(Instant, Ends)>,
     /// Begun so far.
     pub begun: u64,
@@ -50,13 +57,18 @@ pub struct Faults {
 
 impl Faults {
     /// Nothing is wrong yet.
-    pub fn new(world: &World, log: &Log, random: Rng) -> Self {
-        Self { world: world.clone(), log: log.clone(), random, going_on: Vec::new(), begun: 0 }
+    pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
+        let hinders = Rng::with_seed(random.get_seed() ^ 0x41de_0f77_0e1d);
+        let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
+        Self { world, log, checker, random, hinders, going_on: Vec::new(), begun: 0 }
     }
 
     /// Something begins to go wrong.
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
+        if self.world.rules.hindered {
+            self.be_hindered().await;
+        }
         let World { pve, kube, .. } = self.world.clone();
         match self.random.u8(..38) {
             0 => self.begin("Proxmox VE is away", 10..300, Ends::ProxmoxAway, || pve.set_away(true)),
@@ -141,6 +153,40 @@ impl Faults {
         self.log.say("fault", &format!("{what}, for {seconds} s"));
         begin();
         self.going_on.push((Instant::now() + Duration::from_secs(seconds), ends));
+    }
+
+    /// Something from outside comes on top, now and then.
+    async fn be_hindered(&mut self) {
+        match self.hinders.u8(..12) {
+            0 | 1 => self.hinder(),
+            2 => self.stand_still().await,
+            3 => {
+                let what = hindrances::volume_not_seen(&mut self.hinders, &self.world);
+                self.log.say("fault", &what);
+            }
+            _ => {}
+        }
+    }
+
+    /// Something hinders from outside.
+    fn hinder(&mut self) {
+        let Some((what, seconds)) = Hindrance::draw(&mut self.hinders, &self.world) else { return };
+        let is_like = |ends: &Ends| matches!(ends, Ends::Hindrance(other) if what.is_like(other));
+        if self.going_on.iter().any(|(_, ends)| is_like(ends)) {
+            return;
+        }
+        let seconds = self.hinders.u64(seconds);
+        self.log.say("fault", &format!("{}, for {seconds} s", what.words()));
+        what.begin(&self.world, &self.checker);
+        self.going_on.push((Instant::now() + Duration::from_secs(seconds), Ends::Hindrance(what)));
+    }
+
+    /// Everything stands still, and the clocks go on.
+    async fn stand_still(&mut self) {
+        let time = standing::draw(&mut self.hinders);
+        self.log.say("fault", &format!("all stand still for {} s", time.as_secs()));
+        tokio::time::advance(time).await;
+        self.checker.all_stood_still(time);
     }
 
     fn host(&mut self) -> Option<String> {
@@ -243,6 +289,7 @@ impl Faults {
                     self.going_on.push((now + RESUMES, Ends::PausedByHand));
                 }
                 Ends::PausedByHand => self.resume(),
+                Ends::Hindrance(what) => what.end(&self.world, &self.checker),
             }
         }
         if everything {

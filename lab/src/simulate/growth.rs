@@ -8,7 +8,6 @@ use world::proxmox::spec::{ClusterSpec, GIB};
 
 use super::checker::Checker;
 use super::places::{GIVEN_UP, vmid};
-use super::room::AsOf;
 use super::rules::Bootstrap;
 use super::settings::PoolShape;
 
@@ -65,7 +64,7 @@ impl Checker {
         if self.world.rules.closed_host == Some(host) {
             self.violated(&format!("{name} is to grow on {host}, which is closed"));
         }
-        let as_of = AsOf { who, sent: call.sent };
+        let as_of = self.as_of(who, call.sent);
         if call.sent.elapsed() >= GIVEN_UP || !self.runs_where_it_did(vmid, host, as_of) {
             return;
         }

@@ -25,7 +25,12 @@ pub struct Turns {
     paused_since: Option<Instant>,
     /// How often another one took over.
     pub hand_overs: u64,
+    /// How often an instance began to lead: after another, or after a time without a renewal.
+    pub terms: u64,
 }
+
+/// A term ends where it was not renewed for so long.
+const RENEWED: Duration = Duration::from_secs(5);
 
 impl Turns {
     fn renewed(&mut self, holder: &str, version: &str) {
@@ -34,11 +39,18 @@ impl Turns {
             return;
         }
         let before = self.held.iter().rev().find(|one| !one.1.is_empty());
+        let lapsed = last.is_none_or(|last| last.0.elapsed() > RENEWED);
+        self.terms += u64::from(last.is_none_or(|last| last.1 != holder) || lapsed);
         self.hand_overs += u64::from(!holder.is_empty() && before.is_some_and(|one| one.1 != holder));
         if self.held.len() >= REMEMBERED {
             self.held.drain(..REMEMBERED / 2);
         }
         self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
+    }
+
+    /// All stood still for so long: so did what says that all is paused.
+    pub(super) fn delay_the_pause(&mut self, time: Duration) {
+        self.paused_since = self.paused_since.map(|since| since + time);
     }
 
     /// Why `who` may not have sent a write at this time, if so; its term lasts for so long after a renewal.

@@ -16,9 +16,13 @@ mod disks;
 mod doubt;
 mod faults;
 mod growth;
+mod hands;
+mod hindrances;
+mod inherited;
 mod leadership;
 mod log;
 mod missed;
+mod networks;
 mod places;
 mod play;
 mod power;
@@ -29,7 +33,9 @@ mod secrets;
 mod seeds;
 mod settings;
 mod settled;
+mod standing;
 mod storm;
+mod touched;
 mod troupe;
 mod volumes;
 mod warm;
@@ -58,6 +64,10 @@ pub struct Wanted {
     /// So many times as often something goes wrong, somebody does something, and the workload changes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
     often: u64,
+    /// Others, networks and storages hinder it, too: templates with options that no machine should have, rights and tags that are missing,
+    /// storages that are slow or lie, a silent pvestatd, and what administrators do with a VM just when the daemon is about to
+    #[arg(long)]
+    hindered: bool,
     /// How many seeds, one after the other from the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
@@ -100,7 +110,7 @@ pub fn simulate(wanted: &Wanted) -> anyhow::Result<()> {
                         return;
                     }
                     let seed = wanted.seed + number;
-                    let outcome = play(seed, wanted.hours, wanted.often, wanted.verbose);
+                    let outcome = play(seed, wanted.hours, wanted.often, wanted.hindered, wanted.verbose);
                     if !outcome.is_fine()
                         && let Ok(mut failed) = failed.lock()
                     {

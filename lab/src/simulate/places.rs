@@ -145,7 +145,7 @@ impl Checker {
         let Some(pool) = self.world.pool_of(vmid) else { return };
         let is_new = call.method == "POST" && before.is_null() && written["intent"]["kind"] == "create";
         let is_asked = is_kept(&before) && !is_kept(&written) && written["intent"]["kind"] == "create";
-        let as_of = AsOf { who, sent: call.sent };
+        let as_of = self.as_of(who, call.sent);
         let in_time = call.sent.elapsed() < GIVEN_UP;
         let lacks = if is_new {
             let lacks = self.refuses(host, pool, Some(as_of), None);

@@ -12,6 +12,7 @@ use world::proxmox::spec::ClusterSpec;
 use super::admin::Admin;
 use super::checker::{Checker, Figures};
 use super::faults::Faults;
+use super::hands::Hands;
 use super::log::{Ear, Log};
 use super::storm::Storm;
 use super::troupe::Troupe;
@@ -84,7 +85,7 @@ impl std::fmt::Display for Outcome {
 
 /// Plays one seed, in which so many hours go by with faults before there are none. Faults, acts of the administrator and changes of
 /// the workload come so many times as `often` as they otherwise do.
-pub fn play(seed: u64, hours: u64, often: u64, verbose: bool) -> Outcome {
+pub fn play(seed: u64, hours: u64, often: u64, hindered: bool, verbose: bool) -> Outcome {
     let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let failed = |what: String| Outcome {
         violations: vec![what],
@@ -100,7 +101,9 @@ pub fn play(seed: u64, hours: u64, often: u64, verbose: bool) -> Outcome {
             let always_secret = vec![ClusterSpec::DEMO_SECRET, KubeSpec::DEMO_ADMIN_TOKEN, K3S_TOKEN];
             let ear = Ear { log: log.clone(), always_secret };
             let _listening = tracing::subscriber::set_default(tracing_subscriber::registry().with(ear));
-            whole(seed, hours, often, log).await.unwrap_or_else(|error| failed(format!("{error:#}")))
+            whole(seed, hours, often, hindered, log)
+                .await
+                .unwrap_or_else(|error| failed(format!("{error:#}")))
         }),
         Err(error) => failed(error.to_string()),
     }
@@ -120,17 +123,18 @@ struct Play {
     random: Rng,
 }
 
-async fn whole(seed: u64, hours: u64, often: u64, log: Log) -> anyhow::Result<Outcome> {
+async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> anyhow::Result<Outcome> {
     let (mut random, begun) = (Rng::with_seed(seed), Instant::now());
-    let world = World::of(seed)?;
+    let world = World::of(seed, hindered)?;
     log.say("world", &format!("{:?}", world.pools));
     log.say("world", &format!("{:?}", world.rules));
     let checker = Checker::new(&world, &log);
-    let storm = Arc::new(Storm::new(&world, &log, &checker, random.fork()));
+    let hands = Hands::new(&world, &log, &checker);
+    let storm = Arc::new(Storm::new(&world, &log, &checker, &hands, random.fork()));
     let mut play = Play {
         troupe: Troupe::new(&world, &log, &checker, storm.clone(), random.fork()),
-        faults: Faults::new(&world, &log, random.fork()),
-        admin: Admin::new(&world, &log, &checker, random.fork()),
+        faults: Faults::new(&world, &log, &checker, random.fork()),
+        admin: Admin::new(&world, &log, &checker, &hands, random.fork()),
         workload: Workload::begin(&world.kube, &world.pools, random.fork())?,
         databases: Databases::begin(&world.kube, &world.pools, world.rules.volumes, Rng::with_seed(!seed))?,
         random,

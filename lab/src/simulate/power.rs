@@ -107,7 +107,7 @@ impl Checker {
         let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
         match (call.side, call.method, &*parts) {
             (Side::Proxmox, "POST", ["nodes", host, "status"]) => {
-                if let Some(why) = self.stays_on(host, AsOf { who, sent: call.sent }) {
+                if let Some(why) = self.stays_on(host, self.as_of(who, call.sent)) {
                     self.violated(&format!("{host} is shut down, and {why}"));
                 }
                 let mut inner = self.inner();

@@ -144,6 +144,7 @@ impl Checker {
     /// An administrator wants other disks for a pool.
     pub fn disks_change(&self, pool: &'static str, gib: u32) {
         self.inner().disks.insert(pool, gib);
+        self.is_worth_a_try(pool);
     }
 
     /// Why a machine should have been replaced, if so.

@@ -14,11 +14,14 @@ use super::checker::{Checker, name};
 use super::devices;
 use super::places::{Places, vmid};
 use super::settings::PoolShape;
+use super::standing;
 use super::warm::is_kept;
 
 /// What somebody else did may be unknown to a daemon for so long: between its look and the moment in which what it decided by it is
 /// written are the lag of Proxmox VE's lists, calls that have to be repeated, and the decision.
 const STALE: Duration = Duration::from_mins(2);
+/// For so long all may have stood still meanwhile.
+const LONGEST: Duration = Duration::from_secs(*standing::SECONDS.end());
 /// A record is written so long after its decision at most, with all its repetitions.
 const CLAIMED: Duration = Duration::from_secs(75);
 /// Between two looks at storages.
@@ -39,6 +42,8 @@ pub struct Sights {
     kept_empty: BTreeMap<String, Instant>,
     /// Hosts that are off.
     off: BTreeMap<String, Instant>,
+    /// Hosts of whose VMs and storages nothing is known.
+    silent: BTreeMap<String, Instant>,
     /// What is used on storages by others than machines whose clones are put there.
     pub(super) others: BTreeMap<(String, String), VecDeque<(Instant, u64)>>,
     /// When that was last looked at.
@@ -76,12 +81,14 @@ pub struct AsOf<'a> {
     pub who: &'a str,
     /// When it sent it.
     pub sent: Instant,
+    /// For how long all stood still shortly before.
+    pub stood: Duration,
 }
 
 impl AsOf<'_> {
     /// Whether it knew what has been so since then.
     pub fn knew(self, since: Instant) -> bool {
-        since + STALE <= self.sent
+        since + STALE + self.stood <= self.sent
     }
 }
 
@@ -123,8 +130,8 @@ impl Checker {
         }
         for host in &self.world.hosts {
             let Some(it) = self.world.pve.host(host) else { continue };
-            let Sights { kept_empty, off, .. } = &mut *sights;
-            for (is_so, since) in [(it.maintenance, kept_empty), (!it.online, off)] {
+            let Sights { kept_empty, off, silent, .. } = &mut *sights;
+            for (is_so, since) in [(it.maintenance, kept_empty), (!it.online, off), (it.silent, silent)] {
                 if is_so {
                     since.entry(host.clone()).or_insert(now);
                 } else {
@@ -138,7 +145,7 @@ impl Checker {
                 looks.push_back((now, used));
             }
             // The one before the window still held at its beginning.
-            while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE) {
+            while looks.get(1).is_some_and(|(at, _)| at.elapsed() > STALE + LONGEST) {
                 looks.pop_front();
             }
         }
@@ -190,12 +197,12 @@ impl Checker {
         // One that loses its power while it is in maintenance is not known to be off when that ends.
         let shut = {
             let sights = &self.inner().sights;
-            [&sights.kept_empty, &sights.off].map(|since| since.get(host).copied())
+            [&sights.kept_empty, &sights.off, &sights.silent].map(|since| since.get(host).copied())
         };
         // What is looked at as it is now may be woken.
         let stays_shut = |since| as_of.map_or_else(|| !self.is_asleep(host), |as_of| as_of.knew(since));
         if shut.into_iter().flatten().any(stays_shut) {
-            return Some("is off or in maintenance".to_owned());
+            return Some("is off, in maintenance or silent".to_owned());
         }
         let threads = self.world.pve.host(host)?.cores;
         if pool.grows.is_some_and(|grows| grows.cores > threads) {
@@ -387,6 +394,9 @@ impl Checker {
                 continue;
             };
             let record = self.record(guest.vmid).unwrap_or_default();
+            if record.is_null() && self.was_outside(guest.vmid) {
+                continue;
+            }
             let planned = record["host"].as_str().unwrap_or_default();
             // The VM of a clone is on its template's host until it is done.
             let is_cloned = guest.lock.as_deref() == Some("clone") || record["smbiosUuid"].is_null();

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use world::proxmox::rights::TagAccess;
 
 use super::devices::Devices;
+use super::inherited::Inherited;
 use super::places::Reserved;
 use super::power::Power;
 use super::volumes::Volumes;
@@ -129,6 +131,12 @@ pub struct Rules {
     pub power: Option<Power>,
     /// Pods with volumes.
     pub volumes: Option<Volumes>,
+    /// Others, networks and storages hinder what is done.
+    pub hindered: bool,
+    /// What the templates have that no machine should.
+    pub inherited: Inherited,
+    /// Who may use which tags.
+    pub tags: TagAccess,
 }
 
 impl Rules {

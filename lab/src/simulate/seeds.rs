@@ -74,6 +74,12 @@ pub fn is_bound(vm: &VmView) -> bool {
     vm.config.get(DRIVE).is_some_and(|drive| drive.starts_with("local:iso/"))
 }
 
+/// The image in a VM's drive, where it was a machine's seed.
+pub fn of_machine(vm: &VmView) -> Option<String> {
+    let volume = vm.config.get(DRIVE)?.split(',').next()?;
+    machine_of(volume).map(|_| volume.to_owned())
+}
+
 impl Checker {
     /// The record of the machine with this id.
     fn machine_with(&self, id: &str) -> Option<Value> {
@@ -143,6 +149,12 @@ impl Checker {
         let mut wrong = Vec::new();
         for (volume, _) in &files {
             let Some(id) = machine_of(volume) else { continue };
+            let has_it = |vmid: u32| {
+                self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume.as_str()))
+            };
+            if self.foreigners().into_iter().any(has_it) {
+                continue;
+            }
             let vmid = self.machine_with(id).as_ref().and_then(super::places::vmid);
             if vmid.is_none_or(|vmid| self.world.pve.vm(vmid).is_none()) {
                 wrong.push(format!("the seed {volume} is left"));

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use world::kubernetes::spec::KubeSpec;
+use world::proxmox::rights::TagAccess;
 use world::proxmox::spec::GIB;
 
 use super::devices::{self, Devices};
 use super::growth::Growth;
+use super::inherited::Inherited;
+use super::networks::Network;
 use super::places::{self, Places, Reserved};
 use super::rules::{Bootstrap, Brakes, Hours, REASONS, Rule, Rules};
 use super::volumes::Volumes;
@@ -60,6 +63,8 @@ pub struct PoolShape {
     pub seed: Option<&'static str>,
     /// Whether each of its machines has a PCI device of its host.
     pub device: bool,
+    /// Where they are connected.
+    pub network: Network,
 }
 
 impl PoolShape {
@@ -112,6 +117,7 @@ pub fn pools(random: &mut Rng) -> Vec<PoolShape> {
             places,
             seed: None,
             device: false,
+            network: Network::PLAIN,
         })
     });
     shapes.collect()
@@ -157,6 +163,9 @@ pub fn rules(random: &mut Rng, pools: &mut [PoolShape]) -> Rules {
         count_stopped: false,
         power: None,
         volumes: None,
+        hindered: false,
+        inherited: Inherited::default(),
+        tags: TagAccess::default(),
     }
 }
 
@@ -314,8 +323,7 @@ addresses = "10.10.{number}.11-10.10.{number}.{last}"
 prefix = 16
 gateway = "10.10.0.1"
 dns = ["10.10.0.1"]
-bridge = "vmbr0"
-disk = "{}GiB"
+{}disk = "{}GiB"
 placement = "{}"
 labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
 "#,
@@ -326,6 +334,7 @@ labels = {{ "topology.kubernetes.io/zone" = "{{{{ zone }}}}" }}
         pool.gib,
         pool.vmids.start(),
         pool.vmids.end(),
+        pool.network.written(),
         place(pool.name),
         pick(random, &["balance", "spread", "pack"]).unwrap_or("balance"),
     );

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::checker::{Checker, is_ready, name, uuid};
+use super::inherited::kept_of_template;
 use super::settings::PoolShape;
 use super::volumes::OUT_OF_SERVICE;
 use super::warm::is_kept;
@@ -63,6 +64,13 @@ impl Checker {
         }
         if record["intent"]["kind"] != "create" {
             return Some(format!("VM {vmid} is still on its way out: {}", record["intent"]));
+        }
+        if let Some(what) = self.world.pool_of(vmid).and_then(|pool| kept_of_template(pool, &vm)) {
+            return Some(format!("VM {vmid} {what}"));
+        }
+        let marked = |text: &String| text.split(';').any(|tag| tag == "pve-autoscaler");
+        if !vm.config.get("tags").is_some_and(marked) {
+            return Some(format!("VM {vmid} has the tags {:?}", vm.config.get("tags")));
         }
         if is_kept(&record) {
             return self.waits_badly(vmid, &record);

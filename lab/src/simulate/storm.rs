@@ -12,6 +12,7 @@ use world::proxmox::spec::VmSpec;
 
 use super::checker::Checker;
 use super::doubt::newid;
+use super::hands::Hands;
 use super::log::Log;
 use super::world::World;
 
@@ -26,11 +27,14 @@ pub struct Storm {
     world: World,
     log: Log,
     checker: Checker,
+    hands: Hands,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     random: Rng,
+    /// What others do at calls.
+    of_others: Rng,
     over: bool,
     storm: bool,
     met: u64,
@@ -38,9 +42,11 @@ struct Inner {
 
 impl Storm {
     /// Calm weather with a shower now and then.
-    pub fn new(world: &World, log: &Log, checker: &Checker, random: Rng) -> Self {
-        let inner = Mutex::new(Inner { random, over: false, storm: false, met: 0 });
-        Self { world: world.clone(), log: log.clone(), checker: checker.clone(), inner }
+    pub fn new(world: &World, log: &Log, checker: &Checker, hands: &Hands, random: Rng) -> Self {
+        let of_others = Rng::with_seed(random.get_seed() ^ 0x07e5_0f77_0e1d);
+        let inner = Mutex::new(Inner { random, of_others, over: false, storm: false, met: 0 });
+        let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
+        Self { world, log, checker, hands: hands.clone(), inner }
     }
 
     /// Makes a storm, or ends it.
@@ -91,7 +97,15 @@ impl Storm {
             (met, inner.random.fork())
         };
         self.somebody_is_faster(&call, &mut random);
+        let mut of_others = {
+            let mut inner = self.inner();
+            (self.world.rules.hindered && !inner.over).then(|| inner.of_others.fork())
+        };
+        if let Some(random) = &mut of_others {
+            self.hands.may_meddle(&call, random);
+        }
         if !met {
+            self.checker.settings_or_clone_arrive(&call);
             return Arrival::Once;
         }
         if repeats(&call) && random.u8(..12) == 0 {

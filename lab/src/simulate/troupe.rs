@@ -120,6 +120,7 @@ impl Troupe {
     fn start_at(&mut self, at: usize) -> anyhow::Result<()> {
         let Some(seat) = self.seats.get_mut(at) else { return Ok(()) };
         self.runs += 1;
+        self.checker.run_begins();
         (seat.pause, seat.held) = (None, Vec::new());
         self.log.say("daemon", &format!("run {} begins on {}", self.runs, seat.host));
         let wire = Wire::counting(self.calls.clone())

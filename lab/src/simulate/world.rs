@@ -24,6 +24,8 @@ use world::serve::tls::ServerTls;
 
 use super::devices::{self, Devices};
 use super::growth;
+use super::inherited::Inherited;
+use super::networks;
 use super::places;
 use super::power;
 use super::rules::{Bootstrap, Rules};
@@ -69,11 +71,11 @@ pub struct World {
 }
 
 impl World {
-    /// The world of a seed. Must be called inside a tokio runtime.
+    /// The world of a seed; `hindered`: with what others, networks and storages do to it. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The settings are refused, which is a mistake here.
-    pub fn of(seed: u64) -> anyhow::Result<Self> {
+    pub fn of(seed: u64, hindered: bool) -> anyhow::Result<Self> {
         let mut random = Rng::with_seed(seed ^ 0x5eed_0f77_0e1d);
         let mut pools = settings::pools(&mut random);
         let mut rules = settings::rules(&mut random, &mut pools);
@@ -85,6 +87,11 @@ impl World {
         growth::draw(&mut Rng::with_seed(seed ^ 0x9e0b_0f77_0e1d), rules.bootstrap, &mut pools);
         rules.devices = Devices::draw(&mut Rng::with_seed(seed ^ 0xde71_ce50_0e1d), &mut pools);
         rules.volumes = Volumes::draw(&mut Rng::with_seed(seed ^ 0x7013_0f77_0e1d));
+        rules.hindered = hindered;
+        if hindered {
+            rules.inherited = Inherited::draw(&mut Rng::with_seed(seed ^ 0x14e2_0f77_0e1d));
+            rules.tags = networks::draw(&mut Rng::with_seed(seed ^ 0x4e70_0f77_0e1d), &mut pools);
+        }
         rules.power = power::draw(&mut Rng::with_seed(seed ^ 0x9043_0f77_0e1d));
         let folder = TempDir::new()?;
         let settings = settings::text(&mut random, &mut pools, &mut rules, folder.path());
@@ -97,6 +104,8 @@ impl World {
         seeds::allow(&mut cluster);
         growth::allow(&mut cluster);
         devices::allow(&mut cluster, rules.devices);
+        networks::allow(&mut cluster, &pools);
+        rules.inherited.give(&mut cluster);
         if rules.power.is_some() {
             power::allow(&mut cluster);
         }
@@ -131,6 +140,7 @@ impl World {
         let control_plane: Arc<dyn ControlPlane> = Arc::new(kube.clone());
         let pve = Pve::new(cluster, clock, random.u64(..), control_plane);
         seeds::put_foreign(&pve, &hosts);
+        pve.restrict_tags(rules.tags.clone());
         kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } }))
             .map_err(anyhow::Error::msg)?;
         let (config, clock) = (Arc::new(config), TokioClock::starting_at(base));

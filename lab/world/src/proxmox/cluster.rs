@@ -115,7 +115,7 @@ impl Pve {
                     rows.push(json!({
                         "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
                         "status": "available", "plugintype": storage.kind.plugin(), "content": storage.content,
-                        "shared": i32::from(storage.shared), "disk": state.storage_used(storage, node), "maxdisk": storage.size,
+                        "shared": i32::from(storage.shared), "disk": state.storage_shown(storage, node), "maxdisk": storage.size,
                     }));
                 }
             }
@@ -217,8 +217,12 @@ impl Pve {
         let Some(host) = state.hosts.get(call.node()) else { return json!([]).into() };
         for (number, bridge) in host.spec.bridges.iter().enumerate() {
             let path = format!("/sdn/zones/localnetwork/{bridge}");
-            let seen =
-                ["SDN.Audit", "SDN.Use"].iter().any(|privilege| call.who.has(&state, &path, privilege));
+            // A right to one of its VLANs is enough (`check_sdn_bridge`).
+            let below = format!("{path}/");
+            let vlans = state.access.grants.iter().map(|grant| &grant.path);
+            let paths: Vec<&String> = vlans.filter(|vlan| vlan.starts_with(&below)).chain([&path]).collect();
+            let may = |privilege| paths.iter().any(|path| call.who.has(&state, path, privilege));
+            let seen = may("SDN.Audit") || may("SDN.Use");
             if seen && wanted(filter.as_deref(), "bridge") {
                 rows.push(json!({
                     "iface": bridge, "type": "bridge", "active": 1, "autostart": 1, "priority": number * 2 + 4,

@@ -52,6 +52,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         spool: BTreeMap::new(),
         busy_storages: BTreeSet::new(),
         filled_storages: BTreeMap::new(),
+        claims: BTreeMap::new(),
         stopped_with_hosts: Vec::new(),
         tasks: BTreeMap::new(),
         task_order: Vec::new(),

@@ -33,6 +33,7 @@ use crate::{
 
 mod access;
 mod agent;
+mod ailing;
 mod answer;
 mod clone;
 mod cloudinit;

@@ -9,6 +9,8 @@ pub struct HostView {
     pub online: bool,
     /// Whether it is in HA maintenance.
     pub maintenance: bool,
+    /// Whether nothing its pvestatd said is known any longer.
+    pub silent: bool,
     /// Threads.
     pub cores: u32,
     /// Memory in bytes.
@@ -57,6 +59,7 @@ impl Pve {
         Some(HostView {
             online: host.online,
             maintenance: host.maintenance,
+            silent: state.is_silent(node),
             cores: host.spec.cores,
             memory: host.spec.memory,
             own_memory: host.spec.memory_used,

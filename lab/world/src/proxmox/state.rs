@@ -60,6 +60,8 @@ pub struct State {
     pub busy_storages: BTreeSet<String>,
     /// Storages that somebody has filled up, and what others used of them before.
     pub filled_storages: BTreeMap<String, u64>,
+    /// What storages say that is used of them, where that is not so.
+    pub claims: BTreeMap<String, u64>,
     /// VMs that ran while their host was asked to shut down.
     pub stopped_with_hosts: Vec<u32>,
     /// Tasks by UPID.

@@ -116,7 +116,7 @@ fn readable<'s>(state: &'s State, call: &ApiCall) -> Result<&'s StorageSpec, Ref
 }
 
 fn status(state: &State, storage: &StorageSpec, node: &str) -> Value {
-    let used = state.storage_used(storage, node);
+    let used = state.storage_shown(storage, node);
     json!({
         "type": storage.kind.plugin(), "content": storage.content, "enabled": 1, "active": 1, "shared": i32::from(storage.shared),
         "total": storage.size, "used": used, "avail": storage.size.saturating_sub(used),

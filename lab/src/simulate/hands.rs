@@ -1,0 +1,265 @@
+//! What administrators and others do with machines' VMs, each with the task that it leaves; what of it is taken back after a while; and
+//! the same just when the daemon is about to do something with that VM.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use stage::{Call, Side};
+use tokio::time::Instant;
+use world::proxmox::{Touch, VmView};
+
+use super::checker::{Checker, is_ready};
+use super::devices;
+use super::log::Log;
+use super::world::World;
+
+/// Whose tasks they are.
+const WHO: &str = "root@pam";
+/// The pool of the machines.
+const POOL: &str = "k8s-workers";
+/// Of so many calls that change something about a VM, one comes while others do something with that VM.
+const AT_A_CALL: u32 = 160;
+/// Within so many milliseconds after the call.
+const SOON: std::ops::Range<u64> = 0..4000;
+/// Proxmox VE waits so long for the lock of a VM, and looks so often in between.
+const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
+/// What is taken back is taken back after so many seconds.
+const LASTS: std::ops::Range<u64> = 20..900;
+/// The token does not see a VM that is in no pool: for no longer than this.
+const HIDDEN: std::ops::Range<u64> = 20..150;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// It is destroyed.
+    Destroy,
+    /// Its plug is pulled.
+    Stop,
+    /// Its reset button is pressed.
+    Reset,
+    /// It goes back to a snapshot.
+    RollBack,
+    /// It gets another name.
+    Rename,
+    /// It is moved to another host.
+    Migrate,
+    /// It is made a template, and is an administrator's from then on.
+    Template,
+    /// It cannot be destroyed, for a while.
+    Protect,
+    /// It is in no pool, for a while.
+    LeavePool,
+    /// HA sees to it, for a while or for good.
+    Manage,
+}
+
+impl Deed {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Destroy,
+        Self::Stop,
+        Self::Reset,
+        Self::RollBack,
+        Self::Rename,
+        Self::Migrate,
+        Self::Template,
+        Self::Protect,
+        Self::LeavePool,
+        Self::Manage,
+    ];
+
+    /// Whether the VM must not be locked for it.
+    fn needs_no_lock(self) -> bool {
+        matches!(self, Self::Destroy | Self::RollBack | Self::Migrate | Self::Template | Self::Manage)
+    }
+}
+
+/// What is to be taken back.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Protected(u32),
+    Outside(u32),
+    Managed(u32),
+}
+
+/// The hands of all. Clones share what they hold.
+#[derive(Clone)]
+pub struct Hands {
+    world: World,
+    log: Log,
+    checker: Checker,
+    held: Arc<Mutex<Vec<(Instant, Held)>>>,
+    /// VMs that are an administrator's since, who has to remove them.
+    kept: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Hands {
+    /// They hold nothing yet.
+    pub fn new(world: &World, log: &Log, checker: &Checker) -> Self {
+        let (world, log, checker) = (world.clone(), log.clone(), checker.clone());
+        Self { world, log, checker, held: Arc::default(), kept: Arc::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<(Instant, Held)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// VMs that were made templates since the last call.
+    pub fn kept(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Does it, where Proxmox VE lets it be done now.
+    pub fn does(&self, deed: Deed, vmid: u32, random: &mut Rng, when: &str) {
+        let pve = &self.world.pve;
+        let Some(vm) = pve.vm(vmid).filter(|_| !self.checker.is_foreign(vmid)) else { return };
+        let locked = vm.config.contains_key("lock") || pve.is_worked_on(vmid);
+        if (deed.needs_no_lock() && locked) || !pve.is_online(&vm.node) || !pve.is_quorate() {
+            return;
+        }
+        let until = Instant::now() + Duration::from_secs(random.u64(LASTS));
+        let managed = deed == Deed::Manage && vm.running && is_movable(&vm) && self.serves(vmid);
+        let touch = self.touch(deed, vmid, &vm, random);
+        if touch.is_none() && !managed {
+            return;
+        }
+        self.log.say("admin", &format!("{deed:?} VM {vmid}{when}"));
+        match deed {
+            Deed::Destroy => self.checker.deleted_by_hand(vmid),
+            Deed::Protect => {
+                self.checker.is_protected(vmid, true);
+                self.held().push((until, Held::Protected(vmid)));
+            }
+            Deed::LeavePool => {
+                self.checker.is_outside(vmid, true);
+                let until = Instant::now() + Duration::from_secs(random.u64(HIDDEN));
+                self.held().push((until, Held::Outside(vmid)));
+            }
+            Deed::Manage => {
+                // HA starts it whenever it is off.
+                self.checker.started_by_hand(vmid);
+                if random.bool() {
+                    self.held().push((until, Held::Managed(vmid)));
+                }
+            }
+            _ => {}
+        }
+        if deed == Deed::Template {
+            // Else HA would move it, or start it.
+            pve.set_ha(vmid, false);
+        }
+        match touch {
+            Some(touch) => pve.touch(vmid, WHO, &touch),
+            None => pve.set_ha(vmid, true),
+        }
+        if deed == Deed::Template {
+            self.checker.made_by_hand(vmid);
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(vmid);
+        }
+    }
+
+    /// What it is for Proxmox VE; nothing where it cannot be done, and what HA is told is none of these.
+    fn touch(&self, deed: Deed, vmid: u32, vm: &VmView, random: &mut Rng) -> Option<Touch> {
+        let free = || !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid);
+        let touch = match deed {
+            Deed::Destroy if vm.config.get("protection").is_none_or(|text| text != "1") => Touch::Destroyed,
+            Deed::Stop if vm.running => Touch::Stopped,
+            Deed::Reset if vm.running => Touch::Reset,
+            Deed::RollBack => Touch::RolledBack,
+            Deed::Rename => Touch::Renamed("renamed".to_owned()),
+            Deed::Migrate => Touch::Migrated(self.target(vm, random)?),
+            Deed::Template if free() => Touch::Template,
+            Deed::Protect => Touch::Protected,
+            // As long as its kubelet is heard nothing of it goes.
+            Deed::LeavePool if self.serves(vmid) => Touch::LeftPool,
+            _ => return None,
+        };
+        Some(touch)
+    }
+
+    fn serves(&self, vmid: u32) -> bool {
+        let node = self.checker.node_of(vmid).and_then(|name| self.world.kube.get("Node", "", &name));
+        let known = self.checker.record(vmid).is_some_and(|record| record["nodeUid"].is_string());
+        known && node.is_some_and(|node| is_ready(&node))
+    }
+
+    /// A host that the VM can be moved to.
+    fn target(&self, vm: &VmView, random: &mut Rng) -> Option<String> {
+        let (pve, hosts) = (&self.world.pve, &self.world.hosts);
+        let host = hosts.get(random.usize(..hosts.len()))?;
+        // Proxmox VE moves no VM with an image that is on its host alone, none that runs with a device of its host, and none to where
+        // there is no such device.
+        let devices = self.world.rules.devices;
+        let stays =
+            super::seeds::is_bound(vm) || (devices::has_one(vm) && (vm.running || devices.on(host) == 0));
+        (*host != vm.node && pve.is_online(host) && !stays).then(|| host.clone())
+    }
+
+    /// Takes back what has lasted for long enough, or everything.
+    pub fn tick(&self, everything: bool) {
+        let now = Instant::now();
+        let over: Vec<(Instant, Held)> =
+            self.held().extract_if(.., |(until, _)| everything || *until <= now).collect();
+        let pve = &self.world.pve;
+        for (_, held) in over {
+            let (Held::Protected(vmid) | Held::Outside(vmid) | Held::Managed(vmid)) = held;
+            if pve.vm(vmid).is_none() || self.checker.is_foreign(vmid) {
+                self.checker.is_protected(vmid, false);
+                self.checker.is_outside(vmid, false);
+                continue;
+            }
+            self.log.say("admin", &format!("{held:?} no longer"));
+            match held {
+                Held::Protected(vmid) => {
+                    self.checker.is_protected(vmid, false);
+                    pve.set_config_by_hand(vmid, "protection", None);
+                }
+                Held::Outside(vmid) => {
+                    self.checker.is_outside(vmid, false);
+                    if self.checker.record(vmid).is_some() {
+                        pve.move_to_pool_by_hand(vmid, Some(POOL));
+                    } else {
+                        // It was forgotten meanwhile, as the daemon has said.
+                        pve.touch(vmid, WHO, &Touch::Destroyed);
+                    }
+                }
+                Held::Managed(vmid) => pve.set_ha(vmid, false),
+            }
+        }
+    }
+
+    /// A call is about to change something about a VM: now and then others do something with it at that moment.
+    pub(super) fn may_meddle(&self, call: &Call<'_>, random: &mut Rng) {
+        let parts: Vec<&str> = call.path.trim_start_matches('/').split('/').collect();
+        let ("POST" | "PUT" | "DELETE", Side::Proxmox, ["nodes", _, "qemu", vmid, rest @ ..]) =
+            (call.method, call.side, &*parts)
+        else {
+            return;
+        };
+        let Ok(vmid) = vmid.parse::<u32>() else { return };
+        let ours = self.world.pool_of(vmid).is_some() && rest != ["clone"];
+        if !ours || random.u32(..AT_A_CALL) > 0 {
+            return;
+        }
+        let (hands, mut random) = (self.clone(), random.fork());
+        let deed = Deed::ALL[random.usize(..Deed::ALL.len())];
+        let when = format!(", about which {} {} is under way", call.method, rest.join("/"));
+        let pause = Duration::from_millis(random.u64(SOON));
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let until = Instant::now() + LOCK.0;
+            while hands.world.pve.is_worked_on(vmid) && Instant::now() < until {
+                tokio::time::sleep(LOCK.1).await;
+            }
+            hands.does(deed, vmid, &mut random, &when);
+        });
+    }
+}
+
+/// Whether all hosts have what the VM needs.
+fn is_movable(vm: &VmView) -> bool {
+    let drive = |key: &str| ["scsi", "virtio", "sata", "ide"].iter().any(|bus| key.starts_with(bus));
+    let mut drives = vm.config.iter().filter(|(key, _)| drive(key) && *key != "scsihw");
+    !devices::has_one(vm) && drives.all(|(_, value)| value.starts_with("shared:"))
+}

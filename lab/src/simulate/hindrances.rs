@@ -1,0 +1,129 @@
+//! What hinders from outside for a while: a `pvestatd` that says nothing, storages that are slow or lie, tags and networks that may not
+//! be used any more; and volumes that another host does not see yet.
+
+use std::ops::Range;
+
+use fastrand::Rng;
+use world::proxmox::TaskFault;
+use world::proxmox::rights::TagAccess;
+use world::proxmox::spec::GIB;
+
+use super::checker::Checker;
+use super::networks::{self, Right};
+use super::world::World;
+
+/// Bytes a second of a slow storage: a copy of a disk takes minutes.
+const CRAWLS: u64 = 24 << 20;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// Nothing is heard of this host's `pvestatd`; at once: it has been so for long.
+    Silent {
+        /// The host.
+        host: String,
+        /// Whether nothing is known from the first moment on.
+        at_once: bool,
+    },
+    /// Copies to this storage take long.
+    Slow(&'static str),
+    /// This storage is full and says that it is almost empty.
+    Lies(&'static str),
+    /// The machines' tag may no longer be used.
+    Tags,
+    /// The network with this path may no longer be used.
+    Network(String),
+}
+
+impl Hindrance {
+    /// Draws one, and for how many seconds it may last.
+    pub fn draw(random: &mut Rng, world: &World) -> Option<(Self, Range<u64>)> {
+        let storage = if random.bool() { "shared" } else { "local-lvm" };
+        Some(match random.u8(..6) {
+            0 | 1 => {
+                let host = world.hosts.get(random.usize(..world.hosts.len()))?.clone();
+                (Self::Silent { host, at_once: random.bool() }, 60..1200)
+            }
+            2 => (Self::Slow(storage), 60..1200),
+            3 => (Self::Lies(storage), 60..900),
+            4 => (Self::Tags, 60..900),
+            _ => {
+                let pool = world.pools.get(random.usize(..world.pools.len()))?;
+                (Self::Network(pool.network.path()), 60..900)
+            }
+        })
+    }
+
+    /// Whether only one of the kind may go on at a time.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let of_rights = |one: &Self| matches!(one, Self::Tags | Self::Network(_));
+        self == other
+            || (of_rights(self) && of_rights(other))
+            || matches!((self, other), (Self::Silent { host, .. }, Self::Silent { host: one, .. }) if host == one)
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Silent { host, at_once: true } => format!("pvestatd of {host} has long been silent"),
+            Self::Silent { host, .. } => format!("pvestatd of {host} falls silent"),
+            Self::Slow(storage) => format!("{storage} is slow"),
+            Self::Lies(storage) => format!("{storage} is full, and says that it is empty"),
+            Self::Tags => "the token may not use the machines' tag".to_owned(),
+            Self::Network(path) => format!("the token may not use {path}"),
+        }
+    }
+
+    /// It begins.
+    pub fn begin(&self, world: &World, checker: &Checker) {
+        let pve = &world.pve;
+        match self {
+            Self::Silent { host, at_once: true } => pve.forget_what_pvestatd_said(host),
+            Self::Silent { host, .. } => pve.set_pvestatd_silent(host, true),
+            Self::Slow(storage) => pve.set_storage_rate(storage, Some(CRAWLS)),
+            Self::Lies(storage) => {
+                checker.storage_lies(storage, true);
+                pve.set_storage_full(storage, true);
+                pve.set_storage_claim(storage, Some(GIB));
+            }
+            Self::Tags => {
+                checker.right_is_missing(Right::Tag);
+                pve.restrict_tags(TagAccess { user_allow: "none".to_owned(), ..TagAccess::default() });
+            }
+            Self::Network(path) => {
+                checker.right_is_missing(Right::Network(path.clone()));
+                networks::rights(pve, path, false);
+            }
+        }
+    }
+
+    /// It ends.
+    pub fn end(&self, world: &World, checker: &Checker) {
+        let pve = &world.pve;
+        match self {
+            Self::Silent { host, .. } => pve.set_pvestatd_silent(host, false),
+            Self::Slow(storage) => pve.set_storage_rate(storage, None),
+            Self::Lies(storage) => {
+                checker.storage_lies(storage, false);
+                pve.set_storage_full(storage, false);
+                pve.set_storage_claim(storage, None);
+            }
+            Self::Tags => {
+                checker.right_is_back();
+                pve.restrict_tags(world.rules.tags.clone());
+            }
+            Self::Network(path) => {
+                checker.right_is_back();
+                networks::rights(pve, path, true);
+            }
+        }
+    }
+}
+
+/// What the next task of its kind meets: on another host than the one that made it, a volume is not seen yet. For the log.
+pub fn volume_not_seen(random: &mut Rng, world: &World) -> String {
+    let kind = if random.bool() { "resize" } else { "qmstart" };
+    let text = "volume 'shared:9100/vm-9100-disk-0.qcow2' does not exist";
+    world.pve.inject_task(kind, TaskFault::Fails(text.to_owned()));
+    format!("the next {kind} does not see its volume")
+}
