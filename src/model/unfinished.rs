@@ -1,6 +1,6 @@
 //! What a round could not look at, because it had looked at all that one round may: the next ones go on with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,14 @@ pub struct PodTurns {
     pub left: usize,
     /// So many kinds of pods are looked at in the next round; every namespace has its turn.
     pub most: usize,
-    /// By namespace, the first pod of the kind that was looked at last.
+    /// By priority and namespace (`PRIORITY/NAMESPACE`), the first pod of the kind that was looked at last.
     pub after: BTreeMap<String, String>,
+    /// By priority, the namespace that had its turn last.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub last: BTreeMap<i32, String>,
+    /// Kinds, by their first pod, that are too much for a round by themselves: they come last.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub heavy: BTreeSet<String>,
 }
 
 /// Which nodes come next.

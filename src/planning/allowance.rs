@@ -57,6 +57,12 @@ impl Allowance {
         self.part(self.until.saturating_sub(self.effort.spent()) / 2)
     }
 
+    /// What is left, and more for pods in thought: what those cost takes nothing from real ones.
+    pub(super) fn and_thought(&self) -> Self {
+        let until = self.until.max(self.effort.spent()).saturating_add(self.limits.growth / 4);
+        Self { until, ..self.clone() }
+    }
+
     /// What is left, and more to say why pods fit nowhere.
     pub(super) fn and_reasons(&self) -> Self {
         let until = self.until.max(self.effort.spent()).saturating_add(self.limits.reasons);

@@ -88,7 +88,7 @@ pub(super) fn decide(
     verdicts
 }
 
-/// The shortage where not all that waits could be looked at.
+/// The shortage where not all that waits was looked at.
 const UNKNOWN: usize = usize::MAX;
 
 /// How many pods are left waiting and how many machines are missing to the pools' minima, were this the cluster; `gone` are
@@ -108,7 +108,7 @@ fn shortage(
     };
     let waiting = growth.verdicts.iter().filter(|one| stuck(one.verdict)).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
-    if growth.cut {
+    if growth.cut || growth.unfinished.is_some() {
         return UNKNOWN;
     }
     waiting + growth.homeless.len() + missing.map(|count| count as usize).sum::<usize>()

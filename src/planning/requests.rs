@@ -147,33 +147,54 @@ impl<'a> Packer<'_, 'a> {
             return;
         }
         keep_to_bound(&mut classes);
+        let mut own: BTreeMap<(&str, &str), Vec<Class<'a>>> = BTreeMap::new();
+        for class in classes {
+            own.entry(asked_by(class.sample)).or_default().push(class);
+        }
+        let mut all: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+        for (index, waiting) in self.pods.iter().enumerate().filter(|one| is_requested(one.1.pod)) {
+            all.entry(asked_by(waiting.pod)).or_default().push(index);
+        }
         for request in sorted(self.view.snapshot) {
-            let is_own = |pod: &Pod| {
-                let owner = pod.owner.as_ref().filter(|_| is_requested(pod));
-                pod.namespace == request.namespace && owner.is_some_and(|owner| owner.name == request.name)
-            };
-            let (mut own, rest): (Vec<Class>, Vec<Class>) =
-                classes.into_iter().partition(|class| is_own(class.sample));
-            classes = rest;
-            // One that is not looked at as a whole in this round waits for a later one.
-            let all = self.pods.iter().filter(|waiting| is_own(waiting.pod)).count();
-            if own.is_empty() || own.iter().map(|class| class.pods.len()).sum::<usize>() < all {
-                continue;
-            }
-            if request.is("Provisioned").is_some() {
+            let key = (request.namespace.as_str(), request.name.as_str());
+            let Some(pods) = all.get(&key) else { continue };
+            let mut own = own.remove(&key).unwrap_or_default();
+            if own.iter().map(|class| class.pods.len()).sum::<usize>() < pods.len() {
+                self.put_off(pods);
+            } else if request.is("Provisioned").is_some() {
                 self.fill_known(&mut own);
-                continue;
+            } else if self.partial || self.view.allowance.is_spent() {
+                // The room may be what real pods need that have no turn in this round.
+                self.put_off(pods);
+            } else {
+                self.answer(request, &mut own, pods);
             }
-            let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
-            let machines = self.planned.len();
-            self.fill_known(&mut own);
-            if request.class == ATOMIC {
-                self.pack(&mut own);
-            }
-            let fits = own.iter().all(|class| class.left() == 0 && self.may_be_there(class, request));
-            if !fits {
-                (self.view.world, self.rooms, self.spots) = before;
-                self.planned.truncate(machines);
+        }
+    }
+
+    /// A request that was not looked at as a whole waits for a later round.
+    fn put_off(&mut self, pods: &[usize]) {
+        for &index in pods {
+            self.pods[index].settled = Some(PodOutcome::Unfinished);
+        }
+    }
+
+    fn answer(&mut self, request: &ProvisioningRequest, own: &mut [Class<'a>], pods: &[usize]) {
+        // What is copied, so that it can be taken back.
+        self.view.allowance.spend(10 * (self.view.world.nodes().len() + self.view.pods.len()));
+        let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
+        let machines = self.planned.len();
+        self.fill_known(own);
+        let cut = own.iter().any(|class| class.cut);
+        if request.class == ATOMIC && !cut {
+            self.pack(own);
+        }
+        let fits = !cut && own.iter().all(|class| class.left() == 0 && self.may_be_there(class, request));
+        if !fits {
+            (self.view.world, self.rooms, self.spots) = before;
+            self.planned.truncate(machines);
+            if cut || self.view.allowance.is_spent() {
+                self.put_off(pods);
             }
         }
     }
@@ -191,6 +212,11 @@ impl<'a> Packer<'_, 'a> {
 /// Whether a pod in thought is what a request asks about.
 pub(super) fn is_requested(pod: &Pod) -> bool {
     pod.chunk && pod.owner.as_ref().is_some_and(|owner| owner.kind == KIND)
+}
+
+/// The namespace and the name of the request that asks about a pod in thought.
+fn asked_by(pod: &Pod) -> (&str, &str) {
+    (&pod.namespace, pod.owner.as_ref().map_or("", |owner| &owner.name))
 }
 
 fn sorted(snapshot: &Snapshot) -> Vec<&ProvisioningRequest> {

@@ -172,6 +172,10 @@ fn say_why_they_stay(
     for (at, node) in drainable.iter().filter(|(at, _)| !going.contains(at)) {
         let verdict = &mut verdicts[*at];
         if together.untried.contains(at) {
+            if !view.snapshot.nodes[*at].annotations.contains_key(UNNEEDED_SINCE) {
+                // Whether it is needed is not known: no time begins.
+                (verdict.since, verdict.removable_at) = (None, None);
+            }
             let why = "waits for its turn: the round has looked at all that one may";
             NotNow::waits(Some(why.to_owned())).apply(verdict);
             continue;

@@ -81,6 +81,8 @@ pub(super) struct Packer<'v, 'a> {
     pub growths: Growths,
     /// Not all of what waits was looked at.
     pub cut: bool,
+    /// Nor was it to be: some real pods have no turn in this round.
+    pub partial: bool,
     /// Why pools stay below their minimum, by pool.
     short: BTreeMap<String, Full>,
 }
@@ -106,6 +108,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         upcoming: BTreeMap::new(),
         growths: Growths::default(),
         cut: false,
+        partial: false,
         short: BTreeMap::new(),
         view,
     };
@@ -133,21 +136,29 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     keep_to_bound(&mut classes);
     packer.reach_minimum();
     packer.pack(&mut classes);
+    packer.cut |= packer.view.allowance.is_spent();
+    let spent = packer.cut;
+    // What real pods need that were not looked at is not known: it may be all that is left.
+    packer.partial = spent || turns.some_wait();
+    let own = packer.view.allowance.clone();
+    packer.view.allowance = own.and_thought();
     packer.provide(requested);
     if !chunks.is_empty() {
         packer.fill_known(&mut chunks);
-        keep_to_bound(&mut chunks);
-        packer.pack(&mut chunks);
+        chunks.retain(|class| !class.cut);
+        if !packer.partial {
+            keep_to_bound(&mut chunks);
+            packer.pack(&mut chunks);
+        }
     }
-    packer.fit_sizes();
     packer.cut |= packer.view.allowance.is_spent();
-    let own = packer.view.allowance.clone();
-    packer.view.allowance = own.and_reasons();
+    packer.fit_sizes();
+    packer.view.allowance = packer.view.allowance.and_reasons();
     let (verdicts, on) = verdict::pods(&packer);
     packer.cut |= packer.view.allowance.is_spent();
     packer.view.allowance = own;
     let left = verdicts.iter().filter(|one| one.verdict == PodOutcome::Unfinished).count();
-    let unfinished = turns.next(packer.cut, groups.samples().len(), left);
+    let unfinished = turns.next(spent, groups.samples().len(), left);
     packer.into_growth(verdicts, on, unfinished)
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use pve_autoscaler::model::Plan;
-use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
-use pve_autoscaler::model::unfinished::Unfinished;
+use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome, RequestOutcome};
+use pve_autoscaler::model::unfinished::{NodeTurns, PodTurns, Unfinished};
 use pve_autoscaler::planning::{Limits, plan, plan_within};
 
 use crate::cluster::{Cluster, node_verdict, of_pool, pod_verdict, removed, with_others};
@@ -41,6 +41,14 @@ impl Rounds {
         let document = waiting(Cluster::empty(), namespace, number, more);
         self.cluster.push((format!("{namespace}/p{number:02}"), document));
         self
+    }
+
+    /// How many rounds there are until this pod has a machine, up to so many.
+    fn until(&mut self, pod: &str, most: usize) -> Option<usize> {
+        (0..most).find(|_| {
+            self.round();
+            !self.cluster.iter().any(|one| one.0 == pod)
+        })
     }
 
     fn round(&mut self) -> Plan {
@@ -116,8 +124,7 @@ fn pods_of_high_priority_come_first() {
     let mut rounds = rounds.with("a", 30, "priorityClassName: high, priority: 1000, ");
     rounds.cluster.push((String::new(), Cluster::empty().with(class)));
     // As after a round that was not finished.
-    rounds.unfinished.pods =
-        Some(pve_autoscaler::model::unfinished::PodTurns { most: 2, ..Default::default() });
+    rounds.unfinished.pods = Some(PodTurns { most: 2, ..PodTurns::default() });
     let plan = rounds.round();
     assert_eq!(pod_verdict(&plan, "a/p30"), PodOutcome::NewNode);
     assert_eq!(pod_verdict(&plan, "a/p19"), PodOutcome::Unfinished);
@@ -155,4 +162,114 @@ fn nodes_are_looked_at_one_after_the_other() {
         unfinished = decided.unfinished.clone();
     }
     assert_eq!(there, Vec::<u32>::new());
+}
+
+/// So many expressions about a node's labels, which every node meets.
+fn heavy(count: usize) -> String {
+    let one = |at: usize| format!("{{key: example.com/k{at}, operator: DoesNotExist}}");
+    let all: Vec<String> = (0..count).map(one).collect();
+    format!(
+        "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: [{}]}}]}}}}}}, ",
+        all.join(", ")
+    )
+}
+
+#[test]
+fn a_kind_that_is_too_much_for_a_round_holds_up_no_others() {
+    let rounds = Rounds::new(limits(1000, u64::MAX)).with("a", 1, &heavy(500));
+    let mut rounds = rounds.with("a", 2, "").with("b", 3, "").with("z", 4, "");
+    for pod in ["a/p02", "b/p03", "z/p04"] {
+        assert!(rounds.until(pod, 20).is_some(), "{pod} still waits: {:?}", rounds.unfinished);
+    }
+    assert!(rounds.unfinished.pods.as_ref().unwrap().heavy.contains("a/p01"));
+}
+
+#[test]
+fn namespaces_have_their_turns_one_after_the_other() {
+    let mut rounds = Rounds::new(limits(u64::MAX, u64::MAX));
+    for (number, namespace) in ["a", "a", "b", "b", "c", "c"].into_iter().enumerate() {
+        rounds = rounds.with(namespace, u32::try_from(number).unwrap(), "");
+    }
+    let mut first = PodTurns { most: 1, ..PodTurns::default() };
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        rounds.unfinished.pods = Some(first.clone());
+        let decided = rounds.round();
+        let made = decided.pods.iter().find(|one| one.verdict == PodOutcome::NewNode).unwrap();
+        order.push(made.pod.to_string());
+        first = PodTurns { most: 1, ..decided.unfinished.pods.unwrap() };
+    }
+    assert_eq!(order, ["a/p00", "b/p02", "c/p04", "a/p01"]);
+}
+
+#[test]
+fn a_node_that_was_not_looked_at_has_no_timer_begun() {
+    let plain = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{pve-autoscaler/pool: w}}}}\n\
+             status: {{allocatable: {{cpu: 4, memory: 16Gi, pods: 10}}, conditions: [{{type: Ready, status: \"True\"}}]}}"
+        )
+    };
+    let cluster = Cluster::new().with(&plain("n1")).with(&plain("n2")).idle("n3", "w");
+    let mut snapshot = cluster.snapshot();
+    let turns = NodeTurns { left: 2, most: 1, after: Some("n3".to_owned()) };
+    snapshot.memory.unfinished.nodes = Some(turns);
+    let decided = plan(&snapshot, &of_pool("", ""));
+    let since = |name: &str| decided.nodes.iter().find(|one| one.node == name).unwrap().since;
+    assert!(since("n1").is_some(), "it has its turn");
+    assert_eq!(since("n2"), None);
+    assert!(since("n3").is_some(), "its time goes on");
+}
+
+/// A PodTemplate of this name, and what needs it.
+fn template(name: &str, cpu: u32) -> String {
+    format!(
+        "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: {name}, namespace: d}}\n\
+         template: {{spec: {{containers: [{{name: c, resources: {{requests: {{cpu: {cpu}, memory: 1Gi}}}}}}]}}}}"
+    )
+}
+
+fn request(class: &str) -> String {
+    format!(
+        "apiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\n\
+         metadata: {{name: r, namespace: d, uid: r, creationTimestamp: \"2026-01-01T11:30:00Z\"}}\n\
+         spec: {{provisioningClassName: {class}, podSets: [{{podTemplateRef: {{name: t3}}, count: 1}}]}}"
+    )
+}
+
+#[test]
+fn no_request_is_answered_while_pods_were_not_looked_at() {
+    let request = request("check-capacity.autoscaling.x-k8s.io");
+    let cluster = Cluster::new().idle("n", "w").with(&template("t3", 3)).with(&request);
+    let cluster = waiting(waiting(cluster, "a", 1, ""), "z", 2, "");
+    let mut snapshot = cluster.snapshot();
+    let outcome = |plan: &Plan| plan.requests[0].verdict;
+    snapshot.memory.unfinished.pods = Some(PodTurns { most: 1, ..PodTurns::default() });
+    let decided = plan(&snapshot, &of_pool("", ""));
+    assert_eq!(pod_verdict(&decided, "z/p02"), PodOutcome::Unfinished);
+    assert_eq!(outcome(&decided), RequestOutcome::Unfinished);
+    snapshot.memory.unfinished.pods = None;
+    assert_ne!(outcome(&plan(&snapshot, &of_pool("", ""))), RequestOutcome::Unfinished);
+}
+
+#[test]
+fn no_machine_is_made_for_room_that_is_there_however_little_was_looked_at() {
+    let buffer = |name: &str, cpu: u32| {
+        format!(
+            "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{name: {name}, namespace: d}}\n\
+             spec: {{replicas: 1, podTemplateRef: {{name: t{cpu}}}}}"
+        )
+    };
+    let nodes = (0..20).fold(Cluster::new(), |all, number| all.idle(&format!("n{number:02}"), "w"));
+    let all = nodes.with(&template("t1", 1)).with(&template("t2", 2)).with(&template("t3", 3));
+    let all = all.with(&buffer("b1", 1)).with(&buffer("b2", 2));
+    let all = all.with(&request("best-effort-atomic-scale-up.autoscaling.x-k8s.io"));
+    let snapshot = waiting(waiting(all, "a", 1, ""), "z", 2, "").snapshot();
+    let mut unfinished = 0;
+    for growth in (1..1500).step_by(9) {
+        let decided = plan_within(&snapshot, &of_pool("", ""), limits(growth, u64::MAX));
+        assert!(decided.scale_up.is_empty(), "{growth}: {:?}", decided.scale_up);
+        unfinished += u32::from(!decided.unfinished.is_empty());
+    }
+    assert!(unfinished > 3, "{unfinished}");
 }

@@ -221,8 +221,15 @@ pub fn memory() -> impl Strategy<Value = Memory> {
 }
 
 fn unfinished() -> impl Strategy<Value = Unfinished> {
-    let pods = (0_usize..9, 0_usize..9, btree_map(text(), text(), 0..3));
-    let pods = pods.prop_map(|(left, most, after)| PodTurns { left, most, after });
+    let places =
+        (btree_map(text(), text(), 0..3), btree_map(any::<i32>(), text(), 0..3), btree_set(text(), 0..3));
+    let pods = (0_usize..9, 0_usize..9, places).prop_map(|(left, most, (after, last, heavy))| PodTurns {
+        left,
+        most,
+        after,
+        last,
+        heavy,
+    });
     let nodes = (0_usize..9, 0_usize..9, option::of(text()));
     let nodes = nodes.prop_map(|(left, most, after)| NodeTurns { left, most, after });
     (option::of(pods), option::of(nodes)).prop_map(|(pods, nodes)| Unfinished { pods, nodes })
