@@ -52,6 +52,9 @@ pub struct Plan {
     /// Every CapacityBuffer once, the oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<BufferVerdict>,
+    /// Chunks of CapacityBuffers, each once: no pods, but decided like them.
+    #[serde(skip)]
+    pub chunks: Vec<PodVerdict>,
     /// What the round could not look at: later ones do.
     #[serde(skip_serializing_if = "Unfinished::is_empty")]
     pub unfinished: Unfinished,

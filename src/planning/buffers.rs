@@ -103,17 +103,26 @@ pub(super) fn tell(buffers: &[Buffer], plan: &mut Plan) {
     });
     let ids: BTreeMap<Arc<str>, usize> = ids.collect();
     let mut filled: Vec<BufferVerdict> = buffers.iter().map(begun).collect();
+    let mut chunks = Vec::new();
     plan.pods.retain(|verdict| {
         let Some(number) = ids.get(&verdict.pod) else { return true };
         count(&mut filled[*number], verdict);
+        chunks.push(verdict.clone());
         false
     });
+    plan.chunks = chunks;
     for (verdict, buffer) in filled.iter_mut().zip(buffers) {
         if buffer.size.is_ok() {
             conclude(verdict, buffer);
         }
     }
     plan.buffers = filled;
+}
+
+/// The chunks of all buffers, by their ids.
+pub(super) fn chunks(snapshot: &Snapshot) -> BTreeMap<Arc<str>, Arc<Pod>> {
+    let all = resolve(snapshot).into_iter().flat_map(|buffer| buffer.chunks);
+    all.map(|chunk| (chunk.digest().id.clone(), chunk)).collect()
 }
 
 /// The nodes that chunks were placed on, with the buffer of one of them.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use super::buffers;
 use super::pending::{is_daemon, is_mirror};
 use super::predictions::{BOUND, in_vain, is_recent};
 use super::{being_deleted, pool_of, ready};
@@ -20,7 +21,7 @@ use crate::config::Config;
 use crate::model::digest::Fingerprint;
 use crate::model::machine::Phase;
 use crate::model::node::Node;
-use crate::model::plan::{Plan, PodOutcome};
+use crate::model::plan::{Plan, PodOutcome, PodVerdict};
 use crate::model::pod::{Pod, Scheduling, VolumeSource};
 use crate::model::prediction::{Awaited, MadeFor, Missed, Predictions, fingerprint, kind};
 use crate::model::workload::{Backoff, PersistentVolume, VolumeClaim};
@@ -43,7 +44,7 @@ const EXAMINED: usize = 256;
 /// What is to be remembered of predictions after this decision, which was made on this snapshot.
 pub fn follow(snapshot: &Snapshot, plan: &Plan, config: &Config) -> Predictions {
     let before = &snapshot.memory.predictions;
-    if plan.pods.is_empty() && plan.scale_down.is_empty() && before.is_empty() {
+    if plan.pods.is_empty() && plan.chunks.is_empty() && plan.scale_down.is_empty() && before.is_empty() {
         return Predictions::default();
     }
     let mut after = before.clone();
@@ -63,6 +64,8 @@ pub(super) struct Follower<'a> {
     pub now: Timestamp,
     pub nodes: BTreeMap<&'a str, &'a Arc<Node>>,
     waiting: BTreeMap<&'a str, &'a Arc<Pod>>,
+    /// Chunks of buffers: kube-scheduler never sees them, but a machine that was made for one has to take it.
+    chunks: BTreeMap<Arc<str>, Arc<Pod>>,
     /// Pods on nodes, but for those that every node has.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
@@ -85,6 +88,7 @@ impl<'a> Follower<'a> {
             now: snapshot.time,
             nodes: snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
             waiting: waits.map(|pod| (&*pod.digest().id, pod)).collect(),
+            chunks: if plan.chunks.is_empty() { BTreeMap::new() } else { buffers::chunks(snapshot) },
             guests,
             kinds: RefCell::default(),
         }
@@ -212,7 +216,11 @@ impl<'a> Follower<'a> {
                 after.made.extend(self.made(machine));
             }
         }
-        let expected: BTreeSet<&str> = self.expected().map(|(_, node)| node).collect();
+        let fits = |one: &&PodVerdict| one.verdict == PodOutcome::ExistingNode;
+        let of_chunks = self.plan.chunks.iter().filter(fits).filter_map(|one| one.node.as_deref());
+        let expected: BTreeSet<&str> = self.expected().map(|(_, node)| node).chain(of_chunks).collect();
+        let short: BTreeSet<&str> =
+            self.plan.chunks.iter().filter(|one| !fits(one)).map(|one| &*one.pod).collect();
         after.made.retain_mut(|one| {
             let Some(machine) = machines.get(one.machine.as_str()) else {
                 return one.in_vain && is_recent(one, self.now);
@@ -222,9 +230,11 @@ impl<'a> Follower<'a> {
                 return false;
             }
             let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
-            let waits = machine.pods.iter().any(|pod| self.waiting.contains_key(pod.as_str()));
-            let coming =
-                || self.plan.pods.iter().any(|pod| pod.machine.as_deref() == Some(machine.name.as_str()));
+            let waits =
+                |pod: &String| self.waiting.contains_key(pod.as_str()) || short.contains(pod.as_str());
+            let waits = machine.pods.iter().any(waits);
+            let placed = || self.plan.pods.iter().chain(&self.plan.chunks);
+            let coming = || placed().any(|pod| pod.machine.as_deref() == Some(machine.name.as_str()));
             let serves = machine.phase == Phase::Ready && is_ready;
             one.in_vain |= serves && waits && !expected.contains(node) && !coming();
             true
@@ -234,7 +244,8 @@ impl<'a> Follower<'a> {
 
     /// A machine that was made, where pods that it was made for still wait.
     fn made(&self, machine: &Machine) -> Option<MadeFor> {
-        let pods = machine.pods.iter().filter_map(|pod| self.waiting.get(pod.as_str()));
+        let real = |pod: &str| self.waiting.get(pod).copied();
+        let pods = machine.pods.iter().filter_map(|pod| real(pod).or_else(|| self.chunks.get(pod.as_str())));
         let kinds: BTreeSet<String> = pods.map(|pod| self.kind(pod)).collect();
         (!kinds.is_empty()).then(|| MadeFor {
             machine: machine.name.clone(),

@@ -371,3 +371,44 @@ fn no_node_goes_whose_pods_would_have_to_run_where_the_scheduler_refuses_such_po
     let plan = rounds.minutes(16..=16, &both);
     assert!(removed(&plan).is_empty(), "{:?}", plan.scale_down);
 }
+
+#[test]
+fn a_buffer_has_no_machine_after_the_other_made_that_takes_none_of_its_chunks() {
+    let chunk = "d/b (chunk 1 of a CapacityBuffer)";
+    let machine = |name: &str, phase: &str| {
+        format!(
+            "{{name: {name}, pool: w, vmid: 9100, host: pve1, cores: 4, memory: 8Gi, phase: {phase}, node: {name}, pods: [\"{chunk}\"]}},"
+        )
+    };
+    // A chunk needs all that a fresh node promises, and these offer less.
+    let cluster = |nodes: &[&str], machines: &str| {
+        let nodes = nodes.iter().fold(Cluster::new(), |all, name| all.sized(name, "w", "3", "", "True"));
+        nodes
+            .with(&inventory(machines))
+            .with(
+                "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: t, namespace: d}\n\
+                 template: {spec: {containers: [{name: c, resources: {requests: {cpu: 4, memory: 1Gi}}}]}}",
+            )
+            .with(
+                "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: b, namespace: d, uid: b}\n\
+                 spec: {replicas: 1, podTemplateRef: {name: t}}",
+            )
+    };
+    let mut rounds = Rounds::new(of_pool("", ""));
+    let asked = |plan: &Plan| plan.scale_up.iter().map(|one| one.machines.len()).sum::<usize>();
+    let first = rounds.at(0, &cluster(&[], ""));
+    assert_eq!((asked(&first), &*first.scale_up[0].machines[0].pods[0]), (1, chunk));
+    assert_eq!(asked(&rounds.at(60, &cluster(&[], &machine("w1", "Booting")))), 0);
+    assert_eq!(asked(&rounds.at(120, &cluster(&["w1"], &machine("w1", "Ready")))), 1);
+    let second = [machine("w1", "Ready"), machine("w2", "Booting")].concat();
+    assert_eq!(asked(&rounds.at(180, &cluster(&["w1"], &second))), 0);
+    let both = [machine("w1", "Ready"), machine("w2", "Ready")].concat();
+    let plan = rounds.at(240, &cluster(&["w1", "w2"], &both));
+    assert_eq!(asked(&plan), 0, "{:?}", plan.buffers);
+    // Nor once they are gone, for an hour.
+    rounds.at(300, &cluster(&["w1", "w2"], &both));
+    for minute in 6..=59 {
+        assert_eq!(asked(&rounds.at(minute * 60, &cluster(&[], ""))), 0, "{minute}");
+    }
+    assert_eq!(asked(&rounds.at(70 * 60, &cluster(&[], ""))), 1);
+}
