@@ -96,9 +96,13 @@ struct MachineDocument {
 
 /// `kind: KubernetesCluster`.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ClusterDocument {
     /// As `kubectl version` says it of the server.
     pub version: KubernetesVersion,
+    /// It serves ProvisioningRequests, even if there is none.
+    #[serde(default)]
+    pub provisioning_requests: bool,
 }
 
 /// `kind: AutoscalerState`.

@@ -172,12 +172,17 @@ fn is(object: &Value, version: &str) -> bool {
 }
 
 impl Reader {
-    /// What pods take depends on the version, and the document that says it may come last.
+    /// What pods take depends on the version, and the document that says it may come last. That the API server has ProvisioningRequests
+    /// is said there, too: a list of none says nothing.
     fn version(&mut self, value: &Value, number: usize) -> Result<(), SnapshotError> {
         let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
         if field("kind") == "KubernetesCluster" && field("apiVersion").starts_with("pve-autoscaler/") {
             let it = Object { kind: field("kind").to_owned(), name: String::new(), number };
-            self.snapshot.kubernetes = it.parse::<ClusterDocument>(value.clone())?.version;
+            let cluster: ClusterDocument = it.parse(value.clone())?;
+            self.snapshot.kubernetes = cluster.version;
+            if cluster.provisioning_requests {
+                self.snapshot.requests.get_or_insert_default();
+            }
         }
         Ok(())
     }
@@ -335,6 +340,24 @@ mod tests {
         let own = "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.36.2\n";
         for (text, expected) in [(own, KubernetesVersion::V1_36), ("", KubernetesVersion::NEWEST)] {
             assert_eq!(read(text).unwrap().0.kubernetes, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_that_there_could_be_requests_and_older_ones_only_by_those_that_there_are() {
+        let own = "apiVersion: pve-autoscaler/v1\nkind: KubernetesCluster\nversion: v1.37.0\n";
+        let one =
+            "---\napiVersion: autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest\nmetadata: {name: r}\n";
+        let served = format!("{own}provisioningRequests: true\n");
+        let cases = [
+            (own.to_owned(), None),
+            (served.clone(), Some(0)),
+            (format!("{own}{one}"), Some(1)),
+            (format!("{served}{one}"), Some(1)),
+        ];
+        for (text, expected) in cases {
+            let requests = read(&text).unwrap().0.requests;
+            assert_eq!(requests.map(|all| all.len()), expected, "{text}");
         }
     }
 

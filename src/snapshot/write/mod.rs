@@ -43,7 +43,7 @@ pub fn write(snapshot: &Snapshot) -> Result<String, WriteError> {
 fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
     let now = snapshot.time;
     let own = [
-        own::cluster(snapshot.kubernetes),
+        own::cluster(snapshot.kubernetes, snapshot.requests.is_some()),
         own::inventory(&snapshot.proxmox, now),
         own::state(&snapshot.memory),
     ];

@@ -83,8 +83,11 @@ fn machine(machine: &Machine) -> Fields {
 }
 
 /// `kind: KubernetesCluster`.
-pub(super) fn cluster(version: KubernetesVersion) -> Value {
-    Fields::object(VERSION, "KubernetesCluster").with("version", version.to_string()).into()
+pub(super) fn cluster(version: KubernetesVersion, has_requests: bool) -> Value {
+    Fields::object(VERSION, "KubernetesCluster")
+        .with("version", version.to_string())
+        .when(has_requests, "provisioningRequests", true)
+        .into()
 }
 
 /// `kind: AutoscalerState`.
