@@ -1,14 +1,12 @@
 //! What the status of CapacityBuffers says: that they are understood, and how far they are filled.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::Daemon;
-use crate::causes::chain;
-use crate::kubernetes::ErrorKind;
+use super::written::without_words;
 use crate::model::Snapshot;
 use crate::model::buffer::{BufferStatus, CapacityBuffer};
 use crate::model::condition::StatusCondition;
@@ -16,36 +14,37 @@ use crate::model::plan::{BufferOutcome, BufferVerdict, Plan, PodOutcome};
 
 /// What the status calls the problem that no status can be written.
 const ABOUT: &str = "buffers";
-/// Buffers whose status is written at a time.
-pub(super) const AT_A_TIME: usize = 8;
-/// A round waits so long for them.
-pub(super) const WRITING: Duration = Duration::from_secs(3);
 
 impl Daemon {
     /// Writes what is new of each buffer's status.
     pub(super) async fn tell_buffers(&self, snapshot: &Snapshot, plan: &Plan) {
+        let written = &self.told_buffers;
+        written.keep(&snapshot.buffers.iter().map(|buffer| buffer.uid.as_str()).collect::<BTreeSet<_>>());
+        let named = snapshot.buffers.iter();
+        let named: BTreeMap<(&str, &str), &Arc<CapacityBuffer>> =
+            named.map(|one| ((one.namespace.as_str(), one.name.as_str()), one)).collect();
         let changes = plan.buffers.iter().filter_map(|verdict| {
-            let buffer = snapshot.buffers.iter().find(|buffer| buffer.id() == verdict.buffer)?;
+            let buffer = *named.get(&verdict.buffer.split_once('/')?)?;
             let status = status(buffer, verdict, snapshot.time)?;
-            (status != buffer.status).then(|| (Arc::clone(buffer), status))
+            let may = status != buffer.status && written.may(&buffer.uid, are_alike(&status, &buffer.status));
+            may.then(|| (buffer.uid.clone(), (Arc::clone(buffer), status)))
         });
         let changes: Vec<_> = changes.collect();
         let kubernetes = &self.kubernetes;
         let write = |(buffer, status): (Arc<CapacityBuffer>, BufferStatus)| async move {
-            kubernetes.write_buffer_status(&buffer, &status).await.err()
+            kubernetes.write_buffer_status(&buffer, &status).await
         };
-        let written = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
-        let Ok(outcomes) = tokio::time::timeout(WRITING, written.collect::<Vec<_>>()).await else {
-            tracing::debug!("buffers' statuses take long to be written; the next round goes on with them");
-            return;
-        };
-        // It is another one by now, or gone: the next round knows.
-        let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
-        match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
-            Some(failure) => self.board.problem(ABOUT, &chain(failure)),
-            None => self.board.clear(ABOUT),
-        }
+        self.write_statuses((ABOUT, written), changes, write).await;
     }
+}
+
+/// Whether two statuses differ in nothing but messages.
+fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
+    let quiet = |status: &BufferStatus| BufferStatus {
+        conditions: without_words(&status.conditions),
+        ..status.clone()
+    };
+    quiet(one) == quiet(other)
 }
 
 /// What the status is to say; `None`: the buffer is no matter of ours.

@@ -44,6 +44,7 @@ mod touched;
 mod trigger;
 mod vms;
 mod wishes;
+mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,6 +197,8 @@ struct Daemon {
     rounds: Rounds,
     switch: switch::Seen,
     waiting: measure::Waiting,
+    told_buffers: written::Written,
+    told_requests: written::Written,
     /// What nodes wait for that are to be retired, as the last round found it.
     waiting_wishes: BTreeMap<String, String>,
     customary: Customary,
@@ -290,6 +293,8 @@ impl Daemon {
             labelled: Labelled::default(),
             rounds: Rounds::default(),
             waiting: measure::Waiting::default(),
+            told_buffers: written::Written::default(),
+            told_requests: written::Written::default(),
             waiting_wishes: BTreeMap::new(),
             switch: switch::Seen::new(&deps.board),
             watches: warm.watches.clone(),

@@ -1,14 +1,13 @@
 //! What the conditions of ProvisioningRequests say: that there is room for all of their pods, or why not.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures::StreamExt;
 use jiff::Timestamp;
 
 use super::Daemon;
-use super::buffers::{AT_A_TIME, WRITING, set};
-use crate::causes::chain;
-use crate::kubernetes::ErrorKind;
+use super::buffers::set;
+use super::written::without_words;
 use crate::model::Snapshot;
 use crate::model::condition::StatusCondition;
 use crate::model::plan::{Plan, RequestOutcome, RequestVerdict};
@@ -20,28 +19,24 @@ const ABOUT: &str = "requests";
 impl Daemon {
     /// Answers requests.
     pub(super) async fn answer_requests(&self, snapshot: &Snapshot, plan: &Plan) {
+        let written = &self.told_requests;
+        let all = || snapshot.requests.iter().flatten();
+        written.keep(&all().map(|request| request.uid.as_str()).collect::<BTreeSet<_>>());
+        let named: BTreeMap<(&str, &str), &Arc<ProvisioningRequest>> =
+            all().map(|one| ((one.namespace.as_str(), one.name.as_str()), one)).collect();
         let changes = plan.requests.iter().filter_map(|verdict| {
-            let mut all = snapshot.requests.iter().flatten();
-            let request = all.find(|request| request.id() == verdict.request)?;
+            let request = *named.get(&verdict.request.split_once('/')?)?;
             let conditions = conditions(request, verdict, snapshot.time)?;
-            (conditions != request.conditions).then(|| (Arc::clone(request), conditions))
+            let only_words = || without_words(&conditions) == without_words(&request.conditions);
+            let may = conditions != request.conditions && written.may(&request.uid, only_words());
+            may.then(|| (request.uid.clone(), (Arc::clone(request), conditions)))
         });
         let changes: Vec<_> = changes.collect();
         let kubernetes = &self.kubernetes;
         let write = |(request, conditions): (Arc<ProvisioningRequest>, Vec<StatusCondition>)| async move {
-            kubernetes.write_request_conditions(&request, &conditions).await.err()
+            kubernetes.write_request_conditions(&request, &conditions).await
         };
-        let written = futures::stream::iter(changes).map(write).buffer_unordered(AT_A_TIME);
-        let Ok(outcomes) = tokio::time::timeout(WRITING, written.collect::<Vec<_>>()).await else {
-            tracing::debug!("requests' conditions take long to be written; the next round goes on with them");
-            return;
-        };
-        // It is another one by now, or gone: the next round knows.
-        let known = |kind: ErrorKind| matches!(kind, ErrorKind::Conflict | ErrorKind::NotFound);
-        match outcomes.iter().flatten().find(|failure| !known(failure.kind())) {
-            Some(failure) => self.board.problem(ABOUT, &chain(failure)),
-            None => self.board.clear(ABOUT),
-        }
+        self.write_statuses((ABOUT, written), changes, write).await;
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use world::kubernetes::samples;
+use world::kubernetes::{Effect, Fault, samples};
 
 use crate::stage::{ONE_POOL, Stage};
 
@@ -198,4 +198,51 @@ async fn another_autoscalers_buffer_and_observe_mode_write_nothing() {
             })
             .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_that_change_with_each_look_are_no_write_a_round_nor_is_a_refusal() {
+    let mut stage = Stage::new(ONE_POOL);
+    install(&stage);
+    stage.kube.apply(&template("chunk", "1500m")).unwrap();
+    stage
+        .kube
+        .apply(&buffer("spare", json!({ "podTemplateRef": { "name": "chunk" }, "replicas": 1 })))
+        .unwrap();
+    let path = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/default/capacitybuffers/spare/status";
+    let writes = |stage: &Stage| {
+        let calls = stage.kube.calls();
+        calls.iter().filter(|call| call.method == "PATCH" && call.path.starts_with(path)).count()
+    };
+    let mut tick = 0_u64;
+    let mut minutes = async |stage: &Stage, minutes: u64| {
+        for _ in 0..minutes * 6 {
+            tick += 1;
+            for host in ["pve1", "pve2", "pve3"] {
+                stage.pve.set_memory_used(host, (125 << 30) + tick * (4 << 10));
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+    };
+    for host in ["pve1", "pve2", "pve3"] {
+        stage.pve.set_memory_used(host, 125 << 30);
+    }
+    stage.start();
+    minutes(&stage, 9).await;
+    assert!(says(&stage, "Provisioning", "False", "InsufficientCapacity"), "{}", stage.scene());
+    let first = writes(&stage);
+    assert!((2..=10).contains(&first), "{first} writes in nine minutes");
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403, "reason": "Forbidden",
+        "message": "capacitybuffers.autoscaling.x-k8s.io \"spare\" is forbidden",
+    });
+    let effect = Effect::Answer { status: 403, body };
+    stage.kube.inject(Fault { method: "PATCH".to_owned(), path: path.to_owned(), times: usize::MAX, effect });
+    minutes(&stage, 20).await;
+    let refused = writes(&stage) - first;
+    assert!((3..=6).contains(&refused), "{refused} writes in twenty minutes of refusals");
+    assert!(stage.status().problems.contains_key("buffers"), "{:?}", stage.status().problems);
+    stage.kube.forget_faults();
+    minutes(&stage, 12).await;
+    assert!(!stage.status().problems.contains_key("buffers"), "{:?}", stage.status().problems);
 }
