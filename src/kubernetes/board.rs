@@ -175,6 +175,11 @@ impl Board {
         problems
     }
 
+    /// Whether nothing keeps the kind from being seen as it is.
+    pub(super) fn is_well(&self, kind: &'static str) -> bool {
+        self.lock().get(kind).is_some_and(|state| state.trouble.is_none())
+    }
+
     /// The kinds whose list or watch was refused last: in lasting cases a right is missing.
     pub(super) fn unseen(&self) -> Vec<Problem> {
         let states = self.lock();

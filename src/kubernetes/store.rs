@@ -4,22 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
 /// Objects by `namespace/name` (or name), shared with the snapshots that are made of them.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: Arc<Mutex<BTreeMap<String, Arc<T>>>>,
     listed: Arc<AtomicBool>,
+    /// How many lists were put in.
+    lists: watch::Sender<u64>,
 }
 
 impl<T> Clone for Store<T> {
     fn clone(&self) -> Self {
-        Self { objects: self.objects.clone(), listed: self.listed.clone() }
+        Self { objects: self.objects.clone(), listed: self.listed.clone(), lists: self.lists.clone() }
     }
 }
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { objects: Arc::default(), listed: Arc::default() }
+        Self { objects: Arc::default(), listed: Arc::default(), lists: watch::Sender::default() }
     }
 }
 
@@ -48,6 +52,7 @@ impl<T> Store<T> {
     pub(super) fn replace(&self, objects: BTreeMap<String, Arc<T>>) -> BTreeMap<String, Arc<T>> {
         let before = std::mem::replace(&mut *self.lock(), objects);
         self.listed.store(true, Ordering::Release);
+        self.lists.send_modify(|lists| *lists += 1);
         before
     }
 
@@ -61,6 +66,11 @@ impl<T> Store<T> {
     /// Whether a whole list was put in.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
+    }
+
+    /// Changes with every list that was put in.
+    pub(super) fn lists(&self) -> watch::Receiver<u64> {
+        self.lists.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<T>>> {

@@ -2,12 +2,14 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::buffers::{self, BUFFERS, REQUESTS, Referred};
 use super::convert::{self, ConvertError};
@@ -21,9 +23,12 @@ use crate::model::workload::Controller;
 
 /// The kind that is watched only while a buffer refers to one of it.
 pub(super) const KIND: &str = "PodTemplate";
+/// Between two lists because of what is referred to: what is added and taken away again and again costs no more than that.
+const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
-    /// Of controllers that buffers refer to the templates are kept, too: where others are referred to, all are listed anew.
+    /// Of controllers that buffers refer to the templates are kept, too: where others are referred to, all are listed anew, but no list
+    /// is given up for that, so that whoever changes references all the time cannot keep the kind from being seen.
     pub(super) fn controllers_of<K>(
         &self,
         kind: &'static str,
@@ -36,7 +41,10 @@ impl Starter<'_> {
         let api: Api<DeserializeGuard<K>> = Api::all(self.cluster.client.clone());
         let (store, board, mut referred) = (store.clone(), self.board.clone(), referred.clone());
         self.run(async move {
+            let mut lists = store.lists();
+            let mut earliest = Instant::now();
             loop {
+                lists.mark_unchanged();
                 let keys = referred.borrow_and_update().of_kind(kind);
                 let wanted = keys.clone();
                 let convert = Box::new(move |one: &K| convert(one, wanted.contains(&key(one.meta()))));
@@ -49,15 +57,21 @@ impl Starter<'_> {
                     store: store.clone(),
                     board: board.clone(),
                 };
+                let others = async {
+                    lists.changed().await.ok()?;
+                    sleep_until(earliest).await;
+                    referred.wait_for(|other| other.of_kind(kind) != keys).await.ok().map(|_| ())
+                };
                 tokio::select! {
                     biased;
-                    other = referred.wait_for(|other| other.of_kind(kind) != keys) => {
-                        if other.is_err() {
+                    other = others => {
+                        if other.is_none() {
                             return;
                         }
                     }
                     () = feed.follow() => {}
                 }
+                earliest = Instant::now() + PAUSE;
             }
         });
     }
@@ -100,6 +114,9 @@ impl Starter<'_> {
                     }
                     () = feed.follow() => {}
                 }
+                // From now on the list grows old: whether a template is missing is asked of the next one.
+                store.forget();
+                sleep(PAUSE).await;
             }
         });
         referred

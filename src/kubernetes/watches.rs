@@ -107,6 +107,13 @@ impl Stores {
             None => true,
         }
     }
+
+    /// Whether each template that the request names is known. Where the list is not current, that one of them is not there says nothing:
+    /// until it is, there is no such request.
+    fn have_templates_of(&self, request: &ProvisioningRequest) -> bool {
+        let key = |name: &str| format!("{}/{name}", request.namespace);
+        request.sets.iter().all(|(name, _)| self.pod_templates.get(&key(name)).is_some())
+    }
 }
 
 /// Watches of every kind that decisions read. Cheap to clone; they end with the last clone.
@@ -183,8 +190,9 @@ impl Watches {
             ..Snapshot::default()
         };
         snapshot.buffers = s.buffers.all();
-        // Until the templates were looked for, none is known to be missing.
-        let requests = || s.requests.all().into_iter().filter(|_| s.pod_templates.is_listed()).collect();
+        let current = s.pod_templates.is_listed() && self.board.is_well(templates::KIND);
+        let requests =
+            || s.requests.all().into_iter().filter(|one| current || s.have_templates_of(one)).collect();
         snapshot.requests = s.requests.is_listed().then(requests);
         snapshot.buffers.retain(|buffer| s.can_be_resolved(buffer, &snapshot.controllers));
         snapshot

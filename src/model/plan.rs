@@ -226,7 +226,7 @@ pub enum RequestOutcome {
     Provisioned,
     /// There is not, and nothing is made.
     NotFound,
-    /// The round has looked at all that one may: a later one looks at it.
+    /// The round has looked at all that one may, or a PodTemplate may be on its way: a later one looks at it.
     Unfinished,
     /// Its room is held.
     Booked,

@@ -24,6 +24,9 @@ use crate::model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningReques
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
 /// A request that could not be met for so long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// A request may be seen before its PodTemplates are, each kind having a watch of its own: so long after it was made, and longer than a
+/// dead connection goes unnoticed, one that is not seen is missing.
+const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 /// So many pods of all requests are looked at.
 const MOST: i64 = 10_000;
 const KIND: &str = "ProvisioningRequest";
@@ -43,6 +46,7 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
         return Vec::new();
     }
     let consumers = consumers(snapshot);
+    let templates = templates(snapshot);
     let mut left = MOST;
     let resolved = sorted.into_iter().map(|of| {
         let (bound, waiting) =
@@ -51,9 +55,15 @@ pub(super) fn resolve(snapshot: &Snapshot) -> Vec<Request<'_>> {
         let booked = matches!(settled, Some((RequestOutcome::Booked, _)));
         let mut pods = Vec::new();
         if settled.is_none() || booked {
-            match made(snapshot, of, if booked { bound + waiting } else { 0 }, left) {
+            match made(&templates, of, if booked { bound + waiting } else { 0 }, left) {
                 Ok(made) => pods = made,
-                Err(why) => settled = Some((RequestOutcome::Broken, why)),
+                Err(Unmade::NoTemplate(why)) if is_new(of, snapshot.time) => {
+                    settled =
+                        Some((RequestOutcome::Unfinished, format!("{why} yet; it is looked for again")));
+                }
+                Err(Unmade::NoTemplate(why) | Unmade::TooMany(why)) => {
+                    settled = Some((RequestOutcome::Broken, why));
+                }
             }
         }
         left -= i64::try_from(pods.len()).unwrap_or(i64::MAX);
@@ -279,15 +289,34 @@ fn state(request: &ProvisioningRequest, bound: i64, now: Timestamp) -> Option<(R
     None
 }
 
+/// Whether PodTemplates of the request may still be on their way.
+fn is_new(request: &ProvisioningRequest, now: Timestamp) -> bool {
+    request.created.is_some_and(|created| now.duration_since(created) < TEMPLATES_COME)
+}
+
+/// By namespace and name.
+type Templates<'a> = BTreeMap<(&'a str, &'a str), &'a PodTemplate>;
+
+fn templates(snapshot: &Snapshot) -> Templates<'_> {
+    let all = snapshot.pod_templates.iter();
+    all.map(|one| ((one.namespace.as_str(), one.name.as_str()), &**one)).collect()
+}
+
+/// Why it is not known which pods a request asks about.
+enum Unmade {
+    NoTemplate(String),
+    TooMany(String),
+}
+
 /// The pods that a request asks about, less the first `taken`.
 fn made(
-    snapshot: &Snapshot,
+    templates: &Templates,
     request: &ProvisioningRequest,
     taken: i64,
     most: i64,
-) -> Result<Vec<Arc<Pod>>, String> {
+) -> Result<Vec<Arc<Pod>>, Unmade> {
     if request.pods() > most {
-        return Err(format!("it is for more pods than the {MOST} that are looked at"));
+        return Err(Unmade::TooMany(format!("it is for more pods than the {MOST} that are looked at")));
     }
     let owner = Owner {
         api_version: "autoscaling.x-k8s.io/v1".to_owned(),
@@ -297,9 +326,9 @@ fn made(
     };
     let (mut pods, mut number) = (Vec::new(), 0);
     for (name, count) in &request.sets {
-        let named = |one: &&Arc<PodTemplate>| (&one.namespace, &one.name) == (&request.namespace, name);
-        let Some(template) = snapshot.pod_templates.iter().find(named) else {
-            return Err(format!("there is no PodTemplate `{name}` in namespace `{}`", request.namespace));
+        let Some(template) = templates.get(&(request.namespace.as_str(), name.as_str())) else {
+            let why = format!("there is no PodTemplate `{name}` in namespace `{}`", request.namespace);
+            return Err(Unmade::NoTemplate(why));
         };
         for _ in 0..(*count).max(0) {
             number += 1;

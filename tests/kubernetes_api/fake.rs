@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub struct Asked {
 /// What the script says to a request.
 pub enum Reply {
     Json(u16, Value),
+    /// After a while.
+    Late(Duration, Value),
     /// Lines as they come, until the sender is dropped.
     Stream(mpsc::UnboundedReceiver<Value>),
     /// No connection.
@@ -70,6 +73,10 @@ pub fn cluster(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> (Clu
 async fn answer(reply: Reply) -> Result<Response<Body>, BoxError> {
     let (status, body) = match reply {
         Reply::Json(status, value) => (status, Body::from(value.to_string())),
+        Reply::Late(after, value) => {
+            tokio::time::sleep(after).await;
+            (200, Body::from(value.to_string()))
+        }
         Reply::Stream(lines) => {
             let lines = stream::unfold(lines, |mut lines| async move {
                 let line = lines.recv().await?;

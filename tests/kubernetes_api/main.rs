@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test that fails should end the test")]
 
+mod buffers;
 mod calls;
 mod connect;
 mod fake;

@@ -15,21 +15,25 @@ use crate::fake::{Asked, Log, Reply, cluster, refusal};
 
 /// An API server with objects by collection path, whose watches can be spoken to.
 #[derive(Clone, Default)]
-struct Server(Arc<Mutex<State>>);
+pub struct Server(pub Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct State {
-    objects: BTreeMap<String, Vec<Value>>,
-    watches: BTreeMap<String, mpsc::UnboundedSender<Value>>,
-    refused: BTreeMap<String, (u16, &'static str)>,
-    version: Option<String>,
+pub struct State {
+    pub objects: BTreeMap<String, Vec<Value>>,
+    pub watches: BTreeMap<String, mpsc::UnboundedSender<Value>>,
+    pub refused: BTreeMap<String, (u16, &'static str)>,
+    pub version: Option<String>,
     /// CapacityBuffers are served.
-    buffers: bool,
-    down: bool,
+    pub buffers: bool,
+    /// So are ProvisioningRequests.
+    pub requests: bool,
+    /// How long a list of Deployments takes.
+    pub slow: Duration,
+    pub down: bool,
 }
 
 impl Server {
-    fn start(&self) -> (Watches, Log) {
+    pub fn start(&self) -> (Watches, Log) {
         let server = self.clone();
         let (cluster, log) = cluster(move |asked| server.answer(asked));
         (Watches::start(&cluster, &CancellationToken::new()), log)
@@ -48,14 +52,10 @@ impl Server {
             return Reply::Json(200, about(version));
         }
         if asked.path == "/apis/autoscaling.x-k8s.io/v1" {
-            return refusal(404, "NotFound", "no");
+            return api(state.requests, &asked.path, "provisioningrequests");
         }
         if asked.path == "/apis/autoscaling.x-k8s.io/v1beta1" {
-            return if state.buffers {
-                Reply::Json(200, buffers_api())
-            } else {
-                refusal(404, "NotFound", "no")
-            };
+            return api(state.buffers, &asked.path, "capacitybuffers");
         }
         if asked.query.contains("watch=true") {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -66,29 +66,29 @@ impl Server {
         let list = json!({
             "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "10" }, "items": items,
         });
-        Reply::Json(200, list)
+        if asked.path == DEPLOYMENTS { Reply::Late(state.slow, list) } else { Reply::Json(200, list) }
     }
 
-    fn hold(&self, path: &str, objects: Vec<Value>) {
+    pub fn hold(&self, path: &str, objects: Vec<Value>) {
         self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
     }
 
-    fn refuse(&self, path: &str, code: u16, reason: &'static str) {
+    pub fn refuse(&self, path: &str, code: u16, reason: &'static str) {
         self.0.lock().unwrap().refused.insert(path.to_owned(), (code, reason));
     }
 
-    fn allow(&self, path: &str) {
+    pub fn allow(&self, path: &str) {
         self.0.lock().unwrap().refused.remove(path);
     }
 
-    async fn say(&self, path: &str, kind: &str, object: Value) {
+    pub async fn say(&self, path: &str, kind: &str, object: Value) {
         let watch = self.0.lock().unwrap().watches.get(path).cloned().expect("nobody watches");
         watch.send(json!({ "type": kind, "object": object })).unwrap();
         sleep(Duration::from_millis(1)).await;
     }
 
     /// Ends every watch and refuses new connections, or accepts them again.
-    fn down(&self, down: bool) {
+    pub fn down(&self, down: bool) {
         let mut state = self.0.lock().unwrap();
         state.down = down;
         state.watches.clear();
@@ -97,6 +97,7 @@ impl Server {
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/pods";
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
 fn node(name: &str, version: u32, ready: &str) -> Value {
     json!({
@@ -121,17 +122,19 @@ fn about(version: &str) -> Value {
     })
 }
 
-fn buffers_api() -> Value {
-    let buffers = json!({
-        "name": "capacitybuffers", "singularName": "capacitybuffer", "namespaced": true, "kind": "CapacityBuffer",
-        "verbs": ["list", "watch"],
-    });
-    json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "autoscaling.x-k8s.io/v1beta1", "resources": [buffers],
-    })
+/// What an API group has, where it is served.
+fn api(served: bool, path: &str, plural: &str) -> Reply {
+    if !served {
+        return refusal(404, "NotFound", "no");
+    }
+    let one = json!({ "name": plural, "singularName": "", "namespaced": true, "kind": "", "verbs": ["list", "watch"] });
+    let version = path.trim_start_matches("/apis/");
+    let all =
+        json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [one] });
+    Reply::Json(200, all)
 }
 
-async fn synced(watches: &Watches) {
+pub async fn synced(watches: &Watches) {
     timeout(Duration::from_mins(1), watches.synced()).await.expect("never synced");
     sleep(Duration::from_millis(10)).await;
 }
@@ -339,112 +342,4 @@ async fn watches_end_with_the_last_clone() {
     let before = log.all().len();
     sleep(Duration::from_mins(5)).await;
     assert_eq!(log.all().len(), before);
-}
-
-const BUFFERS: &str = "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers";
-const TEMPLATES: &str = "/api/v1/podtemplates";
-const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
-
-fn buffer(name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
-        "metadata": { "name": name, "namespace": "demo", "uid": name, "resourceVersion": "1" }, "spec": spec,
-    })
-}
-
-/// A Deployment of the namespace `demo`.
-fn deployment(name: &str) -> Value {
-    let labels = json!({ "app": name });
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "demo", "resourceVersion": "2" },
-        "spec": {
-            "replicas": 3, "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main" }] } },
-        },
-    })
-}
-
-/// The names of the buffers that decisions see.
-fn seen(watches: &Watches) -> Vec<String> {
-    watches.snapshot().buffers.iter().map(|buffer| buffer.name.clone()).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_what_buffers_refer_to_templates_are_kept_and_of_nothing_else() {
-    let server = Server::default();
-    server.0.lock().unwrap().buffers = true;
-    let web = json!({ "scalableRef": { "apiGroup": "apps", "kind": "Deployment", "name": "web" }, "percentage": 50 });
-    server.hold(BUFFERS, vec![buffer("share", &web)]);
-    server.hold(DEPLOYMENTS, vec![deployment("web"), deployment("other")]);
-    let (watches, log) = server.start();
-    synced(&watches).await;
-    let templates = |watches: &Watches| {
-        let all = watches.snapshot().controllers;
-        all.iter().map(|one| (one.name.clone(), one.template.is_some())).collect::<Vec<_>>()
-    };
-    assert_eq!(templates(&watches), [("other".to_owned(), false), ("web".to_owned(), true)]);
-    assert_eq!(seen(&watches), ["share"]);
-    assert!(log.all().iter().all(|asked| asked.path != TEMPLATES), "no buffer refers to one");
-    // Until its template was looked for, there is no such buffer.
-    let mut changed = watches.changed();
-    changed.mark_unchanged();
-    server.hold(TEMPLATES, Vec::new());
-    server
-        .say(BUFFERS, "ADDED", buffer("fixed", &json!({ "podTemplateRef": { "name": "t" }, "replicas": 1 })))
-        .await;
-    assert!(changed.has_changed());
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(seen(&watches), ["fixed", "share"]);
-    assert!(log.all().iter().any(|asked| asked.path == TEMPLATES));
-    // What is written into a status is worth no round.
-    changed.mark_unchanged();
-    let mut told = buffer("share", &web);
-    (told["metadata"]["resourceVersion"], told["status"]) = (json!("9"), json!({ "replicas": 2 }));
-    server.say(BUFFERS, "MODIFIED", told).await;
-    assert!(!changed.has_changed());
-    assert_eq!(watches.snapshot().buffers[1].resource_version, "9");
-    server.say(DEPLOYMENTS, "MODIFIED", deployment("other")).await;
-    assert!(!changed.has_changed());
-    let mut more = deployment("web");
-    more["spec"]["replicas"] = json!(5);
-    server.say(DEPLOYMENTS, "MODIFIED", more).await;
-    assert!(changed.has_changed());
-    assert!(watches.problems().is_empty(), "{:?}", watches.problems());
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_the_right_to_templates_the_others_go_on_and_the_problem_is_named() {
-    let server = Server::default();
-    server.0.lock().unwrap().buffers = true;
-    server.refuse(TEMPLATES, 403, "Forbidden");
-    let fixed = buffer("fixed", &json!({ "podTemplateRef": { "name": "t" }, "replicas": 1 }));
-    server.hold(BUFFERS, vec![fixed, buffer("neither", &json!({ "replicas": 1 }))]);
-    let (watches, _) = server.start();
-    synced(&watches).await;
-    sleep(Duration::from_mins(1)).await;
-    assert_eq!(seen(&watches), ["neither"]);
-    let unseen: Vec<_> = watches.unseen().into_iter().map(|problem| problem.kind).collect();
-    assert_eq!(unseen, ["PodTemplate"]);
-    assert!(watches.is_current());
-    server.allow(TEMPLATES);
-    sleep(Duration::from_mins(6)).await;
-    assert_eq!(seen(&watches), ["fixed", "neither"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn buffers_are_forgotten_when_they_are_served_no_more() {
-    let server = Server::default();
-    server.0.lock().unwrap().buffers = true;
-    server.hold(BUFFERS, vec![buffer("neither", &json!({ "replicas": 1 }))]);
-    let (watches, log) = server.start();
-    synced(&watches).await;
-    assert_eq!(seen(&watches), ["neither"]);
-    server.0.lock().unwrap().buffers = false;
-    server.refuse(BUFFERS, 404, "NotFound");
-    sleep(Duration::from_mins(6)).await;
-    assert_eq!(seen(&watches), Vec::<String>::new());
-    let before = log.all().iter().filter(|asked| asked.path == BUFFERS).count();
-    sleep(Duration::from_mins(20)).await;
-    assert_eq!(log.all().iter().filter(|asked| asked.path == BUFFERS).count(), before);
-    assert!(watches.problems().is_empty() && watches.is_current());
 }

@@ -152,6 +152,17 @@ fn promised_room_is_held_for_ten_minutes_less_what_its_pods_took() {
 
 #[test]
 fn what_cannot_be_met_says_why() {
+    // A PodTemplate may be seen after the request.
+    for class in [CHECK, ATOMIC] {
+        let at = |time: &str| {
+            let request = request("r", class, 1, "").replace("T11:30:00", time);
+            only(&Cluster::new().with(&request).plan(&pools(0, 9, ""))).clone()
+        };
+        let young = at("T11:58:01");
+        assert_eq!(young.verdict, RequestOutcome::Unfinished);
+        assert_eq!(young.message, "there is no PodTemplate `t` in namespace `d` yet; it is looked for again");
+        assert_eq!(at("T11:58:00").verdict, RequestOutcome::Broken);
+    }
     let broken = Cluster::new().with(&request("r", ATOMIC, 1, "")).plan(&pools(0, 9, ""));
     assert_eq!(only(&broken).verdict, RequestOutcome::Broken);
     assert_eq!(only(&broken).message, "there is no PodTemplate `t` in namespace `d`");
