@@ -101,7 +101,7 @@ async fn each_missing_right_in_kubernetes_has_a_line_with_its_purpose() {
 #[tokio::test]
 async fn rights_to_approve_certificates_are_asked_for_only_where_that_is_switched_on() {
     let groups = ["", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io", "events.k8s.io"];
-    let groups = groups.into_iter().chain(["coordination.k8s.io", "resource.k8s.io"]);
+    let groups = groups.into_iter().chain(["coordination.k8s.io", "resource.k8s.io", "autoscaling.x-k8s.io"]);
     let mut rules: Vec<Rule> = groups.map(|group| Rule::new("*", group, "*", None)).collect();
     rules.push(Rule::new("list", "certificates.k8s.io", "*", None));
     let account = ServiceAccountSpec {
