@@ -81,6 +81,8 @@ pub(super) struct Packer<'v, 'a> {
     pub growths: Growths,
     /// Not all of what waits was looked at.
     pub cut: bool,
+    /// Not all real pods were.
+    pub spent: bool,
     /// Nor was it to be: some real pods have no turn in this round.
     pub partial: bool,
     /// Why pools stay below their minimum, by pool.
@@ -108,6 +110,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         upcoming: BTreeMap::new(),
         growths: Growths::default(),
         cut: false,
+        spent: false,
         partial: false,
         short: BTreeMap::new(),
         view,
@@ -138,6 +141,7 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     packer.pack(&mut classes);
     packer.cut |= packer.view.allowance.is_spent();
     let spent = packer.cut;
+    packer.spent = spent;
     // What real pods need that were not looked at is not known: it may be all that is left.
     packer.partial = spent || turns.some_wait();
     let own = packer.view.allowance.clone();

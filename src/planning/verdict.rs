@@ -100,7 +100,9 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
 
 /// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes soonest counts.
 fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
-    if packer.cut || packer.view.allowance.is_spent() {
+    // What pods in thought cost hides no reason of a real one.
+    let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
+    if cut || packer.view.allowance.is_spent() {
         return Nowhere { outcome: PodOutcome::Unfinished, reasons: Vec::new(), missed: None };
     }
     let (pod, hold) = (waiting.pod, packer.holds.get(&waiting.group));

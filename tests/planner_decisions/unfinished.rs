@@ -264,12 +264,19 @@ fn no_machine_is_made_for_room_that_is_there_however_little_was_looked_at() {
     let all = nodes.with(&template("t1", 1)).with(&template("t2", 2)).with(&template("t3", 3));
     let all = all.with(&buffer("b1", 1)).with(&buffer("b2", 2));
     let all = all.with(&request("best-effort-atomic-scale-up.autoscaling.x-k8s.io"));
+    let all = waiting(all, "b", 3, "nodeSelector: {none: \"1\"}, ");
     let snapshot = waiting(waiting(all, "a", 1, ""), "z", 2, "").snapshot();
     let mut unfinished = 0;
     for growth in (1..1500).step_by(9) {
         let decided = plan_within(&snapshot, &of_pool("", ""), limits(growth, u64::MAX));
         assert!(decided.scale_up.is_empty(), "{growth}: {:?}", decided.scale_up);
         unfinished += u32::from(!decided.unfinished.is_empty());
+        let put_off = decided.pods.iter().any(|pod| pod.verdict == PodOutcome::Unfinished);
+        assert_eq!(
+            put_off,
+            decided.unfinished.pods.is_some(),
+            "{growth}: a pod is told why, or has its turn later"
+        );
     }
     assert!(unfinished > 3, "{unfinished}");
 }
