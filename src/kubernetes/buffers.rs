@@ -70,8 +70,8 @@ pub(super) const BUFFERS: Custom<api::CapacityBuffer, CapacityBuffer> = Custom {
 /// How ProvisioningRequests are.
 pub(super) const REQUESTS: Custom<requests::ProvisioningRequest, ProvisioningRequest> = Custom {
     kind: REQUEST,
-    version: "autoscaling.x-k8s.io/v1",
-    plural: "provisioningrequests",
+    version: requests::VERSION,
+    plural: requests::PLURAL,
     convert: convert::provisioning_request,
     worth: signals::request,
 };

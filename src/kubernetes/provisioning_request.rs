@@ -10,6 +10,11 @@ use serde::Deserialize;
 
 use super::capacity_buffer::{Condition, Named};
 
+/// Its group and version.
+pub(super) const VERSION: &str = "autoscaling.x-k8s.io/v1";
+/// Its name in paths.
+pub(super) const PLURAL: &str = "provisioningrequests";
+
 /// A ProvisioningRequest.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ProvisioningRequest {
@@ -59,7 +64,7 @@ impl Resource for ProvisioningRequest {
     }
 
     fn plural((): &()) -> Cow<'_, str> {
-        "provisioningrequests".into()
+        PLURAL.into()
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -6,8 +6,10 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Api;
 use kube::api::PostParams;
 
+use super::capacity_buffer;
 use super::cluster::Cluster;
 use super::error::Error;
+use super::provisioning_request;
 use super::serving::SERVING_SIGNER;
 
 /// A right that is needed, and whether we have it.
@@ -56,7 +58,15 @@ struct Needed {
     place: Place,
     name: Option<&'static str>,
     purpose: &'static str,
+    /// Where the API server serves none of these, the right is not needed.
+    only_with: &'static [CustomKind],
 }
+
+/// A kind that a CustomResourceDefinition brings: API group and version, and its name in paths.
+type CustomKind = (&'static str, &'static str);
+
+const CAPACITY_BUFFERS: CustomKind = (capacity_buffer::VERSION, capacity_buffer::PLURAL);
+const PROVISIONING_REQUESTS: CustomKind = (provisioning_request::VERSION, provisioning_request::PLURAL);
 
 /// Everything that `packaging/rbac.yaml` grants, and nothing else.
 const NEEDED: &[Needed] = &[
@@ -74,6 +84,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what is scheduled and what waits",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -82,6 +93,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what makes pods",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -90,6 +102,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what makes pods",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -98,6 +111,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "respect disruption budgets",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -106,6 +120,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know which pods go first",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -114,6 +129,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know where volumes can be used",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -122,14 +138,25 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know which devices are free",
+        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers", "provisioningrequests"],
+        resources: &["capacitybuffers"],
         place: Place::Everywhere,
         name: None,
         purpose: "see what capacity is asked for",
+        only_with: &[CAPACITY_BUFFERS],
+    },
+    Needed {
+        verbs: &["list", "watch"],
+        group: "autoscaling.x-k8s.io",
+        resources: &["provisioningrequests"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "see what capacity is asked for",
+        only_with: &[PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -138,14 +165,25 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know what pods capacity is asked for",
+        only_with: &[CAPACITY_BUFFERS, PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["patch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers/status", "provisioningrequests/status"],
+        resources: &["capacitybuffers/status"],
         place: Place::Everywhere,
         name: None,
         purpose: "say how much of it there is",
+        only_with: &[CAPACITY_BUFFERS],
+    },
+    Needed {
+        verbs: &["patch"],
+        group: "autoscaling.x-k8s.io",
+        resources: &["provisioningrequests/status"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "say how much of it there is",
+        only_with: &[PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["get", "patch", "delete"],
@@ -154,6 +192,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "label, taint, cordon and remove the nodes of its machines",
+        only_with: &[],
     },
     Needed {
         verbs: &["create"],
@@ -162,6 +201,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "drain nodes",
+        only_with: &[],
     },
     Needed {
         verbs: &["create"],
@@ -170,6 +210,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "say what was decided about pods and nodes",
+        only_with: &[],
     },
     Needed {
         verbs: &["get", "list", "create", "update", "delete"],
@@ -178,6 +219,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Own,
         name: None,
         purpose: "keep the records of its machines",
+        only_with: &[],
     },
     Needed {
         verbs: &["get", "create", "update"],
@@ -186,6 +228,7 @@ const NEEDED: &[Needed] = &[
         place: Place::Own,
         name: None,
         purpose: "agree on one active instance",
+        only_with: &[],
     },
     Needed {
         verbs: &["create", "delete"],
@@ -194,6 +237,7 @@ const NEEDED: &[Needed] = &[
         place: Place::In("kube-system"),
         name: None,
         purpose: "make and remove bootstrap tokens",
+        only_with: &[],
     },
     Needed {
         verbs: &["get"],
@@ -202,6 +246,7 @@ const NEEDED: &[Needed] = &[
         place: Place::In("kube-public"),
         name: Some("cluster-info"),
         purpose: "read cluster-info, for joining",
+        only_with: &[],
     },
 ];
 
@@ -215,6 +260,7 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see requests for serving certificates",
+        only_with: &[],
     },
     Needed {
         verbs: &["patch"],
@@ -223,6 +269,7 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "approve serving certificates",
+        only_with: &[],
     },
     Needed {
         verbs: &["approve"],
@@ -231,13 +278,15 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: Some(SERVING_SIGNER),
         purpose: "approve serving certificates",
+        only_with: &[],
     },
 ];
 
 const CERTIFICATES: &str = "certificates.k8s.io";
 
 impl Cluster {
-    /// Every right that is needed, with the API server's word on whether we have it.
+    /// Every right that is needed, with the API server's word on whether we have it. Rights to kinds that it does not serve are
+    /// left out.
     ///
     /// A single refusal is no proof while the API server starts: it has not read its roles for a moment then.
     ///
@@ -257,7 +306,13 @@ impl Cluster {
 
     async fn asked(&self, all: &[Needed]) -> Result<Vec<Right>, Error> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut rights = needed(all, &self.namespace);
+        let mut served = Vec::new();
+        for entry in all {
+            if self.serves_one(entry.only_with).await? {
+                served.push(entry);
+            }
+        }
+        let mut rights = needed(&served, &self.namespace);
         for right in &mut rights {
             let question =
                 SelfSubjectAccessReview { spec: question(right), ..SelfSubjectAccessReview::default() };
@@ -267,9 +322,18 @@ impl Cluster {
         }
         Ok(rights)
     }
+
+    async fn serves_one(&self, kinds: &[CustomKind]) -> Result<bool, Error> {
+        for (version, plural) in kinds {
+            if self.serves(version, plural).await? {
+                return Ok(true);
+            }
+        }
+        Ok(kinds.is_empty())
+    }
 }
 
-fn needed(all: &[Needed], own: &str) -> Vec<Right> {
+fn needed(all: &[&Needed], own: &str) -> Vec<Right> {
     let mut rights = Vec::new();
     for entry in all {
         for resource in entry.resources {

@@ -88,7 +88,7 @@ where
 
 impl Cluster {
     /// Whether the API server has the kind with this name in paths.
-    async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
+    pub(super) async fn serves(&self, version: &str, plural: &str) -> Result<bool, Error> {
         let found = self.client.list_api_group_resources(version);
         match self.call(format!("ask whether there are {plural}"), found).await {
             Ok(list) => Ok(list.resources.iter().any(|one| one.name == plural)),

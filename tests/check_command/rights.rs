@@ -99,9 +99,36 @@ async fn each_missing_right_in_kubernetes_has_a_line_with_its_purpose() {
 }
 
 #[tokio::test]
+async fn rights_to_custom_kinds_are_asked_for_only_where_they_are_served() {
+    let kube = |definitions: &[&str]| {
+        let groups = ["", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io", "events.k8s.io"];
+        let groups = groups.into_iter().chain(["coordination.k8s.io", "resource.k8s.io"]);
+        let account = ServiceAccountSpec {
+            name: "system:serviceaccount:kube-system:earlier".to_owned(),
+            token: "earlier".to_owned(),
+            rules: groups.map(|group| Rule::new("*", group, "*", None)).collect(),
+        };
+        let objects = definitions.iter().map(|text| serde_saphyr::from_str(text).unwrap()).collect();
+        KubeSpec { service_accounts: vec![account], objects, ..KubeSpec::demo() }
+    };
+    let (status, text) = Bench::new(ClusterSpec::demo(), kube(&[])).await.check().await;
+    assert_eq!(status, 0, "{text}");
+    let buffers = kube(&[include_str!("../crds/capacitybuffers.yaml")]);
+    let (status, lines) = Bench::new(ClusterSpec::demo(), buffers).await.about("rights").await;
+    assert_eq!(status, 4);
+    let said: Vec<_> = lines.iter().map(words).collect();
+    for (line, right) in
+        ["list capacitybuffers", "watch capacitybuffers", "patch capacitybuffers/status"].iter().enumerate()
+    {
+        assert!(said[line].starts_with(&format!("may not {right}.autoscaling.x-k8s.io, to ")), "{said:?}");
+    }
+    assert_eq!(said.len(), 3, "{said:?}");
+}
+
+#[tokio::test]
 async fn rights_to_approve_certificates_are_asked_for_only_where_that_is_switched_on() {
     let groups = ["", "apps", "batch", "policy", "scheduling.k8s.io", "storage.k8s.io", "events.k8s.io"];
-    let groups = groups.into_iter().chain(["coordination.k8s.io", "resource.k8s.io", "autoscaling.x-k8s.io"]);
+    let groups = groups.into_iter().chain(["coordination.k8s.io", "resource.k8s.io"]);
     let mut rules: Vec<Rule> = groups.map(|group| Rule::new("*", group, "*", None)).collect();
     rules.push(Rule::new("list", "certificates.k8s.io", "*", None));
     let account = ServiceAccountSpec {

@@ -145,12 +145,19 @@ impl std::fmt::Debug for Kube {
 
 impl Kube {
     /// A cluster that runs from now on. Must be called inside a tokio runtime.
-    pub fn new(spec: KubeSpec, clock: WorldClock, seed: u64) -> Self {
+    ///
+    /// # Panics
+    /// An object of the spec is refused.
+    pub fn new(mut spec: KubeSpec, clock: WorldClock, seed: u64) -> Self {
+        let objects = std::mem::take(&mut spec.objects);
         let (events, _) = broadcast::channel(4096);
         let heart = Arc::new(Notify::new());
         let mut state = State::new(spec, clock, seed, heart.clone(), events.clone());
         state.begin();
         let kube = Self(Arc::new(Inner { state: Mutex::new(state), events }));
+        for object in &objects {
+            kube.apply(object).unwrap_or_else(|why| panic!("{} of the spec: {why}", object["kind"]));
+        }
         let weak = Arc::downgrade(&kube.0);
         tokio::spawn(async move {
             loop {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// A cluster as it is at the start.
 #[derive(Clone, Debug)]
 pub struct KubeSpec {
@@ -23,6 +25,8 @@ pub struct KubeSpec {
     pub nodes: Vec<NodeSpec>,
     /// More bearer tokens with restricted rights. Bindings of Roles and ClusterRoles add to them.
     pub service_accounts: Vec<ServiceAccountSpec>,
+    /// Further objects that are there from the start, such as CustomResourceDefinitions.
+    pub objects: Vec<Value>,
 }
 
 /// A node that is there from the start.
@@ -169,6 +173,7 @@ impl KubeSpec {
             timings: KubeTimings::default(),
             nodes: vec![NodeSpec::control_plane("cp1")],
             service_accounts: Vec::new(),
+            objects: Vec::new(),
         }
     }
 }
