@@ -141,6 +141,17 @@ async fn a_live_plan_and_the_plan_of_its_snapshot_agree() {
         let of_file = run(&[&asked[..], &["--snapshot", &snapshot]].concat()).await;
         assert_eq!(live.1, of_file.1, "{question:?}");
     }
+    let (_, text, _) = run(&["explain", "--config", &config, "--now", now, "--pod", "shop/web-1"]).await;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "shop/web-1",
+            "  workers-a     NodeResourcesFit: wants 3 CPU, 1 free",
+            "  pool workers  fits a new machine",
+            "  decided: a new machine of pool workers is made for it",
+        ]
+    );
     let (code, _, said) = run(&["explain", "--config", &config, "--pod", "shop/gone"]).await;
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("the cluster has no pod `shop/gone`"), "{said}");

@@ -130,7 +130,7 @@ json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration; not needed for pods of a snapshot' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown if it is given' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l now -d 'The time of the decision (RFC 3339); without it the snapshot\'s own, else the clock\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l pod -d 'The pod' -r

@@ -1,26 +1,33 @@
-//! `explain`: which nodes could take a pod, or why a node stays.
+//! `explain`: which nodes could take a pod, what the pools say to it, or why a node stays.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::json;
 
 use super::exit::{Failure, SUCCESS};
 use super::input;
 use super::{Output, live, plan_text};
-use crate::config::{self, Needs};
-use crate::planning;
+use crate::config::{self, Config, Needs};
+use crate::model::plan::{NodeVerdict, PodVerdict};
+use crate::model::{Plan, Snapshot};
+use crate::planning::{self, PoolAnswer, Prospects, Removal, Treatment};
 use crate::scheduling::{self, Explanation};
+
+/// Where the configuration is, unless another is named.
+const CONFIG: &str = "/etc/pve-autoscaler/config.toml";
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(super) struct Arguments {
-    /// The configuration; not needed for pods of a snapshot
-    #[arg(long, value_name = "FILE", default_value = "/etc/pve-autoscaler/config.toml")]
-    config: PathBuf,
+    /// The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown if it is given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster
     #[arg(long)]
     snapshot: Option<PathBuf>,
@@ -41,58 +48,156 @@ pub(super) struct Arguments {
     output: Output,
 }
 
+/// All that is said of a pod.
+#[derive(Serialize)]
+struct Story<'a> {
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+    /// What the round decides on it, while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'a PodVerdict>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    prospects: Option<&'a Prospects>,
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let config = || config::load(&arguments.config, Needs::Plan).map_err(Failure::Configuration);
+    let file = arguments.config.as_deref();
+    let config =
+        || config::load(file.unwrap_or(Path::new(CONFIG)), Needs::Plan).map_err(Failure::Configuration);
     let (snapshot, place) = match &arguments.snapshot {
         Some(file) => (input::snapshot(file, arguments.now)?, "snapshot"),
         None => (live::snapshot(&config()?, arguments.now)?, "cluster"),
     };
     if let Some(name) = &arguments.node {
-        let config = config()?;
-        let plan = planning::plan(&snapshot, &config);
-        let verdict = plan.nodes.iter().find(|verdict| verdict.node == *name);
-        let verdict =
-            verdict.ok_or_else(|| Failure::NotFound(format!("the {place} has no node `{name}`")))?;
-        if arguments.output == Output::Json {
-            input::json(&json!({"nodes": [verdict]}))?;
-        } else {
-            let line = plan_text::node(verdict, plan.time);
-            input::text(&format!("{name}   {line}\n"))?;
-        }
-        return Ok(SUCCESS);
+        return node(name, &planning::plan(&snapshot, &config()?), place, arguments.output);
     }
     let explanations = scheduling::explain(&snapshot, arguments.pod.as_deref());
     if let (Some(pod), true) = (&arguments.pod, explanations.is_empty()) {
         return Err(Failure::NotFound(format!("the {place} has no pod `{pod}`")));
     }
+    let decided = match (&arguments.snapshot, file) {
+        (Some(_), None) => None,
+        _ => Some(Decided::of(&snapshot, &config()?, &explanations)),
+    };
+    let stories = explanations.iter().map(|one| story(one, decided.as_ref()));
     if arguments.output == Output::Json {
-        input::json(&json!({"pods": explanations}))?;
+        input::json(&json!({"pods": stories.collect::<Vec<_>>()}))?;
     } else {
-        let mut all = String::new();
-        for explanation in &explanations {
-            all.push_str(&render(explanation));
-        }
+        let all: String =
+            stories.map(|one| render(&one, decided.as_ref().map(|decided| &decided.plan))).collect();
         input::text(&all)?;
     }
     Ok(SUCCESS)
 }
 
-fn render(explanation: &Explanation) -> String {
-    let mut text = format!("{}\n", explanation.pod);
-    let width = explanation.nodes.iter().map(|one| one.node.len()).max().unwrap_or(0);
-    for one in &explanation.nodes {
+fn node(name: &str, plan: &Plan, place: &str, output: Output) -> Result<u8, Failure> {
+    let verdict = verdict_of(plan, name);
+    let verdict = verdict.ok_or_else(|| Failure::NotFound(format!("the {place} has no node `{name}`")))?;
+    if output == Output::Json {
+        input::json(&json!({"nodes": [verdict]}))?;
+    } else {
+        let line = plan_text::node(verdict, plan.time);
+        input::text(&format!("{name}   {line}\n"))?;
+    }
+    Ok(SUCCESS)
+}
+
+fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
+    plan.nodes.iter().find(|verdict| verdict.node == node)
+}
+
+/// What the configuration makes of the snapshot.
+struct Decided {
+    plan: Plan,
+    prospects: BTreeMap<String, Prospects>,
+}
+
+impl Decided {
+    fn of(snapshot: &Snapshot, config: &Config, explanations: &[Explanation]) -> Self {
+        let ids = explanations.iter().map(|one| one.pod.as_str());
+        Self { plan: planning::plan(snapshot, config), prospects: planning::prospects(snapshot, config, ids) }
+    }
+}
+
+fn story<'a>(explanation: &'a Explanation, decided: Option<&'a Decided>) -> Story<'a> {
+    let verdict = decided.and_then(|all| all.plan.pods.iter().find(|one| *one.pod == *explanation.pod));
+    let prospects = decided.and_then(|all| all.prospects.get(&explanation.pod));
+    Story { explanation, verdict, prospects }
+}
+
+fn render(story: &Story, plan: Option<&Plan>) -> String {
+    let Explanation { pod, nodes, scheduler, missed } = story.explanation;
+    let mut text = format!("{pod}\n");
+    let pools = story.prospects.map(|prospects| prospects.pools.as_slice()).unwrap_or_default();
+    let removal = story.prospects.and_then(|prospects| prospects.removal.as_ref());
+    let named: Vec<String> = pools.iter().map(|one| format!("pool {}", one.pool)).collect();
+    let names = nodes.iter().map(|one| one.node.as_str()).chain(named.iter().map(String::as_str));
+    let width = names.map(str::len).max().unwrap_or(0);
+    for one in nodes {
         let said = match (one.filter, &one.message) {
+            _ if removal.is_some_and(|removal| removal.node == one.node) => "runs here".to_owned(),
             (Some(filter), Some(message)) => format!("{filter}: {message}"),
             _ => "fits".to_owned(),
         };
         let _ = writeln!(text, "  {:width$}  {said}", one.node);
     }
-    if let Some(words) = &explanation.scheduler {
+    for (name, pool) in named.iter().zip(pools) {
+        let _ = writeln!(text, "  {name:width$}  {}", of_pool(pool));
+    }
+    if let Some(verdict) = story.verdict {
+        let _ = writeln!(text, "  decided: {}", plan_text::pod(verdict));
+    }
+    if let Some(removal) = removal {
+        if let Some((plan, verdict)) = plan.and_then(|plan| Some((plan, verdict_of(plan, &removal.node)?))) {
+            let _ = writeln!(text, "  its node: {}", plan_text::node(verdict, plan.time));
+        }
+        let _ = writeln!(text, "  if its node goes: {}", on_removal(story.explanation, pools, removal));
+    }
+    if let Some(words) = scheduler {
         let _ = writeln!(text, "  kube-scheduler says: {words}");
     }
-    for one in &explanation.missed {
+    for one in missed {
         let place = one.pool.as_deref().map_or_else(|| one.node.clone(), |pool| format!("pool {pool}"));
         let _ = writeln!(text, "  prediction missed, {place} until {}: {}", one.until, one.words());
     }
     text
+}
+
+fn of_pool(pool: &PoolAnswer) -> String {
+    let message = pool.message.as_deref().unwrap_or_default();
+    match (pool.filter, pool.reason) {
+        (Some(filter), _) => format!("{filter}: {message}"),
+        (None, Some(reason)) => {
+            format!("a new machine would fit, but none can be made ({reason}): {message}")
+        }
+        (None, None) => "fits a new machine".to_owned(),
+    }
+}
+
+/// What becomes of the pod, judged alone: the others of its node need places, too.
+fn on_removal(explanation: &Explanation, pools: &[PoolAnswer], removal: &Removal) -> String {
+    let message = removal.message.as_deref().unwrap_or_default();
+    match removal.treatment {
+        Treatment::EndsWithNode => "the pod ends with it".to_owned(),
+        Treatment::Expendable => "the pod is evicted and needs no place: it is expendable".to_owned(),
+        Treatment::Awaited => "the node waits until the pod has ended".to_owned(),
+        Treatment::KeepsNode => {
+            format!("the node stays for this pod ({}): {message}", removal.reason.unwrap_or_default())
+        }
+        Treatment::Evicted => {
+            let takes = |one: &&scheduling::NodeAnswer| one.fits && one.node != removal.node;
+            let node = explanation.nodes.iter().find(takes).map(|one| format!("fits node {}", one.node));
+            let pool = || {
+                pools
+                    .iter()
+                    .find(|one| one.fits)
+                    .map(|one| format!("fits a new machine of pool {}", one.pool))
+            };
+            let place = node.or_else(pool);
+            place.map_or_else(
+                || "the node stays: the pod fits nowhere else".to_owned(),
+                |place| format!("the pod is evicted and {place}"),
+            )
+        }
+    }
 }

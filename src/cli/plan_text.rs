@@ -307,6 +307,28 @@ pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
     format!("{used}{what}{message}")
 }
 
+/// What is decided on a pod that waits, in a line.
+pub(super) fn pod(verdict: &PodVerdict) -> String {
+    let named = |name: Option<&Arc<str>>| name.map(|name| format!(" {name}")).unwrap_or_default();
+    match verdict.verdict {
+        PodOutcome::NewNode => {
+            format!("a new machine of pool{} is made for it", named(verdict.pool.as_ref()))
+        }
+        PodOutcome::ExistingNode => format!("it fits node{}", named(verdict.node.as_ref())),
+        PodOutcome::GrownNode => format!("it fits node{} once that has grown", named(verdict.node.as_ref())),
+        PodOutcome::UpcomingNode => {
+            format!("it fits machine{}, which is on its way", named(verdict.machine.as_ref()))
+        }
+        PodOutcome::Unfinished => "a later round looks at it".to_owned(),
+        PodOutcome::DaemonSet => "pods of DaemonSets cause no machine".to_owned(),
+        PodOutcome::Gated => "no machine is made: a scheduling gate holds the pod back".to_owned(),
+        PodOutcome::TooYoung => "no machine is made yet: the pod is too young".to_owned(),
+        PodOutcome::Expendable => "no machine is made: the pod's priority is below the cut-off".to_owned(),
+        PodOutcome::AwaitsRequest => "no machine is made: its ProvisioningRequest has no room yet".to_owned(),
+        outcome => format!("no machine is made ({outcome:?})"),
+    }
+}
+
 /// A duration in its largest unit that fits.
 pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();

@@ -48,6 +48,7 @@ mod pending;
 mod physical;
 mod power;
 mod predictions;
+mod prospects;
 mod removal;
 mod repair;
 mod replacement;
@@ -77,6 +78,7 @@ pub(crate) use going::leaving;
 pub use homeless::homeless;
 pub(crate) use judging::{disabled, stays};
 pub use outcomes::follow;
+pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,11 +116,7 @@ pub fn plan(snapshot: &Snapshot, config: &Config) -> Plan {
 pub fn plan_within(snapshot: &Snapshot, config: &Config, limits: Limits) -> Plan {
     let scheduled = config.scheduled_at(snapshot.time);
     let config = scheduled.as_ref().unwrap_or(config);
-    let mut sorted = sorted(snapshot);
-    going::expect_taints(&mut sorted);
-    late::expect_devices(&mut sorted, config);
-    csi::expect(&mut sorted, config);
-    slices::expect(&mut sorted, config);
+    let mut sorted = expected(snapshot, config);
     let offers = sizes::offers(config, snapshot);
     let buffers = buffers::resolve(snapshot);
     let requests = requests::resolve(snapshot);
@@ -226,6 +224,16 @@ pub fn must_stay(snapshot: &Snapshot, config: &Config, node: &str) -> Option<Str
     let rules = drain::Rules::new(snapshot, &config.scale_down);
     let blocker = rules.evictions(&pods, &budgets::Budgets::new(snapshot), |_| false).err()?;
     Some(format!("pod {} must stay ({}): {}", blocker.pod, blocker.reason, drain::rule(blocker.reason)))
+}
+
+/// The snapshot as decisions see it: sorted, with what is known to come on its nodes.
+fn expected(snapshot: &Snapshot, config: &Config) -> Snapshot {
+    let mut sorted = sorted(snapshot);
+    going::expect_taints(&mut sorted);
+    late::expect_devices(&mut sorted, config);
+    csi::expect(&mut sorted, config);
+    slices::expect(&mut sorted, config);
+    sorted
 }
 
 /// The snapshot without its pods, with everything else in order of its names, so that the order of arrival decides nothing.

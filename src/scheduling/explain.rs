@@ -57,6 +57,12 @@ pub fn explain(snapshot: &Snapshot, chosen: Option<&str>) -> Vec<Explanation> {
 }
 
 fn explain_one(world: &mut World, nominated: &Nominated, missed: &[Missed], pod: &Arc<Pod>) -> Explanation {
+    // One that runs is asked about as if it came to each node now: it is not in its own way.
+    let runs = pod.node.as_deref().filter(|_| !pod.is_finished());
+    let own = runs.and_then(|name| world.nodes().iter().position(|one| one.node.name == name));
+    if let Some(own) = own {
+        world.remove(pod, own);
+    }
     let mut refused = nominated.refusals(world, pod);
     let prepared = world.prepare(pod);
     let answer = |index: usize| {
@@ -65,6 +71,9 @@ fn explain_one(world: &mut World, nominated: &Nominated, missed: &[Missed], pod:
         answer(world, index, found)
     };
     let nodes = (0..world.nodes().len()).map(answer).collect();
+    if let Some(own) = own {
+        world.place(pod, own);
+    }
     let waits = pod.node.is_none() && !pod.refusal.is_empty();
     let missed = missed.iter().filter(|one| waits && one.kind == kind(pod));
     Explanation {

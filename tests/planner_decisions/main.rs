@@ -22,6 +22,7 @@ mod pci;
 mod physical;
 mod placement;
 mod predictions;
+mod prospects;
 mod regions;
 mod removals;
 mod repair;
