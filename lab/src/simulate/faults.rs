@@ -67,7 +67,7 @@ impl Faults {
     pub async fn step(&mut self, troupe: &mut Troupe, storm: &Storm) {
         self.begun += 1;
         if self.world.rules.hindered {
-            self.be_hindered().await;
+            self.be_hindered(troupe).await;
         }
         let World { pve, kube, .. } = self.world.clone();
         match self.random.u8(..38) {
@@ -156,10 +156,11 @@ impl Faults {
     }
 
     /// Something from outside comes on top, now and then.
-    async fn be_hindered(&mut self) {
+    async fn be_hindered(&mut self, troupe: &mut Troupe) {
         match self.hinders.u8(..12) {
             0 | 1 => self.hinder(),
             2 => self.stand_still().await,
+            4 => troupe.stand_still(standing::draw(&mut self.hinders)),
             3 => {
                 let what = hindrances::volume_not_seen(&mut self.hinders, &self.world);
                 self.log.say("fault", &what);

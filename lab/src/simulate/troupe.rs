@@ -52,6 +52,8 @@ struct Seat {
     pause: Option<Instant>,
     /// Sides that it is cut off from, until when.
     held: Vec<(Instant, Side)>,
+    /// Until when it stands still.
+    still: Option<Instant>,
 }
 
 /// A clock that can be set wrong.
@@ -70,13 +72,28 @@ impl Clock for Wrong {
 
 impl Seat {
     fn free(&mut self, over: impl Fn(Instant) -> bool) {
+        if self.still.is_some_and(&over) {
+            self.go_on();
+        }
         let (ends, held) = std::mem::take(&mut self.held).into_iter().partition(|(until, _)| over(*until));
         self.held = held;
         let ends: Vec<(Instant, Side)> = ends;
         for (_, side) in ends {
             if let Some(actor) = self.on_stage.as_ref().filter(|_| self.held.iter().all(|one| one.1 != side))
+                && self.still.is_none()
             {
                 actor.wire.hold(side, false);
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.still = None;
+        self.stall.set(false);
+        if let Some(actor) = &self.on_stage {
+            actor.stand_still(false);
+            for (_, side) in &self.held {
+                actor.wire.hold(*side, true);
             }
         }
     }
@@ -93,6 +110,7 @@ impl Troupe {
             on_stage: None,
             pause: None,
             held: Vec::new(),
+            still: None,
         };
         Self {
             config: watch::Sender::new(world.config.clone()),
@@ -121,7 +139,7 @@ impl Troupe {
         let Some(seat) = self.seats.get_mut(at) else { return Ok(()) };
         self.runs += 1;
         self.checker.run_begins();
-        (seat.pause, seat.held) = (None, Vec::new());
+        (seat.pause, seat.held, seat.still) = (None, Vec::new(), None);
         self.log.say("daemon", &format!("run {} begins on {}", self.runs, seat.host));
         let wire = Wire::counting(self.calls.clone())
             .observed(watched(&self.storm, &seat.host))
@@ -178,6 +196,10 @@ impl Troupe {
     /// Ends a daemon as systemd does.
     pub async fn stop(&mut self) {
         let at = self.pick();
+        // A host that stands still gives no signal on.
+        if let Some(seat) = self.seats.get_mut(at).filter(|seat| seat.still.is_some()) {
+            seat.go_on();
+        }
         if let Some(actor) = self.seats.get_mut(at).and_then(|seat| seat.on_stage.take()) {
             self.fell |= !actor.stop().await;
             self.away(at, "stopped");
@@ -208,6 +230,17 @@ impl Troupe {
             actor.wire.hold(*side, true);
             seat.held.push((Instant::now() + Duration::from_secs(seconds), *side));
         }
+    }
+
+    /// The host of one of them stands still for so long, and its clock goes on.
+    pub fn stand_still(&mut self, time: Duration) {
+        let at = self.pick();
+        let Some(seat) = self.seats.get_mut(at) else { return };
+        let Some(actor) = seat.on_stage.as_ref().filter(|_| seat.still.is_none()) else { return };
+        self.log.say("fault", &format!("{} stands still for {} s", seat.host, time.as_secs()));
+        actor.stand_still(true);
+        seat.stall.set(true);
+        seat.still = Some(Instant::now() + time);
     }
 
     /// A clock goes wrong, or right again.

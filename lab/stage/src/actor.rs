@@ -21,7 +21,7 @@ use world::proxmox::Pve;
 use world::redfish;
 
 use crate::helpers::{HelperDoor, Helpers};
-use crate::wire::Wire;
+use crate::wire::{Side, Wire};
 
 /// How long a daemon that was asked to end may take.
 const FAREWELL: Duration = Duration::from_mins(1);
@@ -66,6 +66,7 @@ pub struct Actor {
     pub wire: Wire,
     /// The operator's hand on it.
     pub switch: Switch,
+    still: watch::Sender<bool>,
     cancel: CancellationToken,
     running: JoinHandle<()>,
 }
@@ -110,8 +111,17 @@ impl Actor {
             board: board.clone(),
         };
         let switch = Switch::new(deps.kubernetes.clone(), deps.clock.clone(), &deps.instance, board.clone());
-        let running = tokio::spawn(daemon::run(deps, cancel.clone()));
-        Ok(Self { board, wire, switch, cancel, running })
+        let still = watch::Sender::new(false);
+        let running = tokio::spawn(unless_still(daemon::run(deps, cancel.clone()), still.subscribe()));
+        Ok(Self { board, wire, switch, still, cancel, running })
+    }
+
+    /// Makes its host stand still, or go on: no round, no renewal of its lease, no order is worked on, and nothing is sent or heard.
+    /// What it has begun for single machines notices that only by its calls.
+    pub fn stand_still(&self, still: bool) {
+        self.wire.hold(Side::Proxmox, still);
+        self.wire.hold(Side::Kubernetes, still);
+        self.still.send_replace(still);
     }
 
     /// Ends it as SIGTERM does; says whether it ended in time, and well.
@@ -130,6 +140,21 @@ impl Actor {
     /// Whether it has ended, which it never should by itself.
     pub fn has_ended(&self) -> bool {
         self.running.is_finished()
+    }
+}
+
+/// Runs it, but not while it stands still.
+async fn unless_still(run: impl Future<Output = ()>, mut still: watch::Receiver<bool>) {
+    let mut run = std::pin::pin!(run);
+    loop {
+        tokio::select! {
+            biased;
+            Ok(_) = still.wait_for(|still| *still) => {}
+            () = &mut run => return,
+        }
+        if still.wait_for(|still| !*still).await.is_err() {
+            return run.await;
+        }
     }
 }
 
