@@ -17,6 +17,7 @@ use crate::model::workload::Backoff;
 use crate::observability::{
     BufferState, HostStatus, MachineStatus, NodeStatus, PodStatus, PoolStatus, RequestState,
 };
+use crate::planning;
 
 /// Waiting pods that the board shows at most.
 const PODS_SHOWN: usize = 500;
@@ -35,8 +36,7 @@ impl Daemon {
         status.machines = views.iter().map(|view| machine(config, view)).collect();
         let mut next_due = None;
         if let Some((snapshot, plan)) = decided {
-            let newer = snapshot.kubernetes.newer_than_known();
-            status.warnings = newer.map(|warning| ("kubernetes".to_owned(), warning)).into_iter().collect();
+            status.warnings = warnings(config, snapshot);
             status.pools = pools(config, snapshot, &plan, &views);
             let hosts = snapshot.proxmox.hosts.iter().flatten();
             status.hosts = hosts.map(|one| host(one, snapshot, &plan.hosts)).collect();
@@ -54,6 +54,17 @@ impl Daemon {
         }
         self.board.publish(status, next_due);
     }
+}
+
+/// What stops nothing and should be known, by what it concerns.
+fn warnings(config: &Config, snapshot: &Snapshot) -> BTreeMap<String, String> {
+    let newer = snapshot.kubernetes.newer_than_known();
+    let newer = newer.map(|warning| ("kubernetes".to_owned(), warning));
+    let unlike = planning::unlike_declared(snapshot, config).into_iter();
+    let unlike = unlike.map(|(pool, words)| {
+        (format!("[[pool.device]] of {pool}"), format!("{words}: what nodes have counts"))
+    });
+    newer.into_iter().chain(unlike).collect()
 }
 
 fn host(host: &Host, snapshot: &Snapshot, verdicts: &[HostVerdict]) -> HostStatus {

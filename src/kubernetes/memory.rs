@@ -221,7 +221,10 @@ impl Cluster {
 fn without_the_largest(memory: &Memory) -> Memory {
     let mut memory = memory.clone();
     memory.decisions.clear();
-    memory.pools.values_mut().for_each(|pool| pool.device_slices.clear());
+    for pool in memory.pools.values_mut() {
+        pool.device_slices.clear();
+        pool.declared_devices.clear();
+    }
     memory
 }
 

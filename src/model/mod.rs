@@ -25,6 +25,7 @@ pub mod quantity;
 pub mod request;
 pub mod resources;
 pub mod selector;
+pub mod semver;
 pub mod snapshot;
 pub mod storage;
 pub mod unfinished;

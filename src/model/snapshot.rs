@@ -105,6 +105,10 @@ pub struct PoolMemory {
     /// The slices of devices that a node of it has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_slices: Vec<ResourceSlice>,
+    /// What told the declared devices apart from others then; empty: none were declared. If it has changed, the slices
+    /// tell nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub declared_devices: String,
     /// What its nodes declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<DeclaredFeatures>,

@@ -33,7 +33,7 @@ pub(super) fn node(view: &View, pool: &Pool, name: &str) -> SimNode {
     });
     let mut sim = SimNode::empty(node);
     sim.csi = view.drivers.of_fresh(pool, &view.snapshot.memory);
-    if let Some(slices) = view.slices.of_fresh(pool, &view.snapshot.memory) {
+    if let Some(slices) = view.slices.of_fresh(pool, &view.snapshot.memory, name) {
         sim.expect_slices(&slices);
     }
     sim.room_unknown = Arc::new(view.storage_room.unknown_on(&sim.node.labels));

@@ -65,6 +65,7 @@ mod spreading;
 mod stock;
 mod storage_room;
 mod turns;
+mod unlike;
 mod utilization;
 mod verdict;
 mod warm;
@@ -79,6 +80,7 @@ pub use homeless::homeless;
 pub(crate) use judging::{disabled, stays};
 pub use outcomes::follow;
 pub use prospects::{PoolAnswer, Prospects, Removal, Treatment, prospects};
+pub use unlike::unlike_declared;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

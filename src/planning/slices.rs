@@ -1,18 +1,20 @@
 //! Which devices a fresh node has.
 //!
 //! Their driver publishes them in ResourceSlices once it runs on the node, so that only nodes that are there tell. Of each driver the
-//! pool's newest node that has published all of its slices speaks. What nodes had is remembered for when there are none.
+//! pool's newest node that has published all of its slices speaks. What nodes had is remembered for when there are none. What the
+//! pool declares (`[[pool.device]]`) counts for drivers of which neither is known, and no longer than no node is old enough to have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::coming::is_young;
+use super::limits::by_node;
 use super::pool_of;
 use crate::config::{Config, Pool};
-use crate::model::Snapshot;
 use crate::model::devices::{Device, DeviceTaint, ResourceSlice};
 use crate::model::node::Node;
 use crate::model::snapshot::Memory;
+use crate::model::{Machine, Snapshot};
 
 /// Of a node with more devices than this nothing is remembered: what is remembered has to fit into a ConfigMap …
 const MOST_REMEMBERED: usize = 64;
@@ -43,27 +45,54 @@ impl Slices {
     }
 
     /// The slices of a fresh node of the pool, if it will have any.
-    pub(super) fn of_fresh(&self, pool: &Pool, memory: &Memory) -> Option<Arc<[Arc<ResourceSlice>]>> {
-        let all = self.drivers(&pool.name, memory);
+    pub(super) fn of_fresh(
+        &self,
+        pool: &Pool,
+        memory: &Memory,
+        node: &str,
+    ) -> Option<Arc<[Arc<ResourceSlice>]>> {
+        let all = self.of_node(pool, memory, node);
         (!all.is_empty()).then(|| all.into_values().flatten().map(Arc::new).collect())
     }
 
-    fn drivers(&self, pool: &str, memory: &Memory) -> ByDriver {
-        let seen = self.pools.get(pool);
-        let remembered = memory.pools.get(pool).map(|memory| &memory.device_slices);
+    /// What a node of the pool will have: what others of it have, else what they had, else what is declared.
+    fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
+        let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
+        let declared = (!settled).then(|| pool.slices_for(node)).unwrap_or_default();
+        let mut all = by_driver(declared);
+        for (driver, slices) in self.learnt(pool, memory) {
+            all.insert(driver, slices.iter().map(|slice| of_node(slice, node)).collect());
+        }
+        all
+    }
+
+    /// What the pool's nodes have or had. What they had before other devices were declared tells nothing.
+    fn learnt(&self, pool: &Pool, memory: &Memory) -> ByDriver {
+        let seen = self.pools.get(&pool.name);
+        let remembered = memory.pools.get(&pool.name).filter(|own| !own.device_slices.is_empty());
         let mut all = match (seen, remembered) {
             (Some(Seen { settled: true, .. }), _) | (_, None) => ByDriver::new(),
-            (_, Some(remembered)) => by_driver(remembered.iter()),
+            (_, Some(own)) if own.declared_devices == pool.declares() => {
+                by_driver(own.device_slices.iter().cloned())
+            }
+            _ => ByDriver::new(),
         };
         all.extend(seen.into_iter().flat_map(|seen| seen.drivers.clone()));
         all
     }
+
+    /// What the newest node with a driver has of it; nothing where a node should have it by now, and has not. `None`: that is not known.
+    pub(super) fn published(&self, pool: &str, driver: &str) -> Option<&[ResourceSlice]> {
+        let seen = self.pools.get(pool)?;
+        let nothing = seen.settled.then_some(&[][..]);
+        seen.drivers.get(driver).map(Vec::as_slice).or(nothing)
+    }
 }
 
-fn by_driver<'s>(slices: impl Iterator<Item = &'s ResourceSlice>) -> ByDriver {
+fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     let mut all = ByDriver::new();
     for slice in slices {
-        all.entry(slice.driver.clone()).or_default().push(slice.clone());
+        all.entry(slice.driver.clone()).or_default().push(slice);
     }
     all
 }
@@ -78,9 +107,10 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
     }
     let mut nodes: Vec<&Arc<Node>> = snapshot.nodes.iter().collect();
     nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+    let others = Others::new(snapshot, config);
     let mut pools: BTreeMap<String, Seen> = BTreeMap::new();
     for node in nodes {
-        let Some(pool) = pool_of(node) else { continue };
+        let Some(pool) = pool_of(node).filter(|pool| !others.include(pool, node)) else { continue };
         let seen = pools.entry(pool.to_owned()).or_default();
         seen.settled |= !young(node, snapshot, config);
         let own = slices.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
@@ -89,6 +119,28 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
         }
     }
     pools
+}
+
+/// Nodes that teach nothing of new ones: the pool declares devices, and their machines were given others of the host.
+struct Others<'a> {
+    /// What machines of pools that declare devices are given.
+    given: BTreeMap<&'a str, String>,
+    machines: BTreeMap<&'a str, &'a Machine>,
+}
+
+impl<'a> Others<'a> {
+    fn new(snapshot: &'a Snapshot, config: &'a Config) -> Self {
+        let declaring = config.pools.iter().filter(|pool| !pool.resource_slices.is_empty());
+        let given = |pool: &'a Pool| Some((pool.name.as_str(), pool.made_of().remove("pci")?));
+        let given: BTreeMap<&str, String> = declaring.filter_map(given).collect();
+        let machines = snapshot.proxmox.machines.as_deref().filter(|_| !given.is_empty());
+        Self { given, machines: by_node(machines) }
+    }
+
+    fn include(&self, pool: &str, node: &Node) -> bool {
+        let made = || self.machines.get(node.name.as_str())?.made_of.get("pci");
+        self.given.get(pool).is_some_and(|given| made().is_some_and(|made| made != given))
+    }
 }
 
 /// What drivers have published in full for a node, without what is wrong with single devices.
@@ -139,20 +191,25 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     let mut changed = forget_others(memory, config);
     let mut left = MOST_BYTES;
     for pool in &config.pools {
-        let own = memory.pools.get(&pool.name).map_or(&[][..], |memory| &memory.device_slices);
-        let mut all: Vec<ResourceSlice> = if slices.pools.contains_key(&pool.name) {
-            slices.drivers(&pool.name, memory).into_values().flatten().collect()
+        let own = memory.pools.get(&pool.name);
+        let own = own.map_or((&[][..], ""), |own| (&own.device_slices, &own.declared_devices));
+        let (mut all, mut declared) = if slices.pools.contains_key(&pool.name) {
+            (slices.learnt(pool, memory).into_values().flatten().collect(), pool.declares())
         } else {
-            own.to_vec()
+            (own.0.to_vec(), own.1.to_owned())
         };
-        let devices = all.iter().map(|slice| slice.devices.len()).sum::<usize>();
+        let devices = all.iter().map(|slice: &ResourceSlice| slice.devices.len()).sum::<usize>();
         let fits = if devices > MOST_REMEMBERED { None } else { left.checked_sub(bytes(&all)) };
         match fits {
             Some(rest) => left = rest,
             None => all.clear(),
         }
-        if own != all {
-            memory.pools.entry(pool.name.clone()).or_default().device_slices = all;
+        if all.is_empty() {
+            declared.clear();
+        }
+        if own != (&all[..], &declared[..]) {
+            let own = memory.pools.entry(pool.name.clone()).or_default();
+            (own.device_slices, own.declared_devices) = (all, declared);
             changed = true;
         }
     }
@@ -165,6 +222,7 @@ fn forget_others(memory: &mut Memory, config: &Config) -> bool {
     for (name, memory) in &mut memory.pools {
         if !memory.device_slices.is_empty() && config.pools.iter().all(|pool| pool.name != *name) {
             memory.device_slices = Vec::new();
+            memory.declared_devices = String::new();
             changed = true;
         }
     }
@@ -193,10 +251,11 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
         .collect();
     let mut late = Vec::new();
     for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
-        let Some(pool) = pool_of(node) else { continue };
-        for (driver, all) in slices.drivers(pool, &snapshot.memory) {
+        let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
+        let Some(pool) = pool else { continue };
+        for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {
-                late.extend(all.iter().map(|slice| Arc::new(of_node(slice, &node.name))));
+                late.extend(all.into_iter().map(Arc::new));
             }
         }
     }

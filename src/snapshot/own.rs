@@ -142,6 +142,8 @@ struct PoolDocument {
     csi_limits: DriverLimits,
     #[serde(default)]
     device_slices: Vec<ResourceSlice>,
+    #[serde(default)]
+    declared_devices: String,
     declared: Option<DeclaredFeatures>,
     reach: Option<Vec<String>>,
     #[serde(default)]
@@ -300,6 +302,7 @@ impl PoolDocument {
             learnt_sizes: sizes.collect::<Result<_, QuantityError>>()?,
             csi_limits: self.csi_limits,
             device_slices: self.device_slices,
+            declared_devices: self.declared_devices,
             declared: self.declared,
             reach: self.reach,
             across: self.across,

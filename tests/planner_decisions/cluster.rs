@@ -29,6 +29,11 @@ impl Cluster {
         self
     }
 
+    /// The same with other words for these.
+    pub fn replace(self, words: &str, others: &str) -> Self {
+        Self(self.0.replace(words, others))
+    }
+
     pub fn with(mut self, document: &str) -> Self {
         let _ = write!(self.0, "---\n{document}\n");
         self

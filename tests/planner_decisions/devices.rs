@@ -6,7 +6,7 @@ use pve_autoscaler::model::plan::{NodeOutcome, PodOutcome};
 use pve_autoscaler::model::snapshot::Memory;
 use pve_autoscaler::planning;
 
-use crate::cluster::{Cluster, pod_verdict};
+use crate::cluster::{Cluster, of_pool, pod_verdict};
 
 /// Pool `w`.
 fn pool() -> Config {
@@ -176,4 +176,193 @@ fn extended_resources_are_served_by_devices_of_a_fresh_node() {
     assert_eq!(machines(&full().with(asks).plan(&pool())), 1);
     let three = asks.replace("gpu: 2", "gpu: 3");
     assert_eq!(machines(&full().with(&three).plan(&pool())), 0);
+}
+
+/// Pool `w` that declares these devices.
+fn declaring(lines: &str) -> Config {
+    of_pool(lines, "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"")
+}
+
+const DECLARED: &str = "[[pool.device]]\ndriver = \"x.example.com\"\ncount = 2\n\
+     attributes = { model = \"a\", ver = { version = \"2.1.0\" } }\ncapacity = { mem = \"80Gi\" }\n";
+
+/// So many pods that wait for a device each, and no node.
+fn waiting(pods: usize) -> Cluster {
+    (0..pods).fold(with_class(Cluster::new()), |all, number| pod(all, &format!("p{number}"), "", ""))
+}
+
+#[test]
+fn declared_devices_make_the_first_node() {
+    for (pods, expected) in [(1, 1), (2, 1), (3, 2), (5, 3)] {
+        assert_eq!(machines(&waiting(pods).plan(&declaring(DECLARED))), expected, "{pods} pods");
+    }
+    let plan = waiting(1).plan(&declaring(""));
+    assert_eq!((machines(&plan), pod_verdict(&plan, "d/p0")), (0, PodOutcome::NoPoolFits));
+    // Without a class there is nothing by which a pod could ask.
+    let plan = pod(Cluster::new(), "x", "", "").plan(&declaring(DECLARED));
+    assert_eq!(machines(&plan), 0);
+}
+
+#[test]
+fn selectors_see_what_is_declared_of_devices() {
+    let asks = |count: i64, selector: &str| {
+        let request = format!(
+            "exactly: {{deviceClassName: gpu, count: {count}, selectors: [{{cel: {{expression: '{selector}'}}}}]}}"
+        );
+        waiting(1).replace("exactly: {deviceClassName: gpu}", &request).plan(&declaring(DECLARED))
+    };
+    for (selector, fits) in [
+        (r#"device.attributes["x.example.com"].model == "a""#, true),
+        (r#"device.attributes["x.example.com"].model == "b""#, false),
+        (r#"device.attributes["x.example.com"].ver.isGreaterThan(semver("2.0.9"))"#, true),
+        (r#"device.attributes["x.example.com"].ver.isGreaterThan(semver("2.1.0"))"#, false),
+        (r#"device.capacity["x.example.com"].mem.compareTo(quantity("80Gi")) >= 0"#, true),
+        (r#"device.capacity["x.example.com"].mem.isGreaterThan(quantity("80Gi"))"#, false),
+        (r#"device.driver == "y.example.com""#, false),
+    ] {
+        let plan = asks(2, selector);
+        assert_eq!(machines(&plan) == 1, fits, "{selector}: {:?}", plan.pods[0]);
+    }
+    let plan = asks(3, "true");
+    assert_eq!(pod_verdict(&plan, "d/p0"), PodOutcome::NoPoolFits);
+    let why = &plan.pods[0].reasons[0].message;
+    assert_eq!(why, "d/p0-g, request r: wants 3 devices of class gpu with `true`, 2 match, 2 free");
+}
+
+#[test]
+fn hosts_free_devices_limit_machines_with_declared_ones() {
+    let config = declaring(
+        "placement = \"spread\"\n[[pool.device]]\ndriver = \"x.example.com\"\npci = \"gpu\"\n\
+         [[pool.pci]]\nmapping = \"gpu\"\n",
+    );
+    let host = |name: &str, held: &str| {
+        format!(
+            "{{name: {name}, cores: 64, memory: 512Gi, pci: {{mappings: {{gpu: [\"0000:01:00\", \"0000:41:00\"]}}, held: [{held}]}}}}"
+        )
+    };
+    let inventory = format!(
+        "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nhosts: [{}, {}]\nmachines: []",
+        host("a", ""),
+        host("b", "{vmid: 300, mapping: gpu}")
+    );
+    let plan = waiting(5).with(&inventory).plan(&config);
+    assert_eq!(machines(&plan), 3);
+    let left = plan.pods.iter().filter(|pod| pod.verdict == PodOutcome::NoHostCapacity);
+    let left: Vec<&str> = left.map(|pod| pod.reasons[0].message.as_str()).collect();
+    assert_eq!(left.len(), 2);
+    assert!(left[0].contains("a has 0 of 2 devices of `gpu` left, and a machine takes 1"), "{}", left[0]);
+}
+
+#[test]
+fn extended_resources_are_served_by_declared_devices() {
+    let asks = |count: i64| {
+        with_class(Cluster::new()).with(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  namespace: d\n  uid: x\n  \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}}]\n\
+             spec: {{containers: [{{name: c, resources: {{requests: {{example.com/gpu: {count}}}, limits: {{example.com/gpu: {count}}}}}}}]}}"
+        ))
+    };
+    assert_eq!(machines(&asks(2).plan(&declaring(DECLARED))), 1);
+    assert_eq!(machines(&asks(3).plan(&declaring(DECLARED))), 0);
+    assert_eq!(machines(&asks(2).plan(&declaring(""))), 0);
+}
+
+#[test]
+fn what_nodes_have_counts_and_not_what_is_declared() {
+    let config = declaring(DECLARED);
+    // One device where two are declared.
+    let three =
+        |cluster: Cluster| ["x", "y", "z"].into_iter().fold(cluster, |all, name| pod(all, name, "", ""));
+    let one =
+        pod(slice(node(with_class(Cluster::new()), "a", 99), "a", "{name: gpu-0}"), "one", "a", "gpu-0");
+    assert_eq!(machines(&three(one.clone()).plan(&config)), 3);
+    // None, long after the node was ready: so it will be with the next.
+    let without = three(node(with_class(Cluster::new()), "a", 99));
+    assert_eq!(machines(&without.plan(&config)), 0);
+    // A young node still gets them: two of the pods wait for it.
+    let young = three(node(with_class(Cluster::new()), "a", 2)).plan(&config);
+    assert_eq!((machines(&young), pod_verdict(&young, "d/y")), (1, PodOutcome::ExistingNode));
+    // What is remembered of nodes goes before what is declared, until that is changed.
+    let mut memory = Memory::default();
+    assert!(planning::learn(&mut memory, &one.snapshot(), &config));
+    let with_memory = |config: &Config| {
+        let mut snapshot = three(with_class(Cluster::new())).snapshot();
+        snapshot.memory = memory.clone();
+        machines(&planning::plan(&snapshot, config))
+    };
+    assert_eq!((with_memory(&config), with_memory(&declaring(""))), (3, 0));
+    assert_eq!(with_memory(&declaring(&DECLARED.replace("count = 2", "count = 3"))), 1);
+    // What is only declared is not remembered.
+    let mut nothing = Memory::default();
+    planning::learn(&mut nothing, &young_node().snapshot(), &config);
+    assert!(
+        nothing.pools.values().all(|own| own.device_slices.is_empty() && own.declared_devices.is_empty())
+    );
+}
+
+fn young_node() -> Cluster {
+    node(with_class(Cluster::new()), "a", 2)
+}
+
+#[test]
+fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
+    let config = declaring(&format!("{DECLARED}pci = \"gpu\"\n[[pool.pci]]\nmapping = \"gpu\"\n"));
+    let given = config.pools[0].made_of().remove("pci").unwrap();
+    let plan = |pci: &str| {
+        let machine = format!(
+            "{{name: a, node: a, pool: w, vmid: 9101, host: pve1, cores: 4, memory: 8Gi, phase: Ready, madeOf: {{pci: \"{pci}\"}}}}"
+        );
+        let inventory = format!(
+            "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nmachines: [{machine}]\n\
+             hosts: [{{name: pve1, cores: 64, memory: 512Gi, pci: {{mappings: {{gpu: [\"0000:01:00\", \"0000:41:00\"]}}}}}}]"
+        );
+        machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
+    };
+    assert_eq!((plan(""), plan(&given)), (1, 0));
+}
+
+#[test]
+fn a_taint_on_the_devices_of_one_node_is_not_expected_of_others() {
+    let rule = "apiVersion: resource.k8s.io/v1beta2\nkind: DeviceTaintRule\nmetadata: {name: a}\n\
+         spec: {deviceSelector: {driver: x.example.com, pool: a}, taint: {key: broken, effect: NoSchedule}}";
+    assert_eq!(machines(&pod(full(), "x", "", "").with(rule).plan(&pool())), 1);
+}
+
+#[test]
+fn a_difference_to_what_is_declared_is_said() {
+    let config = declaring(DECLARED);
+    let said = |cluster: &Cluster| planning::unlike_declared(&cluster.snapshot(), &config).remove("w");
+    let seen = |devices: &str| slice(node(with_class(Cluster::new()), "a", 99), "a", devices);
+    let device = |name: &str, model: &str, more: &str| {
+        format!(
+            "{{name: {name}, attributes: {{model: {{string: {model}}}, x.example.com/ver: {{version: 2.1.0}}{more}}}, \
+             capacity: {{mem: {{value: 80Gi}}}}}}"
+        )
+    };
+    let alike = format!("{}, {}", device("a", "a", ""), device("b", "a", ", uuid: {string: u}"));
+    let unlike = format!("{}, {}", device("a", "a", ""), device("b", "c", ""));
+    for (cluster, expected) in [
+        (seen(&alike), None),
+        (young_node(), None),
+        (with_class(Cluster::new()), None),
+        (
+            node(with_class(Cluster::new()), "a", 99),
+            Some("declared are 2 devices of x.example.com, and its nodes have none"),
+        ),
+        (seen(&device("a", "a", "")), Some("declared are 2 devices of x.example.com, and node a has 1")),
+        (
+            seen(&unlike),
+            Some(
+                "declared are devices of x.example.com with model = \"a\", and node a has none left that is so",
+            ),
+        ),
+        (
+            seen(&alike.replace("80Gi", "40Gi")),
+            Some(
+                "declared are devices of x.example.com with mem = 80Gi, and node a has none left that is so",
+            ),
+        ),
+    ] {
+        assert_eq!(said(&cluster).as_deref(), expected);
+    }
 }

@@ -159,13 +159,13 @@ pub fn memory() -> impl Strategy<Value = Memory> {
     let declared =
         (features(), text()).prop_map(|(features, kubelet)| DeclaredFeatures { features, kubelet });
     let learnt = (option::of(resources(0..200_i64, 0)), vec(learnt, 0..3), drivers, option::of(declared));
-    let learnt = (learnt, vec(resource_slice(), 0..2));
+    let learnt = (learnt, vec(resource_slice(), 0..2), text());
     let backoffs = (option::of(backoff()), option::of(backoff()), btree_map(text(), time(), 0..3));
     let pool = (times, backoffs, learnt, reach).prop_map(
         |(
             (last_add, last_removal, last_removal_failure),
             (backoff, grow_backoff, failed_on),
-            (learnt, device_slices),
+            (learnt, device_slices, declared_devices),
             reach,
         )| {
             PoolMemory {
@@ -179,6 +179,7 @@ pub fn memory() -> impl Strategy<Value = Memory> {
                 learnt_sizes: learnt.1,
                 csi_limits: learnt.2,
                 device_slices,
+                declared_devices,
                 declared: learnt.3,
                 reach: reach.0,
                 across: reach.1,

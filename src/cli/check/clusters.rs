@@ -1,12 +1,12 @@
 //! Do both clusters answer, and may we do what we need to?
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::hosts;
 use super::kubelet;
 use super::lines::{Answer, Line};
+use super::published;
 use super::pve::Pve;
 use super::reach;
 use super::serving;
@@ -17,8 +17,7 @@ use crate::cli::plan_text::count;
 use crate::config::{Bootstrap, BootstrapMethod, Config, Ssh};
 use crate::kubernetes::{Cluster, Right};
 use crate::machines::DeviceSurvey;
-use crate::model::KubernetesVersion;
-use crate::model::node::Node;
+use crate::model::{KubernetesVersion, Snapshot};
 use crate::proxmox::{Client, Kind, agent_privilege};
 
 /// What a machine's whole life needs of Proxmox VE (measured on 9.2.11), and what is needed to see hosts, storages and quorum;
@@ -244,8 +243,8 @@ fn kubernetes_version(what: String, version: &str) -> Line {
     }
 }
 
-/// Looks at the Kubernetes cluster; its Nodes, where they could be listed.
-pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Vec<Arc<Node>>> {
+/// Looks at the Kubernetes cluster; its objects, where they could be listed.
+pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<Snapshot> {
     config.kubernetes.as_ref()?;
     let cluster = match live::kubernetes(config).await {
         Ok(cluster) => cluster,
@@ -278,7 +277,8 @@ pub(super) async fn kubernetes(config: &Config, answer: &mut Answer) -> Option<V
             let nodes = count(snapshot.nodes.len(), "node");
             let pods = count(snapshot.pods.len(), "pod");
             answer.say(Line::good("  objects", format!("{nodes}, {pods}")), SUCCESS);
-            Some(snapshot.nodes)
+            published::check(config, &snapshot, answer);
+            Some(snapshot)
         }
         Err(failure) => {
             failed("  objects", &failure, answer);

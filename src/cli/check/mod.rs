@@ -17,6 +17,7 @@ mod pci;
 mod physical;
 mod pinning;
 mod power;
+mod published;
 mod pve;
 mod reach;
 mod security;
@@ -147,7 +148,8 @@ async fn look(config: &Config, answer: &mut Answer) {
         let alone = config.alone(config.prefix(cluster.region.as_deref()));
         seen.push((clusters::proxmox(&alone, answer).await, alone));
     }
-    let nodes = clusters::kubernetes(config, answer).await;
+    let objects = clusters::kubernetes(config, answer).await;
+    let nodes = objects.as_ref().map(|objects| objects.nodes.as_slice());
     clusters::token_host(config, answer).await;
     pinning::check(config, answer).await;
     for pool in &config.pools {
@@ -156,7 +158,7 @@ async fn look(config: &Config, answer: &mut Answer) {
     clusters::apart(&seen, answer);
     for (pve, alone) in &seen {
         if let Some(pve) = pve {
-            region(pve, alone, nodes.as_deref(), answer).await;
+            region(pve, alone, nodes, answer).await;
         }
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::{
     Addressing, Boot, CloneKind, CloudInit, Device, DiskSize, ExtraDisk, Family, Grow, KubeletSettings, Pci,
-    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, pci,
-    slots,
+    PhysicalMachine, Pinning, Placement, Room, Schedule, Security, Size, TemplateRef, Warm, labels, made_of,
+    pci, published, slots,
 };
 use crate::config::bootstrap::Bootstrap;
+use crate::model::devices::ResourceSlice;
 use crate::model::machine::Slot;
 use crate::model::node::Taint;
 use crate::model::passing::TaintDomain;
@@ -67,6 +68,8 @@ pub struct Pool {
     pub devices: Vec<Device>,
     /// PCI devices of its host that each of its machines is given.
     pub pci: Vec<Pci>,
+    /// ResourceSlices that drivers publish for each of its nodes, as they are declared; [`Pool::slices_for`] fills in the node.
+    pub resource_slices: Vec<ResourceSlice>,
     /// The user that cloud-init makes; `None`: the template's.
     pub user: Option<String>,
     /// Public keys that may log in as this user.
@@ -172,6 +175,20 @@ impl Pool {
     /// The PCI devices of its machines, as a VM's configuration has them, by their keys.
     pub fn hostpci(&self) -> BTreeMap<String, String> {
         pci::numbered(&self.pci)
+    }
+
+    /// The declared ResourceSlices of one of its nodes.
+    pub fn slices_for(&self, node: &str) -> Vec<ResourceSlice> {
+        self.resource_slices.iter().map(|slice| published::of_node(slice, node)).collect()
+    }
+
+    /// What tells its declared devices, and those of its hosts that they are, from others; empty where none are declared.
+    pub fn declares(&self) -> String {
+        if self.resource_slices.is_empty() {
+            return String::new();
+        }
+        let slices = serde_json::to_string(&self.resource_slices).unwrap_or_default();
+        made_of::digest(&[slices, pci::words(&self.pci)])
     }
 
     /// The labels of the node that a machine becomes.

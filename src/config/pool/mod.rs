@@ -15,6 +15,7 @@ mod pci;
 mod physical;
 mod pinning;
 mod placement;
+mod published;
 mod ranges;
 mod room;
 mod schedule;
@@ -55,6 +56,8 @@ pub use physical::PhysicalMachine;
 pub(super) use pinning::KEYS as PINNING_KEYS;
 pub use pinning::{HugePages, Pinning};
 pub use placement::Placement;
+#[cfg(test)]
+pub(super) use published::KEYS as PUBLISHED_KEYS;
 pub use room::Room;
 #[cfg(test)]
 pub(super) use schedule::KEYS as SCHEDULE_KEYS;
@@ -120,6 +123,8 @@ pub(super) struct Written {
     network: Vec<devices::Written>,
     #[serde(default)]
     pci: Vec<pci::Written>,
+    #[serde(default)]
+    device: Vec<published::Written>,
     user: Option<Spanned<String>>,
     #[serde(default)]
     ssh_keys: Vec<Spanned<String>>,
@@ -352,6 +357,7 @@ fn check(pool: &Written, at: Place, regions: &Regions, checker: &mut Checker) ->
         disk: machine::disk(pool, checker),
         devices,
         pci: pci::check(pool, checker),
+        resource_slices: published::check(pool, checker),
         user: machine::user(pool, checker),
         ssh_keys: machine::ssh_keys(pool, checker),
         tags: machine::tags(pool, checker),

@@ -114,8 +114,14 @@ pub(super) fn free_device(pool: &Pool) -> Option<&Spanned<String>> {
 }
 
 impl Written {
-    fn count(&self) -> u32 {
+    /// How many of its devices a machine is given.
+    pub(super) fn count(&self) -> u32 {
         self.count.as_ref().map_or(1, |count| *count.get_ref())
+    }
+
+    /// The extended resource that a device plugin offers.
+    pub(super) fn offered(&self) -> Option<&Spanned<String>> {
+        self.resource.as_ref()
     }
 
     fn check(&self, pool: &Pool, checker: &mut Checker) -> Pci {

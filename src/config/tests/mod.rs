@@ -226,6 +226,7 @@ fn the_example_is_a_configuration_and_names_every_key() {
         pool::SECURITY_KEYS,
         pool::PINNING_KEYS,
         pool::PCI_KEYS,
+        pool::PUBLISHED_KEYS,
         pool::GROW_KEYS,
         template::KEYS,
         pool::CLOUD_INIT_KEYS,

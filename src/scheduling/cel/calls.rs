@@ -6,9 +6,9 @@ use cel::common::ast::operators;
 
 use super::evaluate::{Run, look_up, optional, satisfies};
 use super::value::Value;
-use super::version::Version;
 use super::{Fault, convert, lists, strings};
 use crate::model::amount::Amount;
+use crate::model::semver::Version;
 
 /// A function that is called on nothing, an operator among them.
 pub(super) fn function(run: &mut Run, name: &str, arguments: &[Value]) -> Result<Value, Fault> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Fault;
 use super::value::{Map, Value};
-use super::version::Version;
 use crate::model::devices::{Attribute, Device};
+use crate::model::semver::Version;
 
 /// What expressions see of a device of this driver. One with an attribute that cannot be read fails all of them.
 pub fn value_of(driver: &str, device: &Device) -> Result<Value, Fault> {

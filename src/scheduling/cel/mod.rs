@@ -11,7 +11,6 @@ mod evaluate;
 mod lists;
 mod strings;
 mod value;
-mod version;
 
 use std::sync::Arc;
 

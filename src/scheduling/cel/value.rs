@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::Fault;
-use super::version::Version;
 use crate::model::amount::Amount;
+use crate::model::semver::Version;
 
 /// How many comparisons finding a key may take for each entry: keys are short.
 const FOR_A_KEY: usize = 100;

@@ -140,6 +140,7 @@ fn pool(pool: &PoolMemory) -> Fields {
         .list("learntSizes", pool.learnt_sizes.iter().map(learnt))
         .part("csiLimits", csi_limits(&pool.csi_limits))
         .list("deviceSlices", pool.device_slices.iter().filter_map(|one| serde_json::to_value(one).ok()))
+        .when(!pool.declared_devices.is_empty(), "declaredDevices", pool.declared_devices.as_str())
         .some("declared", pool.declared.as_ref().and_then(|declared| serde_json::to_value(declared).ok()))
         .some("reach", pool.reach.clone())
         .list("across", pool.across.iter().map(String::as_str))

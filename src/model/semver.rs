@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 /// A semantic version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    pub(super) numbers: [u64; 3],
+    /// Major, minor and patch.
+    pub numbers: [u64; 3],
     before: Vec<Part>,
 }
 
@@ -18,7 +19,7 @@ enum Part {
 
 impl Version {
     /// A version in its full form: `1.2.3-rc.1+build`.
-    pub(super) fn read(text: &str) -> Option<Self> {
+    pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
         let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
@@ -50,7 +51,7 @@ impl Version {
     }
 
     /// The same of one in a shorter form: `v1`, `1.02`.
-    pub(super) fn read_loosely(text: &str) -> Option<Self> {
+    pub fn read_loosely(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
         if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
