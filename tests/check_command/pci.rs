@@ -1,5 +1,6 @@
 //! What `check` says of the PCI devices that a pool gives its machines.
 
+use serde_json::json;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 
@@ -78,4 +79,37 @@ async fn a_device_on_an_express_bus_needs_the_machine_for_it() {
     assert!(first_bad(&about).contains("set `vm_options = { machine = \"q35\" }`"), "{about:?}");
     bench.change("bridge = \"vmbr0\"", "bridge = \"vmbr0\"\nvm_options = { machine = \"q35\" }");
     assert_eq!(bench.about("PCI mapping gpu").await.0, 0);
+}
+
+#[tokio::test]
+async fn declared_devices_are_compared_with_what_nodes_have() {
+    let text = format!("{POOL}[[pool.device]]\ndriver = \"gpu.example.com\"\ncount = 2\n");
+    let bench = Bench::new(ClusterSpec::demo(), KubeSpec::demo()).await;
+    bench.configure(&text);
+    let (status, about) = bench.about("declared devices").await;
+    assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
+    assert!(words(&about[0]).starts_with("there is no DeviceClass by which a pod could ask for them"));
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": { "name": "gpu" }, "spec": {},
+    });
+    bench.kube.apply(&class).unwrap();
+    let (status, about) = bench.about("declared devices").await;
+    assert_eq!((status, words(&about[0]).as_str()), (0, "2 of gpu.example.com for a machine | "));
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": "w-1", "labels": { "pve-autoscaler/pool": "workers" } },
+    });
+    let slice = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": { "name": "w-1-gpu" },
+        "spec": {
+            "driver": "gpu.example.com", "nodeName": "w-1", "devices": [{ "name": "a" }],
+            "pool": { "name": "w-1", "generation": 1, "resourceSliceCount": 1 },
+        },
+    });
+    bench.kube.apply(&node).unwrap();
+    bench.kube.apply(&slice).unwrap();
+    let (status, about) = bench.about("declared devices").await;
+    assert_eq!((status, about[0]["level"].as_str()), (0, Some("warning")));
+    let said = "declared are 2 devices of gpu.example.com, and node w-1 has 1 | mend `[[pool.device]]`";
+    assert!(words(&about[0]).starts_with(said), "{}", words(&about[0]));
 }

@@ -31,6 +31,7 @@ pub struct Bench {
     folder: TempDir,
     pub proxmox: Serving,
     pub kubernetes: Serving,
+    pub kube: Kube,
     token: String,
 }
 
@@ -57,13 +58,15 @@ impl Bench {
             kube.service_accounts.first().map_or(KubeSpec::DEMO_ADMIN_TOKEN, |one| &one.token).to_owned();
         let kube = KubeSpec { ca_pem: tls.ca_pem.clone(), ca_hash: tls.ca_public_key_hash.clone(), ..kube };
         let kube = Kube::new(kube, WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap()), 11);
-        kube.apply(&json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } })).unwrap();
+        let served = kube.clone();
         let handler = move |request| {
-            let kube = kube.clone();
+            let kube = served.clone();
             async move { kube.handle(request).await }
         };
         let kubernetes = serve_https(handler, any(), &tls).await.unwrap();
-        let bench = Self { folder: TempDir::new().unwrap(), proxmox, kubernetes, token };
+        let bench = Self { folder: TempDir::new().unwrap(), proxmox, kubernetes, kube, token };
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": "pve-autoscaler" } });
+        bench.kube.apply(&namespace).unwrap();
         bench.write("ca.pem", &tls.ca_pem, 0o644);
         bench.write("token", ClusterSpec::DEMO_SECRET, 0o600);
         bench.kubeconfig(&bench.kubernetes.address().to_string());

@@ -12,6 +12,7 @@ mod bare_nodes;
 mod bootstraps;
 mod brakes;
 mod buffers;
+mod claims;
 mod devices;
 mod disks;
 mod drains;

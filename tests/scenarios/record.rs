@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pve_autoscaler::config::{self, Needs};
+use pve_autoscaler::model::Plan;
 use pve_autoscaler::{planning, snapshot};
 use tempfile::TempDir;
 
@@ -12,7 +13,8 @@ use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
 
-fn recording(folder: &Path, rounds: u32) -> String {
+/// The pool whose rounds are recorded in this folder, so many of them.
+pub fn recording(folder: &Path, rounds: u32) -> String {
     let record = format!("[record]\nrounds = {rounds}\ndirectory = \"{}\"\n", folder.display());
     let scaling = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n";
     ONE_POOL.replace("[[pool]]", &format!("{record}{scaling}[[pool]]"))
@@ -25,6 +27,25 @@ fn records(folder: &Path) -> Vec<PathBuf> {
         files.filter(|path| path.extension().is_some_and(|it| it == "yaml")).collect();
     snapshots.sort();
     snapshots
+}
+
+/// A plan is made of each recorded round again, and is what was decided.
+fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
+    let config = config::parse("lab.toml", text, Needs::Plan).unwrap();
+    let again = |path: PathBuf| {
+        let (mut read, time) = snapshot::read(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        read.time = time.unwrap();
+        let plan = planning::plan(&read, &config);
+        let taken = std::fs::read_to_string(path.with_extension("json")).unwrap();
+        assert_eq!(serde_json::to_string_pretty(&plan).unwrap() + "\n", taken, "{}", path.display());
+        (path, plan)
+    };
+    records(folder).into_iter().map(again).collect()
+}
+
+/// The same; how many rounds they are.
+pub fn replays(folder: &Path, text: &str) -> usize {
+    replayed(folder, text).len()
 }
 
 /// Growth, and all gone again.
@@ -41,14 +62,8 @@ async fn each_recorded_round_gives_the_decision_that_was_taken() {
     let text = recording(folder.path(), 1000);
     let stage = Stage::running(&text);
     one_life(&stage).await;
-    let config = config::parse("lab.toml", &text, Needs::Plan).unwrap();
     let (mut grown, mut shrunk) = (None, None);
-    for path in records(folder.path()) {
-        let (mut read, time) = snapshot::read(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        read.time = time.unwrap();
-        let plan = planning::plan(&read, &config);
-        let taken = std::fs::read_to_string(path.with_extension("json")).unwrap();
-        assert_eq!(serde_json::to_string_pretty(&plan).unwrap() + "\n", taken, "{}", path.display());
+    for (path, plan) in replayed(folder.path(), &text) {
         if !plan.scale_up.is_empty() {
             grown.get_or_insert(path);
         } else if !plan.scale_down.is_empty() {

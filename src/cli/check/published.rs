@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::lines::{Answer, Line};
-use crate::cli::exit::{FINDINGS, SUCCESS};
+use crate::cli::exit::SUCCESS;
 use crate::config::{Config, Pool};
 use crate::model::Snapshot;
 use crate::planning;
@@ -23,8 +23,7 @@ pub(super) fn check(config: &Config, snapshot: &Snapshot, answer: &mut Answer) {
             })
         };
         let good = || Line::good("declared devices", words(pool));
-        let status = if wrong.is_some() { FINDINGS } else { SUCCESS };
-        answer.say(say(wrong.unwrap_or_else(good)), status);
+        answer.say(say(wrong.unwrap_or_else(good)), SUCCESS);
     }
 }
 

@@ -141,11 +141,12 @@ pub(super) static ACCESS_REVIEW: Kind =
     of("authorization.k8s.io", "v1", core("SelfSubjectAccessReview", "selfsubjectaccessreviews", false, &[]));
 pub(super) static SUBJECT_REVIEW: Kind =
     of("authentication.k8s.io", "v1", core("SelfSubjectReview", "selfsubjectreviews", false, &[]));
-static RESOURCE_CLAIM: Kind =
+pub(super) static RESOURCE_CLAIM: Kind =
     of("resource.k8s.io", "v1", with_status(core("ResourceClaim", "resourceclaims", true, &[])));
-static RESOURCE_SLICE: Kind =
+pub(super) static RESOURCE_SLICE: Kind =
     of("resource.k8s.io", "v1", core("ResourceSlice", "resourceslices", false, &[]));
-static DEVICE_CLASS: Kind = of("resource.k8s.io", "v1", core("DeviceClass", "deviceclasses", false, &[]));
+pub(super) static DEVICE_CLASS: Kind =
+    of("resource.k8s.io", "v1", core("DeviceClass", "deviceclasses", false, &[]));
 static DEVICE_TAINT_RULE: Kind =
     of("resource.k8s.io", "v1", with_status(core("DeviceTaintRule", "devicetaintrules", false, &[])));
 pub(super) static CLUSTER_ROLE: Kind =

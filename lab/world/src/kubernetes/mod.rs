@@ -35,6 +35,7 @@ mod columns;
 mod containers;
 mod custom;
 mod daemon_sets;
+mod devices;
 mod discovery;
 mod events;
 mod eviction;

@@ -257,6 +257,7 @@ fn facts(pod: &Value) -> Facts {
         "tolerations",
         "topologySpreadConstraints",
         "volumes",
+        "resourceClaims",
         "schedulingGates",
     ];
     let mut class = format!("{requests:?}{ports:?}{}", pod["metadata"]["namespace"]);

@@ -46,7 +46,12 @@ impl State {
                 }
                 self.wake(Work::Budgets(key.0.clone()), self.spec.timings.budget);
             }
-            "persistentvolumes" | "persistentvolumeclaims" | "storageclasses" | "csinodes" => {
+            "persistentvolumes"
+            | "persistentvolumeclaims"
+            | "storageclasses"
+            | "csinodes"
+            | "resourceslices"
+            | "resourceclaims" => {
                 self.wake(Work::Schedule, self.spec.timings.scheduler);
             }
             "certificatesigningrequests" => self.request_changed(key, new),
@@ -76,6 +81,9 @@ impl State {
             self.wake(Work::Budgets(key.0.clone()), self.spec.timings.budget);
         }
         self.pod_has_volumes(either);
+        if new.is_none() {
+            self.give_devices_back(either);
+        }
         let ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(new) = new else {
             // Room, or a claim on room, is gone.

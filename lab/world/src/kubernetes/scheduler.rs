@@ -85,6 +85,7 @@ impl State {
             match outcome {
                 Outcome::Bound(at) => {
                     if let Some(place) = places.get(at) {
+                        self.take_devices(&pod, &place.name);
                         self.bind_pod(&key, &place.name, true);
                     }
                 }
@@ -121,7 +122,10 @@ impl State {
             let usage = usage.as_deref();
             let refused = self.plugin.as_ref().filter(|plugin| plugin.refuses(pod, place));
             let refused = refused.map(|plugin| Misfit::hopeless(&plugin.reason));
-            match fits(pod, facts, &company, place, usage).and_then(|()| refused.map_or(Ok(()), Err)) {
+            let found = fits(pod, facts, &company, place, usage)
+                .and_then(|()| refused.map_or(Ok(()), Err))
+                .and_then(|()| self.has_devices(pod, &place.name));
+            match found {
                 Ok(()) => {
                     let empty = Amounts::new();
                     let taken = usage.map_or(&empty, |usage| &usage.requests);
