@@ -1,7 +1,7 @@
 //! Worlds that are ordinary for operators and were slow once: what a decision costs there, in CPU time of the planner's thread.
 //!
 //! `cargo bench --bench worlds` prints a table. Each world asserts its answer before it is timed. With `-- adversarial TEXT` it plays
-//! the worlds of [`adversarial`] whose names contain the text.
+//! the worlds of [`adversarial`] whose names contain the text, with `-- devices` those of [`devices`] alone.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,11 +13,14 @@
 mod adversarial;
 #[path = "worlds/clusters.rs"]
 mod clusters;
+#[path = "worlds/devices.rs"]
+mod devices;
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use clusters::{CLUSTER, Cluster, Manner};
+use devices::World;
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::node::Node;
@@ -310,6 +313,63 @@ fn many() {
     line("2000 budgets over 1000 idle nodes: what they add", cost - plain, 20.0, "800 go");
 }
 
+/// Pods with claims for devices.
+fn with_devices() {
+    let world = World { nodes: 400, devices: 64, pods: 0, waiting: 0, idle: false };
+    let (cost, plan) = measure(&World { waiting: 20_000, ..world }.snapshot(), &clusters::pools(3));
+    assert!(plan.pods.len() == 20_000 && plan.pods.iter().all(|pod| pod.verdict == PodOutcome::ExistingNode));
+    line("20,000 pods that wait for a device each, on 400 nodes × 64", cost, 1000.0, "all fit");
+    let (cost, plan) =
+        measure(&World { waiting: 20_000, devices: 25, ..world }.snapshot(), &clusters::pools(3));
+    assert_eq!(devices::machines(&plan), 400);
+    line("the same, 400 nodes × 25, and as many on new ones", cost, 1000.0, "400 machines");
+    let (cost, plan) = measure(&World { pods: 50, ..world }.snapshot(), &clusters::pools(3));
+    assert!(plan.scale_down.is_empty() && plan.scale_up.is_empty());
+    line("20,000 pods with a device each on 400 nodes × 64", cost, 1000.0, "none goes");
+    let (cost, plan) =
+        measure(&World { pods: 50, devices: 128, idle: true, ..world }.snapshot(), &clusters::pools(3));
+    let gone = plan.scale_down.len();
+    assert!((180..=200).contains(&gone), "{gone} nodes go");
+    line("the same on 400 idle nodes × 128", cost, 1000.0, &format!("{gone} go"));
+    let none = devices::serving(World { nodes: 0, waiting: 20_000, ..world }.snapshot(), 0);
+    let (cost, plan) = measure(&none, &devices::declaring(50));
+    assert_eq!(devices::machines(&plan), 400);
+    line("20,000 pods that wait for a declared device each, no node", cost, 1000.0, "400 machines");
+}
+
+/// What plain decisions cost in a cluster that serves claims, against one that does not: both in turns, so that what else the computer
+/// does is the same for both.
+fn beside_devices() {
+    for (what, cluster) in [
+        ("1000 idle nodes × 20 pods", Cluster { size: 100, idle: true, ..CLUSTER }),
+        ("2000 nodes × 20 pods, half used", Cluster { nodes: 2000, ..CLUSTER }),
+        ("1000 nodes × 20 pods, 10,000 that wait", Cluster { waiting: 10_000, ..CLUSTER }),
+    ] {
+        let plain = cluster.snapshot();
+        for (devices, served) in
+            [(0, "with a class and empty slices"), (8, "with a class and 8 devices on each node")]
+        {
+            let served_too = devices::serving(plain.clone(), devices);
+            let config = clusters::pools(3);
+            let mut costs: Vec<(f64, f64)> = (0..15)
+                .map(|_| {
+                    let (alone, answer) = milliseconds(|| plan(&plain, &config));
+                    let (beside, same) = milliseconds(|| plan(&served_too, &config));
+                    assert_eq!(answer, same, "no decision is another");
+                    (alone, beside)
+                })
+                .collect();
+            costs.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+            let (alone, beside) = costs[costs.len() / 2];
+            let times = beside / alone;
+            let met = if times <= 1.03 { "" } else { " (missed)" };
+            println!(
+                "| {what}, {served} | {beside:.1} ms, {times:.3} × without ({alone:.1} ms) | ≤ 1.03 ×{met} | the same |"
+            );
+        }
+    }
+}
+
 /// What a round costs that a tenant tries to hold up.
 fn adversarial(wanted: &str) {
     println!("| World | CPU time | Pods that got a verdict | Nodes that go |\n|---|---|---|---|");
@@ -325,6 +385,10 @@ fn main() {
         return adversarial(&wanted);
     }
     println!("| World | CPU time | Target | Answer |\n|---|---|---|---|");
+    if std::env::args().any(|one| one == "devices") {
+        with_devices();
+        return beside_devices();
+    }
     let costs =
         [(200, 60.0), (400, 60.0), (1000, 250.0)].map(|(nodes, most)| (nodes, shrinks(nodes, 2, most)));
     println!("| the same, exponent between 200 and 1000 nodes | {:.2} | ≤ 1.3 | |", exponent(&costs));
@@ -335,4 +399,6 @@ fn main() {
     shrinks(250, 20, 1000.0);
     social_nodes();
     many();
+    with_devices();
+    beside_devices();
 }
