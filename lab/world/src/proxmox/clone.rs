@@ -30,6 +30,13 @@ struct Plan {
     bwlimit: Option<u64>,
 }
 
+impl Plan {
+    /// Whether a disk becomes an overlay: the state of a TPM is copied in full whatever was asked for.
+    fn links(&self, key: &str) -> bool {
+        !self.full && key != "tpmstate0"
+    }
+}
+
 impl Pve {
     pub(super) fn clone_vm(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let plan = {
@@ -111,7 +118,7 @@ impl Pve {
             return Ok(());
         };
         let to = config.get(key).and_then(|text| text.split(',').next()).unwrap_or_default();
-        let copied = hardware.clone_disk(from, to, !plan.full).await;
+        let copied = hardware.clone_disk(from, to, plan.links(key)).await;
         copied.map_err(|error| Refusal::failed(format!("copy failed: {error}")))
     }
 
@@ -126,7 +133,7 @@ impl Pve {
         text: &str,
     ) -> Result<Duration, Refusal> {
         let cloud_init = rights::is_cloud_init(text);
-        let linked = !plan.full && !cloud_init && key != "tpmstate0";
+        let linked = plan.links(key) && !cloud_init;
         let how = if linked { "linked" } else { "full" };
         worker.log(format!("create {how} clone of drive {key} ({volid})"));
         let mut state = self.state();
@@ -145,8 +152,15 @@ impl Pve {
             return Err(Refusal::failed(format!("copy failed: no space left on storage '{storage}'")));
         }
         let parent = linked.then(|| volid.to_owned());
-        let (name, format) =
+        let (mut name, mut format) =
             state.volume_name(&storage, plan.newid, &plan.node, parent.as_deref(), cloud_init);
+        if !linked
+            && volid.ends_with(".raw")
+            && let Some(stem) = name.strip_suffix(".qcow2")
+        {
+            // A copy keeps the format of what it is made of (`resolve_dst_disk_format`).
+            (name, format) = (format!("{stem}.raw"), "raw".to_owned());
+        }
         let place = state.place(&storage, &plan.node);
         let volume =
             Volume { storage, size, vmid: plan.newid, parent, format, ctime: state.clock.now().as_second() };

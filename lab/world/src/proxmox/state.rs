@@ -331,10 +331,13 @@ impl State {
         }
         let mut number = 0u32;
         loop {
-            let tail = format!("{directory}vm-{vmid}-disk-{number}{suffix}");
-            let taken = self.volumes.keys().any(|(id, at)| *at == place && id.ends_with(&tail));
+            let tail = format!("{directory}vm-{vmid}-disk-{number}");
+            let is_it = |id: &str| {
+                id.strip_suffix(".qcow2").or_else(|| id.strip_suffix(".raw")).unwrap_or(id).ends_with(&tail)
+            };
+            let taken = self.volumes.keys().any(|(id, at)| *at == place && is_it(id));
             if !taken {
-                return (format!("{storage}:{base}{tail}"), format.into());
+                return (format!("{storage}:{base}{tail}{suffix}"), format.into());
             }
             number += 1;
         }

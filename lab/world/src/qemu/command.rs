@@ -1,4 +1,4 @@
-//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`.
+//! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`, and for `q35` but for its further bridges.
 //!
 //! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
 //! has powered itself off; the processor is the best that there is, since the configured model may need
@@ -11,9 +11,10 @@ use std::{
 };
 
 use super::{
-    HardwareError,
+    HardwareError, firmware,
     hotplug::{self, Features},
     network::{interfaces, tap},
+    tpm,
 };
 
 /// How a guest's instructions are executed.
@@ -63,16 +64,19 @@ pub fn arguments(
     let memory = get("memory").unwrap_or("512").trim_start_matches("current=");
     let features = Features::of(get("hotplug"));
     let name = get("name").map_or_else(|| format!("VM {vmid}"), String::from);
+    let q35 = firmware::is_q35(get("machine"));
+    let (kind, bus) = if q35 { ("q35", "pcie.0") } else { ("pc", "pci.0") };
     let at = |file: &str| directory.join(file).to_string_lossy().into_owned();
 
     add(&["-name", &format!("{name},debug-threads=on")]);
     add(&["-nodefaults", "-no-user-config", "-vga", "none", "-display", "none", "-machine"]);
     if features.cpu && accelerator == Accelerator::Tcg {
-        let [how, kind, model, name] = accelerator.arguments();
-        add(&["type=pc,vmport=on", how, kind, model, &format!("{name},-hypervisor")]);
+        let [how, accel, model, name] = accelerator.arguments();
+        let machine = format!("type={kind},vmport=on");
+        add(&[&machine, how, accel, model, &format!("{name},-hypervisor")]);
         add(&["-smbios", &format!("type=1,serial=VMware-{vmid}")]);
     } else {
-        add(&["type=pc"]);
+        add(&[&format!("type={kind}")]);
         add(&accelerator.arguments());
     }
     let vcpus = get("vcpus").and_then(|text| text.parse().ok()).unwrap_or(cores * sockets);
@@ -103,11 +107,13 @@ pub fn arguments(
     add(&["-device", "isa-serial,chardev=serial0"]);
     if get("agent").is_some_and(|text| text.split(',').any(|part| part == "1" || part == "enabled=1")) {
         add(&["-chardev", &format!("socket,path={},server=on,wait=off,id=qga0", at("qga"))]);
-        add(&["-device", "virtio-serial,id=qga0,bus=pci.0,addr=0x8"]);
+        add(&["-device", &format!("virtio-serial,id=qga0,bus={bus},addr=0x8")]);
         add(&["-device", "virtserialport,chardev=qga0,name=org.qemu.guest_agent.0"]);
     }
+    line.extend(firmware::arguments(config, &disk)?);
+    line.extend(tpm::arguments(config, directory));
     for (key, text) in config {
-        drive(&mut line, key, text, seed, &disk)?;
+        drive(&mut line, key, text, q35, seed, &disk)?;
     }
     let mut add = |words: &[&str]| line.extend(words.iter().map(|word| (*word).to_owned()));
     for (key, model, mac, _) in interfaces(config) {
@@ -125,6 +131,7 @@ fn drive(
     line: &mut Vec<String>,
     key: &str,
     text: &str,
+    q35: bool,
     seed: &Path,
     disk: &impl Fn(&str) -> Result<PathBuf, HardwareError>,
 ) -> Result<(), HardwareError> {
@@ -153,7 +160,8 @@ fn drive(
         "virtio" => add(&["-device", &format!("virtio-blk-pci,drive=drive-{key},id={key}")]),
         "ide" => {
             let kind = if is_cd { "ide-cd" } else { "ide-hd" };
-            let (bus, unit) = (number / 2, number % 2);
+            // A port of `q35` has one drive: `QemuServer.pm` puts those with odd numbers behind the others.
+            let (bus, unit) = if q35 { (number / 2 + 2 * (number % 2), 0) } else { (number / 2, number % 2) };
             add(&["-device", &format!("{kind},bus=ide.{bus},unit={unit},drive=drive-{key},id={key}")]);
         }
         _ => return Err(HardwareError::Unsupported(format!("no drive of kind {stem} here"))),
@@ -235,6 +243,22 @@ mod tests {
         let text = line(&[("ide2", "local:iso/own.iso,media=cdrom,size=1M")]).unwrap();
         assert!(text.contains("file=/d/own.iso,if=none,id=drive-ide2,format=raw,media=cdrom"), "{text}");
         assert!(text.contains("ide-cd,bus=ide.1,unit=0"), "{text}");
+    }
+
+    #[test]
+    fn a_q35_has_one_drive_a_port() {
+        let disc = "local:iso/own.iso,media=cdrom";
+        let q35 = line(&[("machine", "pc-q35-9.2"), ("agent", "1"), ("ide2", disc), ("ide3", disc)]).unwrap();
+        for part in [
+            "type=q35 ",
+            "id=qga0,bus=pcie.0",
+            "bus=ide.1,unit=0,drive=drive-ide2",
+            "bus=ide.3,unit=0,drive=drive-ide3",
+        ] {
+            assert!(q35.contains(part), "{part} is not in {q35}");
+        }
+        let pc = line(&[("ide3", disc)]).unwrap();
+        assert!(pc.contains("type=pc ") && pc.contains("bus=ide.1,unit=1,drive=drive-ide3"), "{pc}");
     }
 
     #[test]

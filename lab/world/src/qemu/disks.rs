@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Hardware, HardwareError, Running, tool};
+use super::{Hardware, HardwareError, Running, firmware::format_of, tool};
 
 impl Hardware {
     /// The file behind a volume.
@@ -32,12 +32,13 @@ impl Hardware {
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent).map_err(tool::file(format!("make {}", parent.display())))?;
         }
-        let (source, target) = (text(&source), text(&target));
+        let (source, target, format) = (text(&source), text(&target), format_of(to));
         if linked {
             tool::run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", &source, &target])
                 .await?;
         } else {
-            tool::run("qemu-img", &["convert", "-q", "-O", "qcow2", &source, &target]).await?;
+            let formats = ["-f", format_of(from), "-O", format];
+            tool::run("qemu-img", &[&["convert", "-q"], &formats[..], &[&source, &target]].concat()).await?;
         }
         Ok(())
     }

@@ -14,10 +14,12 @@ const FIRST_WORD: Duration = Duration::from_secs(150);
 const RESETS: u32 = 2;
 /// How often the console is looked at.
 const LOOK: Duration = Duration::from_secs(2);
+/// How OVMF clears the screen.
+const CLEARS: [&str; 3] = ["\x1b[2J", "\x1b[01;01H", "\x1b[=3h"];
 
 /// Resets a guest as long as its console stays empty, up to [`RESETS`] times. Ends when it speaks.
 pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: impl FnMut(u32) -> F) {
-    let spoke = || std::fs::metadata(console).is_ok_and(|file| file.len() > 0);
+    let spoke = || std::fs::read(console).is_ok_and(|text| has_words(&text));
     for round in 0..=RESETS {
         for _ in 0..FIRST_WORD.as_secs() / LOOK.as_secs() {
             if spoke() {
@@ -31,9 +33,34 @@ pub async fn until_it_speaks<F: Future<Output = ()>>(console: &Path, mut reset: 
     }
 }
 
+/// Whether a console has words of the guest: OVMF clears the screen and says what it loads.
+fn has_words(console: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(console);
+    let own = text.lines().filter(|line| !line.contains("BdsDxe: "));
+    own.map(|line| CLEARS.iter().fold(line.to_owned(), |line, code| line.replace(code, "")))
+        .any(|line| !line.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_the_firmware_are_not_the_guests() {
+        let firmware = "\x1b[2J\x1b[01;01H\x1b[=3h\x1b[2J\x1b[01;01H";
+        let loads = format!(
+            "{firmware}BdsDxe: loading Boot0002 \"UEFI QEMU HARDDISK \"\r\nBdsDxe: starting Boot0002\r\n"
+        );
+        for (console, expected) in [
+            (String::new(), false),
+            (firmware.to_owned(), false),
+            (loads.clone(), false),
+            (format!("{loads}\x1b[!p"), true),
+            ("[    0.1] words".to_owned(), true),
+        ] {
+            assert_eq!(has_words(console.as_bytes()), expected, "{console:?}");
+        }
+    }
 
     async fn resets(words_after: Option<u32>) -> u32 {
         let console =

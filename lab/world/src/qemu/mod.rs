@@ -4,7 +4,7 @@
 //!  proxmox:: tasks ──> Hardware ── disks   qemu-img: linked clone = overlay, full clone = copy
 //!                         │        network bridge and taps, only in a network namespace that has nothing else
 //!                         │        seed    the cloud-init drive
-//!                         └──start──> Running ── process, QMP, guest agent
+//!                         └──start──> Running ── process, QMP, guest agent, and the process of its TPM
 //!                                        └ saved  memory in a volume, from which a new process goes on
 //! ```
 //!
@@ -23,15 +23,18 @@ use bytes::Bytes;
 pub use self::{
     agent::AgentError,
     command::Accelerator,
+    firmware::new_efi_disk,
     hotplug::{FIRST, Features, Plug, dimms},
     network::Bridge,
     process::Running,
     seed::{Seed, SeedKind},
+    tpm::new_tpm_state,
 };
 
 mod agent;
 mod command;
 mod disks;
+mod firmware;
 mod hang;
 mod hotplug;
 mod network;
@@ -39,6 +42,9 @@ mod process;
 mod saved;
 mod seed;
 mod tool;
+mod tpm;
+
+use self::tpm::Tpm;
 
 /// How long the end of a VM's former process may take before a new one is started.
 const FORMER_END: Duration = Duration::from_secs(15);
@@ -190,7 +196,8 @@ impl Hardware {
             arguments.extend(["-incoming".to_owned(), format!("exec:cat '{}'", self.disk(volid)?.display())]);
         }
         let taps = network::plug(vmid, &blueprint.config).await?;
-        let running = process::start(vmid, &directory, arguments, taps).await?;
+        let tpm = Tpm::start(&blueprint.config, &directory, disk).await?;
+        let running = process::start(vmid, &directory, arguments, taps, tpm).await?;
         if blueprint.memory.is_some() {
             running.go_on().await?;
         } else if self.0.accelerator == Accelerator::Tcg {

@@ -23,6 +23,7 @@ use super::{
     agent::{self, AgentError},
     command::Accelerator,
     hang, network, tool,
+    tpm::Tpm,
 };
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -56,12 +57,13 @@ impl Drop for Inner {
     }
 }
 
-/// Starts QEMU and waits for its monitor.
+/// Starts QEMU and waits for its monitor. The TPM ends with it.
 pub async fn start(
     vmid: u32,
     directory: &Path,
     arguments: Vec<String>,
     taps: Vec<String>,
+    tpm: Option<Tpm>,
 ) -> Result<Running, HardwareError> {
     for left in ["qmp", "qga", "console"] {
         let _ = std::fs::remove_file(directory.join(left));
@@ -83,7 +85,7 @@ pub async fn start(
         agent: Mutex::default(),
     };
     let running = Running(Arc::new(inner));
-    tokio::spawn(supervise(child, kill, ended, taps));
+    tokio::spawn(supervise(child, tpm, kill, ended, taps));
     let failed = |said: String| HardwareError::Process { vmid, said };
     let up = async {
         while running.command("query-status", &Value::Null).await.is_err() {
@@ -103,7 +105,13 @@ pub async fn start(
 }
 
 /// Sees a process through to its end.
-async fn supervise(mut child: Child, kill: Arc<Notify>, ended: CancellationToken, taps: Vec<String>) {
+async fn supervise(
+    mut child: Child,
+    tpm: Option<Tpm>,
+    kill: Arc<Notify>,
+    ended: CancellationToken,
+    taps: Vec<String>,
+) {
     tokio::select! {
         biased;
         () = kill.notified() => {
@@ -111,6 +119,9 @@ async fn supervise(mut child: Child, kill: Arc<Notify>, ended: CancellationToken
             let _ = child.kill().await;
         }
         _ = child.wait() => {}
+    }
+    if let Some(tpm) = tpm {
+        tpm.end().await;
     }
     for tap in taps {
         network::unplug(&tap).await;
@@ -124,7 +135,7 @@ impl Running {
         self.0.pid
     }
 
-    /// Waits for the end of the process and of its taps.
+    /// Waits for the end of the process, of its TPM and of its taps.
     pub async fn ended(&self) {
         self.0.ended.cancelled().await;
     }

@@ -326,6 +326,28 @@ async fn calls_during_a_clone_are_refused_or_wait_for_its_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_linked_clone_has_a_full_copy_of_its_tpm_state_in_the_same_format() {
+    let mut spec = ClusterSpec::demo();
+    let template = spec.vms.iter_mut().find(|vm| vm.vmid == 9000).expect("template");
+    for (key, disk) in [
+        ("efidisk0", "shared:9000/base-9000-disk-1.qcow2,efitype=4m,size=528K"),
+        ("tpmstate0", "shared:9000/base-9000-disk-0.raw,size=4M,version=v2.0"),
+    ] {
+        template.config.insert(key.to_owned(), disk.to_owned());
+    }
+    let client = Client::of(spec);
+    assert_eq!(client.clone_as(120).await, "OK");
+    let config = client.data("GET", "/nodes/pve1/qemu/120/config", Value::Null).await;
+    for (key, expected) in [
+        ("efidisk0", "shared:9000/base-9000-disk-1.qcow2/120/vm-120-disk-0.qcow2,efitype=4m,size=528K"),
+        ("scsi0", "shared:9000/base-9000-disk-0.qcow2/120/vm-120-disk-1.qcow2,size=10G"),
+        ("tpmstate0", "shared:120/vm-120-disk-2.raw,size=4M,version=v2.0"),
+    ] {
+        assert_eq!(config[key], expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_guest_that_ignores_a_shutdown_times_out_or_is_forced() {
     let client = Client::new();
     client.pve.set_guest_faults(9000, GuestFaults { ignores_shutdown: true, ..GuestFaults::default() });

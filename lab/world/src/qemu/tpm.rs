@@ -1,0 +1,124 @@
+//! A VM's TPM: a process of `swtpm` beside QEMU, whose state is the volume of `tpmstate0`.
+//!
+//! As Proxmox VE runs it (`start_swtpm`), but for `swtpm_setup`: the TPM has no certificates of a manufacturer. The process ends
+//! with the connection to its QEMU.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{HardwareError, tool};
+
+const PROGRAM: &str = "swtpm";
+/// How long it may take until it listens.
+const START: Duration = Duration::from_secs(5);
+/// How long it may take to end after its QEMU.
+const END: Duration = Duration::from_secs(3);
+/// The size of its volume.
+const SIZE: u64 = 4 << 20;
+
+/// A running TPM. Without it, its process is killed.
+#[derive(Debug)]
+pub struct Tpm(Child);
+
+impl Tpm {
+    /// Starts a VM's TPM, where it has one, and waits until it listens.
+    ///
+    /// # Errors
+    /// The state is missing, `swtpm` is, or it ends at once.
+    pub async fn start(
+        config: &BTreeMap<String, String>,
+        directory: &Path,
+        disk: impl Fn(&str) -> Result<PathBuf, HardwareError>,
+    ) -> Result<Option<Self>, HardwareError> {
+        let Some(text) = config.get("tpmstate0") else { return Ok(None) };
+        let (state, socket) = (disk(text.split(',').next().unwrap_or_default())?, directory.join("swtpm"));
+        let _ = std::fs::remove_file(&socket);
+        let errors = directory.join("swtpm.stderr");
+        let stderr = File::create(&errors).map_err(tool::file(format!("write {}", errors.display())))?;
+        let mut command = Command::new(PROGRAM);
+        command.args(["socket", "--terminate"]);
+        command.args(["--tpmstate", &format!("backend-uri=file://{},mode=0600", state.display())]);
+        command.args(["--ctrl", &format!("type=unixio,path={},mode=0600", socket.display())]);
+        if text.split(',').any(|part| part == "version=v2.0") {
+            command.arg("--tpm2");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).kill_on_drop(true);
+        let missing = |source| HardwareError::Missing { program: PROGRAM.to_owned(), source };
+        let mut child = command.spawn().map_err(missing)?;
+        let end = Instant::now() + START;
+        while !socket.exists() {
+            if Instant::now() >= end || child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                let said = std::fs::read_to_string(&errors).unwrap_or_default();
+                return Err(HardwareError::Failed {
+                    program: PROGRAM.to_owned(),
+                    said: said.trim().to_owned(),
+                });
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Some(Self(child)))
+    }
+
+    /// Sees it through to its end, once its QEMU is gone.
+    pub(super) async fn end(mut self) {
+        if timeout(END, self.0.wait()).await.is_err() {
+            // It may end by itself just then.
+            let _ = self.0.kill().await;
+        }
+    }
+}
+
+/// The arguments by which QEMU finds a VM's TPM.
+pub fn arguments(config: &BTreeMap<String, String>, directory: &Path) -> Vec<String> {
+    if !config.contains_key("tpmstate0") {
+        return Vec::new();
+    }
+    let socket = format!("socket,id=tpmchar,path={}", directory.join("swtpm").display());
+    let words = [
+        "-chardev",
+        &socket,
+        "-tpmdev",
+        "emulator,id=tpmdev,chardev=tpmchar",
+        "-device",
+        "tpm-tis,tpmdev=tpmdev",
+    ];
+    words.map(ToOwned::to_owned).into()
+}
+
+/// Makes the TPM state of a VM that has never run: an empty volume.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn new_tpm_state(file: &Path) -> Result<(), HardwareError> {
+    let made = File::create(file).and_then(|made| made.set_len(SIZE));
+    made.map_err(tool::file(format!("write {}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tpm_is_a_device_where_there_is_state_for_it() {
+        let config = [("tpmstate0".to_owned(), "s:9/vm-9-disk-0.raw,size=4M,version=v2.0".to_owned())].into();
+        let text = arguments(&config, Path::new("/d/9")).join(" ");
+        for part in [
+            "socket,id=tpmchar,path=/d/9/swtpm",
+            "emulator,id=tpmdev,chardev=tpmchar",
+            "-device tpm-tis,tpmdev=tpmdev",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert_eq!(arguments(&BTreeMap::new(), Path::new("/d/9")), Vec::<String>::new());
+    }
+}
