@@ -8,7 +8,7 @@ use pve_autoscaler::bootstrap::{self, Act, JoinEnd, Settle};
 use pve_autoscaler::proxmox::marker::Marker;
 use pve_autoscaler::proxmox::{CloneRequest, Kind, Power};
 
-use crate::stage::{HOST, Stage, TEMPLATE};
+use crate::stage::{Firmware, HOST, Stage, TEMPLATE};
 use crate::{place, playbook};
 
 const VMID: u32 = 9101;
@@ -60,7 +60,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
 #[ignore = "in a namespace of its own only"]
 async fn a_machine_is_what_its_configuration_says_until_it_is_destroyed() {
     let Some(image) = place::image() else { return };
-    let stage = Stage::new(&image).await;
+    let stage = Stage::new(&image, Firmware::Bios).await;
     let key = playbook::key(&stage).await;
     let config = started(&stage, &key).await;
     assert!(!stage.client.agent_ping(HOST, VMID).await.unwrap(), "it boots");

@@ -1,5 +1,5 @@
 //! The daemon as a process, a real control plane and a real machine: made ahead of demand and suspended, woken by a pod that cannot
-//! be scheduled, a node that runs it, and back to nothing.
+//! be scheduled, a node that runs it, and back to nothing. It boots from OVMF, with a TPM.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;
 
-use crate::place;
 use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
-use crate::stage::{BOOT, HOST};
+use crate::stage::{BOOT, Firmware, HOST};
+use crate::{place, uefi};
 
 /// What the pool's machines are made of: a first boot by a seed of ours, and fields of the kubelet's configuration.
 const POOL: &str = r##"template = "k8s-worker"
@@ -55,8 +55,9 @@ const APART: i64 = 8;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "in a namespace of its own only"]
 async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
-    let Some(image) = place::image() else { return };
-    let scene = Scene::new(&image, &format!("{POOL}{WARM}")).await;
+    let Some(image) = place::image().filter(|_| place::has_uefi()) else { return };
+    let scene = Scene::new(&image, Firmware::Uefi, &format!("{POOL}{WARM}")).await;
+    let template = uefi::files(&scene);
     a_machine_is_kept_with_its_memory_on_disk(&scene).await;
     scene.admin.apply(WORKLOAD).await.unwrap();
     let node = scene.until("a real machine is a ready Node", BOOT, async || scene.node(true).await).await;
@@ -67,6 +68,7 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     assert_eq!(node["metadata"]["name"], *config["name"]);
     scene.until("the pod runs on it", SOON, async || scene.pod_runs().await).await;
     it_lives_in_the_present(&scene).await;
+    let measured = uefi::was_measured_and_woke_with_it(&scene).await;
     its_first_boot_was_told_by_our_seed(&scene, &config["name"]).await;
     the_kubelet_has_the_settings_of_its_pool(&scene, &node).await;
     it_grows_where_it_is(&scene, &node).await;
@@ -74,7 +76,9 @@ async fn a_suspended_machine_wakes_for_a_pod_and_goes_with_it() {
     scene.reload(POOL);
     a_guest_that_has_joined_does_not_join_again(&scene).await;
     a_killed_machine_is_not_ready_until_it_runs_again(&scene).await;
+    uefi::kept_its_variables(&scene, &measured).await;
     everything_goes_with_the_workload(&scene).await;
+    uefi::left_nothing(&scene, &template);
 }
 
 /// It has booted once, is no Node and has no token; its process is gone, and what it had in memory is a volume.
@@ -85,6 +89,7 @@ async fn a_machine_is_kept_with_its_memory_on_disk(scene: &Scene) {
     };
     let config = scene.until("a machine is kept suspended", BOOT, suspended).await;
     assert!(scene.stage.hardware.has_disk(&config["vmstate"]), "{config:?}");
+    uefi::is_a_clone_of_its_template(scene, &config);
     assert!(scene.stage.client.power(HOST, VMID).await.unwrap() == pve_autoscaler::proxmox::Power::Stopped);
     assert_eq!(scene.nodes().await, Vec::<Value>::new());
     let secrets = scene.list("/api/v1/namespaces/kube-system/secrets").await;

@@ -13,6 +13,7 @@ mod playbook;
 mod scene;
 mod stage;
 mod times;
+mod uefi;
 
 /// Starts this program again where the others may run.
 #[tokio::test]

@@ -111,6 +111,17 @@ pub fn image() -> Option<PathBuf> {
     std::env::var_os(IMAGE).map(PathBuf::from)
 }
 
+/// Whether OVMF and a TPM are there for machines; without them their story is skipped, or fails in CI.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+pub fn has_uefi() -> bool {
+    let ovmf = if Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd").exists() { Ok(()) } else { Err("OVMF") };
+    let swtpm = said(Command::new("which").arg("swtpm")).map_err(|_| "swtpm");
+    let Err(missing) = ovmf.and(swtpm) else { return true };
+    assert!(!is_ci(), "there is no {missing}");
+    eprintln!("skipped: there is no {missing}, which `.ci/tools` installs");
+    false
+}
+
 /// The folder with Ansible, if it was installed; without it that part is skipped, or fails in CI.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn ansible() -> Option<String> {

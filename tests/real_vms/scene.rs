@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use world::proxmox::spec::ClusterSpec;
 
-use crate::stage::{GATEWAY, Stage};
+use crate::stage::{Firmware, GATEWAY, Stage};
 
 /// The only slot of the pool.
 pub const VMID: u32 = 9111;
@@ -54,8 +54,8 @@ pub struct Scene {
 
 impl Scene {
     /// `pool` is what the pool has besides its size, template and slot: the end of the configuration.
-    pub async fn new(image: &Path, pool: &str) -> Self {
-        let stage = Stage::new(image).await;
+    pub async fn new(image: &Path, firmware: Firmware, pool: &str) -> Self {
+        let stage = Stage::new(image, firmware).await;
         let programs = Programs::get().await.unwrap().unwrap();
         let folder = stage.folder.path().join("plane");
         std::fs::create_dir(&folder).unwrap();

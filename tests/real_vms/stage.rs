@@ -12,19 +12,31 @@ use tokio::time::Instant;
 use world::clock::WorldClock;
 use world::proxmox::Pve;
 use world::proxmox::spec::{ClusterSpec, GIB, Grant, Timings, VmSpec};
-use world::qemu::{Accelerator, Bridge, Hardware, HardwareError, HardwareSpec};
+use world::qemu::{Accelerator, Bridge, Hardware, HardwareError, HardwareSpec, new_efi_disk, new_tpm_state};
 use world::serve::{Serving, serve_https, tls::ServerTls};
 
 /// The host.
 pub const HOST: &str = "pve1";
 /// The template.
 pub const TEMPLATE: u32 = 9000;
+/// The template's EFI disk and TPM state, where it has them: `base-9000-…`.
+pub const EFI_DISK: &str = "disk-1.qcow2";
+pub const TPM_STATE: &str = "disk-0.raw";
 /// The host's address on the guests' bridge.
 pub const GATEWAY: &str = "10.77.0.1";
 /// Far more than a task of Proxmox takes.
 const TASK: Duration = Duration::from_mins(2);
 /// From a guest's start to its agent, on a slow machine that emulates it.
 pub const BOOT: Duration = Duration::from_mins(6);
+
+/// What machines boot by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// A `pc` with `SeaBIOS`.
+    Bios,
+    /// A `q35` with OVMF, an EFI disk and a TPM.
+    Uefi,
+}
 
 /// Everything that a test here needs. The folder goes with it.
 pub struct Stage {
@@ -38,18 +50,25 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub async fn new(image: &Path) -> Self {
+    pub async fn new(image: &Path, firmware: Firmware) -> Self {
         let folder = TempDir::new().unwrap();
-        let volume = format!("shared:{TEMPLATE}/base-{TEMPLATE}-disk-0.qcow2");
+        let volume = |name: &str| format!("shared:{TEMPLATE}/base-{TEMPLATE}-{name}");
+        let mut images = BTreeMap::from([(volume("disk-0.qcow2"), image.to_owned())]);
+        if firmware == Firmware::Uefi {
+            let [variables, tpm] = [EFI_DISK, TPM_STATE].map(|name| folder.path().join(name));
+            new_efi_disk(&variables).await.unwrap();
+            new_tpm_state(&tpm).unwrap();
+            images.extend([(volume(EFI_DISK), variables), (volume(TPM_STATE), tpm)]);
+        }
         let spec = HardwareSpec {
             directory: folder.path().join("vms"),
-            images: [(volume, image.to_owned())].into(),
+            images,
             bridges: vec![Bridge { name: "vmbr0".to_owned(), address: format!("{GATEWAY}/24") }],
             accelerator: None,
         };
         let hardware = Hardware::open(spec).await.unwrap();
         let clock = WorldClock::starting_at(SystemClock.now());
-        let pve = Pve::on_hardware(cluster(), clock, 1, hardware.clone());
+        let pve = Pve::on_hardware(cluster(firmware), clock, 1, hardware.clone());
         let tls = ServerTls::for_loopback("Proxmox Virtual Environment").unwrap();
         let served = pve.clone();
         let handler = move |request| {
@@ -126,11 +145,21 @@ impl Stage {
     }
 }
 
-fn cluster() -> ClusterSpec {
+fn cluster(firmware: Firmware) -> ClusterSpec {
     let mut template = VmSpec::template(TEMPLATE, HOST, "k8s-worker", "shared");
     let disk = format!("shared:{TEMPLATE}/base-{TEMPLATE}-disk-0.qcow2,size=2G");
     template.config.insert("scsi0".to_owned(), disk);
     template.config.insert("vmgenid".to_owned(), format!("00000000-0000-4000-9000-{TEMPLATE:012}"));
+    if firmware == Firmware::Uefi {
+        let volume = |name: &str| format!("shared:{TEMPLATE}/base-{TEMPLATE}-{name}");
+        let own = [
+            ("bios", "ovmf".to_owned()),
+            ("machine", "q35".to_owned()),
+            ("efidisk0", format!("{},efitype=4m,size=528K", volume(EFI_DISK))),
+            ("tpmstate0", format!("{},size=4M,version=v2.0", volume(TPM_STATE))),
+        ];
+        template.config.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    }
     let mut cluster = ClusterSpec::demo();
     cluster.hosts.truncate(1);
     cluster.hosts[0].memory = 64 * GIB;

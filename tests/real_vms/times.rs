@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::place;
 use crate::scene::{SOON, Scene, VMID, WORKLOAD};
-use crate::stage::BOOT;
+use crate::stage::{BOOT, Firmware};
 
 /// How often each figure is taken; without it none is.
 const TIMES: &str = "WARM_TIMES";
@@ -36,7 +36,8 @@ async fn a_pod_runs_sooner_the_warmer_its_machine_was() {
     };
     for (before, pool, waits) in ROWS {
         for _ in 0..times {
-            let scene = Scene::new(&image, &format!("template = \"k8s-worker\"\n{pool}")).await;
+            let pool = format!("template = \"k8s-worker\"\n{pool}");
+            let scene = Scene::new(&image, Firmware::Bios, &pool).await;
             if let Some(words) = waits {
                 let kept = async || scene.said().contains(words).then_some(());
                 scene.until("a machine waits", BOOT, kept).await;
