@@ -4,6 +4,7 @@
 //! three optional documents of our own: `ProxmoxInventory`, `AutoscalerState` and `KubernetesCluster`, which says the version of the
 //! control plane.
 
+mod document;
 mod own;
 mod read;
 mod write;
