@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::gather::LISTS_LAG;
+use super::gather::may_not_show;
 use super::inventory::Look;
 use crate::config::Config;
 use crate::machines::{self, View, should_run};
@@ -81,7 +81,7 @@ impl Daemon {
             return;
         }
         // The look may be of the time before the machine came so far: a clone is on its template's host until it is done.
-        let too_early = look.at.duration_since(view.since) < LISTS_LAG;
+        let too_early = may_not_show(look.at, view.since);
         let asked = self.mend.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
@@ -112,7 +112,7 @@ fn is_doubtful(view: &View, look: &Look) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
     // Before that its VM is asked at each step, and the list may not know it yet.
-    let known = booting.is_some_and(|at| look.at.duration_since(*at) >= LISTS_LAG);
+    let known = booting.is_some_and(|at| !may_not_show(look.at, *at));
     let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
     let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
     let off = || host_up && guest.stopped && should_run(record, view.phase);

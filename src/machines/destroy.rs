@@ -402,7 +402,8 @@ async fn stop(
         }
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
-        let (job, upid) = if manner != Manner::Abrupt && config.agent_enabled() {
+        // Without an agent its power button is pressed, which systemd obeys as well.
+        let (job, upid) = if manner != Manner::Abrupt {
             (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
         } else {
             (STOP, placed.stop(host, vmid).await?)

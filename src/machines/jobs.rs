@@ -84,12 +84,8 @@ pub(super) async fn is_cloning(ctx: &Context, record: &Record) -> Result<bool, T
     }
     let (about, kind) =
         if record.is_clone() { (record.template, "qmclone") } else { (record.slot.vmid, "qmcreate") };
-    let filter = TaskFilter {
-        vmid: Some(about),
-        kind: Some(kind.to_owned()),
-        since: Some(record.created.as_second()),
-        limit: None,
-    };
+    // Not since the record was made: the task has the time of its host, whose clock may be behind.
+    let filter = TaskFilter { vmid: Some(about), kind: Some(kind.to_owned()), since: None, limit: None };
     for row in ctx.proxmox.tasks(&record.template_host, &filter).await? {
         if row.status != TaskStatus::Running {
             continue;

@@ -92,6 +92,8 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
     } else if has("VM is locked") {
         Kind::Locked
     } else if has("does not exist")
+        // What guest agents before QEMU 8.2 say of a command that they do not know any more.
+        || has("Invalid parameter 'pid'")
         || has("unable to find configuration file")
         || (has("storage") && has("is not available on node"))
     {
@@ -119,6 +121,8 @@ mod tests {
             (500, "Configuration file 'nodes/pve1/qemu-server/104.conf' does not exist", Kind::NotFound),
             (500, "unable to find configuration file for VM 9010 on node 'pve2'", Kind::NotFound),
             (500, "storage 'zfs-b' is not available on node 'pve1'", Kind::NotFound),
+            (500, "Agent error: PID ld does not exist", Kind::NotFound),
+            (500, "Agent error: Invalid parameter 'pid'", Kind::NotFound),
             (500, "only root can set 'affinity' config", Kind::Forbidden),
             (403, "Permission check failed (/vms/100, VM.Clone)", Kind::Forbidden),
             (401, "Authentication failed!", Kind::Unauthorized),

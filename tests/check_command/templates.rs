@@ -101,6 +101,9 @@ async fn what_seeds_need_is_looked_at() {
         bench.configure(&format!(
             "{POOL}[pool.cloud_init]\nmethod = \"seed\"\nstorage = \"{storage}\"\nuser_data = \"#cloud-config\\n\"\n"
         ));
+        let (_, text) = bench.check().await;
+        assert_eq!(text.contains("its machines have no name servers"), storage == "local", "{text}");
+        bench.change("prefix = 24\n", "prefix = 24\ndns = [\"10.10.10.1\"]\n");
         let (status, text) = bench.check().await;
         assert_eq!(status == 0, expected.starts_with("agent"), "{text}");
         assert!(text.contains(expected), "no {expected:?} in\n{text}");

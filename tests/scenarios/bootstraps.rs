@@ -77,6 +77,9 @@ async fn a_template_that_joins_by_itself_needs_no_agent_and_no_token_of_ours() {
             stage.vms(9100..=9109).is_empty() && stage.leftovers() == ["bootstrap-token-abcdef"]
         })
         .await;
+    let calls = stage.pve.calls();
+    let of = |kind: &str| calls.iter().filter(|call| call.path.ends_with(kind)).count();
+    assert_eq!((of("/status/shutdown"), of("/status/stop")), (2, 0), "the power button, not the plug");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use super::lines::{Answer, Level, Line};
 use super::pve::Pve;
 use super::{cloning, grow, hosts, inherited, memory};
 use crate::cli::exit::{FINDINGS, SUCCESS, UNREACHABLE, chain};
-use crate::config::{CloneKind, CloudInit, Config, Pool, TemplateRef, option_privilege};
+use crate::config::{Addressing, CloneKind, CloudInit, Config, Pool, Seed, TemplateRef, option_privilege};
 use crate::machines::{Templates, Usable};
 use crate::proxmox::cloning::asked_by;
 use crate::proxmox::{Drive, VmConfig, makes_linked_clones};
@@ -286,12 +286,22 @@ pub(super) fn seeds(pve: &Pve, pool: &Pool, vm: Option<&VmConfig>) -> Option<Lin
         return Some(Line::wrong("", message).key("cloud_init").help(help));
     }
     if pve.storages.get(storage).is_some_and(|one| one.content.iter().any(|kind| kind == "iso")) {
-        return None;
+        return without_name_servers(pool, seed);
     }
     let message =
         format!("storage `{storage}` for seeds is not there for the token, or takes no content `iso`");
     let help = format!("`pvesm set {storage} --content iso` adds it to what else is listed; or name another");
     Some(Line::wrong("", message).key("cloud_init").help(help))
+}
+
+/// Proxmox VE's own drive has the host's name servers where none are given; a seed has not.
+fn without_name_servers(pool: &Pool, seed: &Seed) -> Option<Line> {
+    let Addressing::Static { dns, .. } = &pool.addressing else { return None };
+    let message = "its machines have no name servers: the pool has no `dns`, and a seed has not the host's";
+    let help =
+        "give `dns`, or a `network_config` or `user_data` that sets them; ignore it if the template does";
+    (dns.is_empty() && seed.network_config.is_none())
+        .then(|| Line::doubtful("", message).key("cloud_init").help(help))
 }
 
 /// The hosts on which no clone can be made.

@@ -96,6 +96,12 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> CloudInit {
         let title = format!("pool `{name}`: a seed says itself which users there are");
         checker.wrong(title, key, "only for Proxmox VE's own drive", "write them into `user_data`");
     }
+    if let (Some(search), true, None) = (&pool.search, pool.dns.is_empty(), &this.network_config) {
+        let title = format!("pool `{name}`: the seed has no name server to search with");
+        let help =
+            "give `dns` as well: a seed has no name servers of the host's, as Proxmox VE's own drive has";
+        checker.wrong(title, search.span(), "nothing reads this without `dns`", help);
+    }
     let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
     CloudInit::Seed(Seed {
         storage: storage.unwrap_or_default(),

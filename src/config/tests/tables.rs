@@ -314,6 +314,10 @@ fn what_is_wrong_with_a_seed_has_its_place() {
         ),
         (&format!("{POOL}{drive}{user}"), &["Proxmox VE's own drive takes no texts"]),
         (
+            &seed(user).replace("prefix = 24\n", "prefix = 24\nsearch = \"example.org\"\n"),
+            &["the seed has no name server to search with", "give `dns` as well"],
+        ),
+        (
             &seed(user).replace("prefix = 24\n", "prefix = 24\nuser = \"me\"\n"),
             &["a seed says itself which users there are", "write them into `user_data`"],
         ),
