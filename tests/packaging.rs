@@ -260,7 +260,13 @@ fn alerts_and_dashboard_name_metrics_that_there_are() {
 fn each_alert_comes_when_it_should_and_not_before() {
     let alerts = text("packaging/prometheus/alerts.yaml");
     let tests = text("packaging/prometheus/alerts.test.yaml");
+    let runbook = text("docs/alerts.md");
     for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let section = format!("docs/alerts.md#{}\"", alert.to_lowercase());
+        assert!(
+            runbook.contains(&format!("\n## {alert}\n")) && alerts.contains(&section),
+            "{alert} has no section"
+        );
         let quiet = format!("alertname: {alert}, exp_alerts: []");
         let loud = format!("alertname: {alert}\n        exp_alerts: [{{");
         assert!(tests.contains(&quiet) && tests.contains(&loud), "{alert} is not tested");

@@ -19,6 +19,8 @@ pub struct Metrics {
     pub status_page: bool,
     /// Whether sums over the pools are also served under the names of kproximate's gauges.
     pub kproximate_names: bool,
+    /// Whether what Cluster Autoscaler's dashboards show is also served under its names.
+    pub cluster_autoscaler_names: bool,
 }
 
 /// `[metrics]` as it is written.
@@ -29,10 +31,12 @@ pub(super) struct Written {
     listen: Option<Spanned<String>>,
     status_page: Option<Spanned<bool>>,
     kproximate_names: Option<bool>,
+    cluster_autoscaler_names: Option<bool>,
 }
 
 #[cfg(test)]
-pub(super) const KEYS: &[&str] = &["enabled", "listen", "status_page", "kproximate_names"];
+pub(super) const KEYS: &[&str] =
+    &["enabled", "listen", "status_page", "kproximate_names", "cluster_autoscaler_names"];
 
 impl Written {
     pub(super) fn check(&self, checker: &mut Checker) -> Metrics {
@@ -60,6 +64,7 @@ impl Written {
             listen,
             status_page: page.is_some(),
             kproximate_names: self.kproximate_names.unwrap_or(false),
+            cluster_autoscaler_names: self.cluster_autoscaler_names.unwrap_or(false),
         }
     }
 }

@@ -14,7 +14,7 @@ mod timeline;
 pub use crate::model::snapshot::Decision;
 pub use board::Board;
 pub(crate) use board::Judge;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, OthersNames};
 pub(crate) use metrics::{Seen, names, number};
 pub use notify::Supervisor;
 pub(crate) use notify::counted;

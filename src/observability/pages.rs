@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::Board;
 use super::notify::is_alive;
+use super::{Board, OthersNames};
 use crate::clock::SharedClock;
 use crate::config::Config;
 
@@ -165,11 +165,12 @@ impl Pages {
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
         let (metrics, status) = (self.board.metrics(), self.board.status());
-        if self.settings.borrow().metrics.kproximate_names {
-            metrics.encode_for_kproximate(&status)
-        } else {
-            metrics.encode(&status)
-        }
+        let settings = self.settings.borrow().metrics;
+        let others = OthersNames {
+            kproximate: settings.kproximate_names,
+            cluster_autoscaler: settings.cluster_autoscaler_names,
+        };
+        metrics.encode_beside(&status, others)
     }
 
     fn has_status(&self) -> bool {

@@ -1,7 +1,9 @@
 //! Metrics: what happened is counted where it happens, what is so is taken from the last round and from the board.
 
+mod cluster_autoscaler;
 mod kproximate;
 pub(crate) mod names;
+mod process;
 mod seen;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,7 @@ use crate::machines::{Blame, Ending, Told};
 use crate::model::machine::Phase;
 use crate::model::plan::RemovalReason;
 use crate::proxmox;
+use cluster_autoscaler::ClusterAutoscaler;
 use names::Metric;
 
 pub(crate) use seen::{Seen, number};
@@ -59,7 +62,7 @@ const STEPS: [(&str, Phase, Phase); 7] = [
     ("ready", Phase::Registered, Phase::Ready),
     ("whole", Phase::Requested, Phase::Ready),
 ];
-/// What may be wrong, as the board names it.
+/// What is shown to be right, too; other problems are there while they last.
 const PROBLEMS: [&str; 7] =
     ["configuration", "kubernetes", "lease", "machines", super::pages::PROBLEM, "proxmox", "strangers"];
 /// How terms end.
@@ -85,6 +88,15 @@ const DECISIONS: [(&str, &str); 12] = [
 /// Machines whose pods' waiting is followed at most; there are never so many at a time.
 const FOLLOWED: usize = 4096;
 
+/// Whose names for figures are served beside our own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OthersNames {
+    /// kproximate's gauges.
+    pub kproximate: bool,
+    /// Cluster Autoscaler's metrics.
+    pub cluster_autoscaler: bool,
+}
+
 /// Everything that is counted. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
@@ -92,7 +104,9 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
+    process: Registry,
     counted: Counted,
+    cluster_autoscaler: ClusterAutoscaler,
     shown: Arc<Shown>,
     /// Machine's id → since when the pod that it is for has been unschedulable.
     waiting: Mutex<BTreeMap<String, Timestamp>>,
@@ -166,7 +180,11 @@ impl Default for Metrics {
         for (step, ..) in STEPS {
             drop(counted.step.get_or_create_owned(&vec![("step", step.to_owned())]));
         }
-        Self(Arc::new(Inner { registry, counted, shown, waiting: Mutex::default() }))
+        let mut process = Registry::default();
+        process.register_collector(Box::new(process::OfProcess));
+        let cluster_autoscaler = ClusterAutoscaler::new(shown.clone());
+        let waiting = Mutex::default();
+        Self(Arc::new(Inner { registry, process, counted, cluster_autoscaler, shown, waiting }))
     }
 }
 
@@ -176,22 +194,25 @@ impl Metrics {
     /// # Errors
     /// A value cannot be written as text.
     pub fn encode(&self, status: &Status) -> Result<String, fmt::Error> {
-        *locked(&self.0.shown.board) = of_board(status);
-        let mut text = String::new();
-        encode_registry(&mut text, &self.0.registry)?;
-        encode_eof(&mut text)?;
-        Ok(text)
+        self.encode_beside(status, OthersNames::default())
     }
 
-    /// The same, and some of it once more under the names that kproximate has for it.
+    /// The same, and some of it once more under the names of others.
     ///
     /// # Errors
     /// A value cannot be written as text.
-    pub fn encode_for_kproximate(&self, status: &Status) -> Result<String, fmt::Error> {
+    pub fn encode_beside(&self, status: &Status, others: OthersNames) -> Result<String, fmt::Error> {
         let board = of_board(status);
-        let mut text = kproximate::text(&board, &locked(&self.0.shown.round));
+        let mut text = String::new();
+        if others.kproximate {
+            text.push_str(&kproximate::text(&board, &locked(&self.0.shown.round)));
+        }
         *locked(&self.0.shown.board) = board;
+        if others.cluster_autoscaler {
+            encode_registry(&mut text, &self.0.cluster_autoscaler.registry)?;
+        }
         encode_registry(&mut text, &self.0.registry)?;
+        encode_registry(&mut text, &self.0.process)?;
         encode_eof(&mut text)?;
         Ok(text)
     }
@@ -225,6 +246,7 @@ impl Metrics {
         let outcome = if decided { "decided" } else { "blind" };
         self.0.counted.rounds.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
         self.0.counted.round.observe(took.as_secs_f64());
+        self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
 
     /// This instance leads no more.
@@ -235,6 +257,7 @@ impl Metrics {
     /// A machine is asked for, for pods of which one has been unschedulable since then, or for the pool's minimum.
     pub(crate) fn asked_for(&self, pool: &str, machine: &str, for_pods: bool, since: Option<Timestamp>) {
         self.decided(pool, "add", if for_pods { "Pods" } else { "Minimum" });
+        self.0.cluster_autoscaler.added();
         let mut waiting = locked(&self.0.waiting);
         if let Some(since) = since.filter(|_| waiting.len() < FOLLOWED) {
             waiting.insert(machine.to_owned(), since);
@@ -253,6 +276,7 @@ impl Metrics {
 
     /// A node is taken back; `None`: an operator asked for it.
     pub(crate) fn taken_back(&self, pool: &str, reason: Option<RemovalReason>) {
+        self.0.cluster_autoscaler.removed(reason);
         let reason = reason.map_or_else(|| "Asked".to_owned(), |reason| format!("{reason:?}"));
         self.decided(pool, "remove", &reason);
     }
@@ -286,6 +310,9 @@ impl Metrics {
             Ending::LookedAfter(_) | Ending::Touched(_) => return,
         };
         family.get_or_create(&pool_and_outcome(&told.record.pool, outcome)).inc();
+        if matches!(told.ending, Ending::SlotTaken(_) | Ending::Failed { .. }) {
+            self.0.cluster_autoscaler.failed(outcome);
+        }
         let entered = |phase| told.record.entered.get(&phase).copied();
         let step = |name: &str, from: Option<Timestamp>, to: Option<Timestamp>| {
             if let Some(took) = between(from, to) {
@@ -347,8 +374,12 @@ fn of_board(status: &Status) -> Seen {
     seen.put(names::LEADER, &[], f64::from(u8::from(status.leads)));
     seen.put(names::PAUSED, &[], f64::from(u8::from(status.paused.is_some())));
     seen.put(names::OBSERVING, &[], f64::from(u8::from(status.mode == "observe")));
+    // Those of the one that leads come and go; the first word of a problem says its kind.
     for about in PROBLEMS {
-        seen.put(names::PROBLEM, &[about], f64::from(u8::from(status.problems.contains_key(about))));
+        seen.put(names::PROBLEM, &[about], 0.0);
+    }
+    for about in status.problems.keys() {
+        seen.put(names::PROBLEM, &[about.split(' ').next().unwrap_or_default()], 1.0);
     }
     for pool in &status.pools {
         let name = pool.name.as_str();
@@ -443,13 +474,73 @@ mod tests {
     }
 
     #[test]
+    fn the_names_of_cluster_autoscaler_are_there_where_they_are_asked_for() {
+        let board = Board::default();
+        board.ready();
+        let mut seen = Seen::default();
+        seen.put(names::NODES, &["workers", "Ready"], 3.0);
+        seen.put(names::PENDING, &["NoPoolFits"], 2.0);
+        let metrics = board.metrics();
+        metrics.show(seen, &["workers".to_owned()]);
+        metrics.asked_for("workers", "m1", true, None);
+        metrics.taken_back("workers", Some(RemovalReason::Empty));
+        metrics.round(true, Duration::from_millis(20));
+        let others = OthersNames { cluster_autoscaler: true, ..OthersNames::default() };
+        let text = metrics.encode_beside(&board.status(), others).unwrap();
+        for line in [
+            "cluster_autoscaler_cluster_safe_to_autoscale 1.0",
+            "cluster_autoscaler_nodes_count{state=\"ready\"} 3.0",
+            "cluster_autoscaler_unschedulable_pods_count{type=\"unschedulable\"} 2.0",
+            "cluster_autoscaler_scaled_up_nodes_total 1",
+            "cluster_autoscaler_scaled_down_nodes_total{reason=\"empty\"} 1",
+            "cluster_autoscaler_scaled_down_nodes_total{reason=\"underutilized\"} 0",
+            "cluster_autoscaler_function_duration_seconds_count{function=\"main\"} 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+        }
+        assert!(!metrics.encode(&board.status()).unwrap().contains("cluster_autoscaler_"));
+    }
+
+    #[test]
+    fn every_problem_of_the_status_has_a_series() {
+        let board = Board::default();
+        for about in ["region east", "pinning", "proxmox"] {
+            board.problem(about, "something");
+        }
+        let text = board.metrics().encode(&board.status()).unwrap();
+        for (about, value) in [("region", "1.0"), ("pinning", "1.0"), ("proxmox", "1.0"), ("lease", "0.0")] {
+            let line = format!("pve_autoscaler_problem{{about=\"{about}\"}} {value}");
+            assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_process_says_what_it_uses() {
+        let board = Board::default();
+        let text = board.metrics().encode(&board.status()).unwrap();
+        let value = |name: &str| -> f64 {
+            let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap_or_default();
+            line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap_or(-1.0)
+        };
+        assert!(value("process_resident_memory_bytes") > 1e6, "{text}");
+        assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= 64.0, "{text}");
+        assert!(value("process_cpu_seconds_total") >= 0.0 && value("process_threads") >= 1.0, "{text}");
+        assert!(value("process_start_time_seconds") > 1.7e9, "{text}");
+    }
+
+    #[test]
     fn who_stands_by_shows_nothing_of_what_it_knew_when_it_led() {
         let board = Board::default();
         board.ready();
         let mut seen = Seen::default();
         seen.put(names::NODES, &["workers", "Ready"], 3.0);
         board.metrics().show(seen, &["workers".to_owned()]);
-        let page = || board.metrics().encode_for_kproximate(&board.status()).unwrap();
+        let page = || {
+            board
+                .metrics()
+                .encode_beside(&board.status(), OthersNames { kproximate: true, ..OthersNames::default() })
+                .unwrap()
+        };
         let nodes = "pve_autoscaler_nodes{pool=\"workers\",state=\"Ready\"} 3.0\n";
         let led = page();
         assert!(led.contains(nodes) && led.contains("\npve_autoscaler_leader 1.0\n"), "{led}");

@@ -76,7 +76,7 @@ metrics! {
         TERMS_ENDED: Counter "terms_ended" None, &["cause"], "Times that this instance led and stopped to, other than at its end: `Taken` by another instance, `HostSlow` where a timer of this process fired much too late, `ApiSlow` where the Kubernetes API did not answer in time, `ApiFailed` where it refused or could not be reached";
         PAUSED: Gauge "paused" None, &[], "1 while an operator has paused everything; known to who leads";
         OBSERVING: Gauge "observing" None, &[], "1 while the mode is `observe`, in which nothing is done";
-        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`";
+        PROBLEM: Gauge "problem" None, &["about"], "1 while something is wrong with `kubernetes`, `proxmox`, the `lease` by which one instance leads, the `configuration` that was last read, VMs of `strangers`, bare-metal `machines`, or these `metrics`; any other problem of the status is there by the first word of its name while it lasts";
         ROUNDS: Counter "rounds" None, &["outcome"], "Rounds: `decided`, or `blind` where too little could be seen to decide anything";
         ROUND: Histogram "round_duration" SECONDS, &[], "How long a round took, without the waits between rounds";
         LAST_SUCCESS: Gauge "last_success_timestamp" SECONDS, &[], "When a round last decided";
@@ -155,7 +155,16 @@ mod tests {
              With `kproximate_names = true` in `[metrics]` eight gauges are there once more under kproximate's names, as sums over \
              all pools: `kpnodes_total` (machines), `kpnodes_running` (nodes that are ready), `cpu_provisioned_total`, \
              `memory_provisioned_total`, `cpu_allocatable_total`, `memory_allocatable_total`, `cpu_allocated_total`, \
-             `memory_allocated_total`.\n",
+             `memory_allocated_total`.\n\n\
+             With `cluster_autoscaler_names = true` what Cluster Autoscaler's dashboards and alerts show is there under its names, all \
+             beginning with `cluster_autoscaler_`: `cluster_safe_to_autoscale`, `nodes_count`, `node_groups_count`, \
+             `node_group_min_count`, `node_group_max_count`, `max_nodes_count`, `unschedulable_pods_count`, `unneeded_nodes_count`, \
+             `scale_down_in_cooldown`, `last_activity`, `cluster_cpu_current_cores`, `cluster_memory_current_bytes`, \
+             `scaled_up_nodes_total`, `scaled_down_nodes_total`, `failed_scale_ups_total`, `function_duration_seconds` (of `main`, a \
+             whole round). Where it counts all nodes of the cluster, those of the pools are counted.\n\n\
+             What the process uses is there as with other programs: `process_cpu_seconds_total`, `process_start_time_seconds`, \
+             `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_open_fds`, `process_max_fds`, \
+             `process_threads`.\n",
         );
         for (title, metrics) in ALL {
             let _ = writeln!(text, "\n## {title}\n\n| Name | Type | Labels | Meaning |\n|---|---|---|---|");

@@ -42,6 +42,21 @@ impl Seen {
         total(of_it.map(|(_, value)| value))
     }
 
+    /// How many values a metric has.
+    pub(super) fn count_of(&self, metric: &'static Metric) -> f64 {
+        number(
+            self.0
+                .get(metric.name)
+                .map_or(0, |(_, samples)| i64::try_from(samples.len()).unwrap_or(i64::MAX)),
+        )
+    }
+
+    /// A metric's values by their first label.
+    pub(super) fn by_first(&self, metric: &'static Metric) -> impl Iterator<Item = (&str, f64)> {
+        let samples = self.0.get(metric.name).map(|(_, samples)| samples);
+        samples.into_iter().flatten().filter_map(|(labels, value)| Some((labels.first()?.as_str(), *value)))
+    }
+
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (metric, samples) in self.0.values() {
             let (unit, help) = (metric.unit(), format!("{}.", metric.help));
