@@ -403,10 +403,10 @@ async fn stop(
         looked = Some(Instant::now());
         let placed = still_ours(ctx, machine.record(), asked).await?;
         // Without an agent its power button is pressed, which systemd obeys as well.
-        let (job, upid) = if manner != Manner::Abrupt {
-            (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
-        } else {
+        let (job, upid) = if manner == Manner::Abrupt {
             (STOP, placed.stop(host, vmid).await?)
+        } else {
+            (SHUTDOWN, placed.shutdown(host, vmid, patience).await?)
         };
         drop(placed);
         match jobs::finish(ctx, job, &upid, limit).await? {

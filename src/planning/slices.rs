@@ -58,7 +58,7 @@ impl Slices {
     /// What a node of the pool will have: what others of it have, else what they had, else what is declared.
     fn of_node(&self, pool: &Pool, memory: &Memory, node: &str) -> ByDriver {
         let settled = self.pools.get(&pool.name).is_some_and(|seen| seen.settled);
-        let declared = (!settled).then(|| pool.slices_for(node)).unwrap_or_default();
+        let declared = if settled { Vec::new() } else { pool.slices_for(node) };
         let mut all = by_driver(declared);
         for (driver, slices) in self.learnt(pool, memory) {
             all.insert(driver, slices.iter().map(|slice| of_node(slice, node)).collect());

@@ -48,15 +48,14 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
         return Some(format!("declared are {wanted}, and node {node} has {}", there.len()));
     }
     for device in declared {
-        match there.iter().position(|other| lacking(device, other, driver).is_none()) {
-            Some(at) => drop(there.swap_remove(at)),
-            None => {
-                let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
-                return Some(format!(
-                    "declared are devices of {driver} with {lacks}, and node {node} has none left that is so"
-                ));
-            }
+        if let Some(at) = there.iter().position(|other| lacking(device, other, driver).is_none()) {
+            there.swap_remove(at);
+            continue;
         }
+        let lacks = there.first().and_then(|other| lacking(device, other, driver))?;
+        return Some(format!(
+            "declared are devices of {driver} with {lacks}, and node {node} has none left that is so"
+        ));
     }
     None
 }

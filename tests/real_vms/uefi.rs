@@ -48,7 +48,7 @@ pub async fn was_measured_and_woke_with_it(scene: &Scene) -> String {
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines[..2], ["64", "2"], "{said:?}");
     assert!(
-        lines[2].len() == 64 && lines[2].trim_matches('0') != "",
+        lines[2].len() == 64 && !lines[2].trim_matches('0').is_empty(),
         "the boot loader was measured: {said:?}"
     );
     let written = scene.stage.run(VMID, &format!("printf '\\007\\000\\000\\000kept' >{VARIABLE}")).await;

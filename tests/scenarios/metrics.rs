@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pve_autoscaler::observability::OthersNames;
 use serde_json::json;
 
 use crate::openmetrics::{Families, read};
@@ -66,7 +67,8 @@ async fn a_machines_life_is_counted_from_the_waiting_pod_to_the_removal() {
         let found = value(&grown, family, suffix, labels);
         assert!((found - expected).abs() < 1e-9, "{family}{suffix}{labels} is {found}, not {expected}");
     }
-    let copied = stage.board().metrics().encode_for_kproximate(&stage.status()).unwrap();
+    let others = OthersNames { kproximate: true, ..OthersNames::default() };
+    let copied = stage.board().metrics().encode_beside(&stage.status(), others).unwrap();
     for line in [
         "kpnodes_total 1.0",
         "kpnodes_running 1.0",

@@ -84,14 +84,12 @@ impl State {
             let claim = self.store.get(&RESOURCE_CLAIM, namespace, name);
             let claim = claim.ok_or_else(|| format!("resourceclaim \"{name}\" not found"))?;
             let mut devices = Vec::new();
-            if !claim["status"]["allocation"].is_null() {
-                if !devices_of(&claim).iter().all(|device| self.reaches(device, node)) {
-                    return Err("resourceclaim not available on the node".into());
-                }
-            } else {
+            if claim["status"]["allocation"].is_null() {
                 for request in list(&claim, "/spec/devices/requests") {
                     self.choose(request, node, &mut used, &mut devices)?;
                 }
+            } else if !devices_of(&claim).iter().all(|device| self.reaches(device, node)) {
+                return Err("resourceclaim not available on the node".into());
             }
             all.push(Allocated { claim: (namespace.to_owned(), name.to_owned()), devices });
         }

@@ -155,7 +155,7 @@ impl Pve {
         let (mut name, mut format) =
             state.volume_name(&storage, plan.newid, &plan.node, parent.as_deref(), cloud_init);
         if !linked
-            && volid.ends_with(".raw")
+            && volid.strip_suffix(".raw").is_some()
             && let Some(stem) = name.strip_suffix(".qcow2")
         {
             // A copy keeps the format of what it is made of (`resolve_dst_disk_format`).

@@ -46,7 +46,7 @@ pub fn arguments(
 
 /// The format of a volume, by its name.
 pub(super) fn format_of(volid: &str) -> &'static str {
-    if volid.ends_with(".raw") { "raw" } else { "qcow2" }
+    if volid.strip_suffix(".raw").is_some() { "raw" } else { "qcow2" }
 }
 
 /// Makes the EFI disk of a VM that has never run.
