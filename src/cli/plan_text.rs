@@ -120,13 +120,8 @@ fn growth(plan: &Plan, out: &mut String) {
         let _ = writeln!(out, "  = {number} {what}");
     }
     for pod in stuck {
-        let reasons: Vec<_> =
-            pod.reasons.iter().map(|reason| format!("{}: {}", reason.pool, reason.message)).collect();
-        let why = match &pod.missed {
-            Some(missed) if reasons.is_empty() => missed.words(),
-            _ if reasons.is_empty() => "there is no pool".to_owned(),
-            _ => reasons.join("; "),
-        };
+        let why = pod.why();
+        let why = if why.is_empty() { "there is no pool".to_owned() } else { why };
         let _ = writeln!(out, "  {STUCK}✗{STUCK:#} {} stays pending ({:?}): {why}", pod.pod, pod.verdict);
     }
     below_minimum(plan, out);
@@ -325,6 +320,7 @@ pub(super) fn pod(verdict: &PodVerdict) -> String {
         PodOutcome::TooYoung => "no machine is made yet: the pod is too young".to_owned(),
         PodOutcome::Expendable => "no machine is made: the pod's priority is below the cut-off".to_owned(),
         PodOutcome::AwaitsRequest => "no machine is made: its ProvisioningRequest has no room yet".to_owned(),
+        PodOutcome::AwaitsGang => format!("no machine is made: {}", verdict.why()),
         outcome => format!("no machine is made ({outcome:?})"),
     }
 }

@@ -18,7 +18,7 @@ use crate::model::snapshot::POOL_LABEL;
 use crate::observability::{Metrics, Seen, names, number};
 
 /// Every verdict of a pod: those that no pod has are shown as zero.
-const VERDICTS: [PodOutcome; 15] = [
+const VERDICTS: [PodOutcome; 16] = [
     PodOutcome::NewNode,
     PodOutcome::ExistingNode,
     PodOutcome::GrownNode,
@@ -34,6 +34,7 @@ const VERDICTS: [PodOutcome; 15] = [
     PodOutcome::PredictionMissed,
     PodOutcome::Unfinished,
     PodOutcome::AwaitsRequest,
+    PodOutcome::AwaitsGang,
 ];
 
 /// Pods that are unschedulable: name → uid and since when.

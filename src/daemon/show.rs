@@ -149,14 +149,12 @@ fn buffer(verdict: &BufferVerdict) -> BufferState {
 
 fn pod(verdict: &PodVerdict) -> PodStatus {
     let place = verdict.node.as_ref().or(verdict.machine.as_ref()).or(verdict.pool.as_ref());
-    let reasons: Vec<_> =
-        verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
     PodStatus {
         pod: verdict.pod.to_string(),
         verdict: format!("{:?}", verdict.verdict),
         why: match &verdict.missed {
-            Some(missed) if reasons.is_empty() => missed.words(),
-            _ => place.map_or_else(|| reasons.join("; "), ToString::to_string),
+            Some(missed) if verdict.reasons.is_empty() && verdict.gang.is_none() => missed.words(),
+            _ => place.map_or_else(|| verdict.why(), ToString::to_string),
         },
     }
 }

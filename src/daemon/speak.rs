@@ -185,12 +185,17 @@ fn of_pod(verdict: &PodVerdict) -> Option<Words> {
         | PodOutcome::NoHostCapacity
         | PodOutcome::BackingOff => "NotTriggerScaleUp",
         PodOutcome::PredictionMissed => MISSED,
+        // What comes by itself is not worth an event.
+        PodOutcome::AwaitsGang if verdict.gang.as_ref().is_some_and(|gang| gang.reason.lasts()) => {
+            "NotTriggerScaleUp"
+        }
         _ => return None,
     };
     let place = verdict.pool.as_deref().or(verdict.node.as_deref()).unwrap_or_default();
     let pools: Vec<String> =
         verdict.reasons.iter().map(|one| format!("{}: {}", one.pool, one.reason)).collect();
-    let code = format!("{:?} {place} {}", verdict.verdict, pools.join(" "));
+    let gang = verdict.gang.as_ref().map(|gang| format!(" {:?}", gang.reason)).unwrap_or_default();
+    let code = format!("{:?}{gang} {place} {}", verdict.verdict, pools.join(" "));
     Some(Words { reason, action: "ScaleUp", code })
 }
 
@@ -207,6 +212,7 @@ fn note_on_pod(verdict: &PodVerdict) -> String {
         PodOutcome::PoolAtMax | PodOutcome::NoHostCapacity | PodOutcome::BackingOff => {
             format!("No machine can be made now: {reasons}")
         }
+        PodOutcome::AwaitsGang => format!("No machine is made: {}", verdict.why()),
         PodOutcome::PredictionMissed => match &verdict.missed {
             Some(missed) => format!("No machine is made now: {}", missed.words()),
             None => format!("No machine is made now: {reasons}"),

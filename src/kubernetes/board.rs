@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::buffers;
 use super::error::ErrorKind;
+use super::gangs;
 use super::signals::Worth;
 use crate::changes::{Changed, Changes};
 
@@ -14,8 +15,15 @@ use crate::changes::{Changed, Changes};
 const REFUSALS: u32 = 3;
 
 /// Kinds that API servers of older versions, or without a CustomResourceDefinition, do not serve, which is nothing to speak of.
-const NEWER: [&str; 6] =
-    ["ResourceClaim", "DeviceClass", "ResourceSlice", "DeviceTaintRule", buffers::KIND, buffers::REQUEST];
+const NEWER: [&str; 7] = [
+    "ResourceClaim",
+    "DeviceClass",
+    "ResourceSlice",
+    "DeviceTaintRule",
+    buffers::KIND,
+    buffers::REQUEST,
+    gangs::KIND,
+];
 
 /// Something that keeps a part of the cluster from being seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

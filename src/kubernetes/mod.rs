@@ -24,6 +24,7 @@ mod error;
 mod events;
 mod evictions;
 mod feed;
+mod gangs;
 mod kubeconfig;
 mod lease;
 mod manifest;

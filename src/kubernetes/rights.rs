@@ -9,6 +9,7 @@ use kube::api::PostParams;
 use super::capacity_buffer;
 use super::cluster::Cluster;
 use super::error::Error;
+use super::gangs;
 use super::provisioning_request;
 use super::serving::SERVING_SIGNER;
 
@@ -62,11 +63,12 @@ struct Needed {
     only_with: &'static [CustomKind],
 }
 
-/// A kind that a CustomResourceDefinition brings: API group and version, and its name in paths.
+/// A kind that a CustomResourceDefinition or a gate brings: API group and version, and its name in paths.
 type CustomKind = (&'static str, &'static str);
 
 const CAPACITY_BUFFERS: CustomKind = (capacity_buffer::VERSION, capacity_buffer::PLURAL);
 const PROVISIONING_REQUESTS: CustomKind = (provisioning_request::VERSION, provisioning_request::PLURAL);
+const POD_GROUPS: CustomKind = (gangs::VERSION, gangs::PLURAL);
 
 /// Everything that `packaging/rbac.yaml` grants, and nothing else.
 const NEEDED: &[Needed] = &[
@@ -121,6 +123,15 @@ const NEEDED: &[Needed] = &[
         name: None,
         purpose: "know which pods go first",
         only_with: &[],
+    },
+    Needed {
+        verbs: &["list", "watch"],
+        group: "scheduling.k8s.io",
+        resources: &["podgroups"],
+        place: Place::Everywhere,
+        name: None,
+        purpose: "know which pods are placed together or not at all",
+        only_with: &[POD_GROUPS],
     },
     Needed {
         verbs: &["list", "watch"],

@@ -1,4 +1,4 @@
-//! Kinds that a CustomResourceDefinition brings: watched where the API server serves them. Where it does not, it is asked for nothing
+//! Kinds that a CustomResourceDefinition or a feature gate brings: watched where the API server serves them. Where it does not, it is asked for nothing
 //! but whether it does.
 
 use std::fmt::Debug;

@@ -22,6 +22,7 @@ use super::buffers::{self, Referred};
 use super::cluster::Cluster;
 use super::convert::{self, ConvertError};
 use super::feed::Feed;
+use super::gangs;
 use super::signals::{self, Worth};
 use super::store::Store;
 use super::templates;
@@ -29,6 +30,7 @@ use super::version;
 use crate::changes::Changed;
 use crate::model::buffer::{CapacityBuffer, PodTemplate, TemplateRef};
 use crate::model::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
+use crate::model::gang::PodGroup;
 use crate::model::request::ProvisioningRequest;
 use crate::model::workload::{
     Controller, CsiDriver, CsiNode, DaemonSet, DisruptionBudget, Namespace, PersistentVolume, PriorityClass,
@@ -63,6 +65,7 @@ const KINDS: &[(&str, bool)] = &[
     (buffers::KIND, false),
     (buffers::REQUEST, false),
     (templates::KIND, false),
+    (gangs::KIND, false),
     (version::KIND, false),
 ];
 
@@ -93,6 +96,7 @@ struct Stores {
     buffers: Store<CapacityBuffer>,
     requests: Store<ProvisioningRequest>,
     pod_templates: Store<PodTemplate>,
+    pod_groups: Store<PodGroup>,
 }
 
 impl Stores {
@@ -152,6 +156,7 @@ impl Watches {
         starter.controllers(s, &referred);
         starter.storage(s);
         starter.devices(s);
+        starter.run(gangs::GROUPS.follow(cluster.clone(), board.clone(), s.pod_groups.clone()));
         starter.spawn::<scheduling::PriorityClass, _>(
             "PriorityClass",
             |one| Ok(convert::priority_class(one)),
@@ -193,6 +198,7 @@ impl Watches {
         let current = s.pod_templates.is_listed() && self.board.is_well(templates::KIND);
         let requests =
             || s.requests.all().into_iter().filter(|one| current || s.have_templates_of(one)).collect();
+        snapshot.pod_groups = s.pod_groups.is_listed().then(|| s.pod_groups.all());
         snapshot.requests = s.requests.is_listed().then(requests);
         snapshot.buffers.retain(|buffer| s.can_be_resolved(buffer, &snapshot.controllers));
         snapshot

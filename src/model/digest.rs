@@ -142,14 +142,18 @@ fn class(pod: &Pod) -> Fingerprint {
     let volumes: Vec<_> =
         pod.volumes.iter().filter(|volume| volume.decides_place()).map(|volume| &volume.source).collect();
     let claims: Vec<_> = pod.resource_claims.iter().map(PodClaim::kind).collect();
-    Fingerprint::of(&(
+    let all = (
         (&pod.requests, &pod.namespace, pod.priority, &pod.priority_class),
         (pod.never_preempts, pod.chunk.then_some(&pod.owner), pod.features, claims, &pod.extended),
         &pod.labels,
         (&pod.node_selector, &pod.affinity, &pod.tolerations),
         (&pod.spread, &pod.host_ports),
         volumes,
-    ))
+    );
+    match &pod.scheduling_group {
+        None => Fingerprint::of(&all),
+        Some(group) => Fingerprint::of(&(all, group)),
+    }
 }
 
 impl Looks {

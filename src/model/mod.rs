@@ -9,6 +9,7 @@ pub mod devices;
 pub mod digest;
 pub mod dimms;
 pub mod features;
+pub mod gang;
 pub mod go;
 pub mod machine;
 pub mod names;

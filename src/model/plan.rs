@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::gang::GangWait;
 use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
 use super::prediction::Missed;
@@ -215,6 +216,8 @@ pub enum PodOutcome {
     Unfinished,
     /// It is part of a ProvisioningRequest for which there is no room yet.
     AwaitsRequest,
+    /// It is part of a gang that kube-scheduler would not place yet, and no machine is made for a part of one.
+    AwaitsGang,
 }
 
 /// What becomes of a ProvisioningRequest.
@@ -386,6 +389,26 @@ pub struct PodVerdict {
     /// Where it was expected instead, and what kube-scheduler says, if its verdict is `PredictionMissed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<Arc<MissedPrediction>>,
+    /// What its gang waits for, if its verdict is `AwaitsGang`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang: Option<Arc<GangWait>>,
+}
+
+impl PodVerdict {
+    /// Why no machine is made for it, in words; empty: there is no pool.
+    pub fn why(&self) -> String {
+        let reasons: Vec<String> =
+            self.reasons.iter().map(|one| format!("{}: {}", one.pool, one.message)).collect();
+        let reasons = match &self.missed {
+            Some(missed) if reasons.is_empty() => missed.words(),
+            _ => reasons.join("; "),
+        };
+        match &self.gang {
+            Some(gang) if reasons.is_empty() => gang.message.clone(),
+            Some(gang) => format!("{} ({reasons})", gang.message),
+            None => reasons,
+        }
+    }
 }
 
 /// Where a pod of a removed node goes.

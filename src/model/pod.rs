@@ -233,6 +233,9 @@ pub struct Pod {
     pub deletion: Option<Deletion>,
     /// `spec.nodeName`.
     pub node: Option<String>,
+    /// `spec.schedulingGroup.podGroupName`: the PodGroup of its namespace that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_group: Option<String>,
     /// `status.nominatedNodeName`.
     pub nominated_node: Option<String>,
     /// `spec.schedulerName`, `default-scheduler` where absent.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::buffer::{CapacityBuffer, PodTemplate};
 use super::devices::{DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice};
 use super::features::Features;
+use super::gang::PodGroup;
 use super::machine::{Host, Machine, Slot};
 use super::node::Node;
 use super::pod::Pod;
@@ -294,6 +295,8 @@ pub struct Snapshot {
     pub buffers: Vec<Arc<CapacityBuffer>>,
     /// ProvisioningRequests; `None`: the API server has none.
     pub requests: Option<Vec<Arc<ProvisioningRequest>>>,
+    /// PodGroups; `None`: the API server has none, or does not show them.
+    pub pod_groups: Option<Vec<Arc<PodGroup>>>,
     /// PodTemplates, as far as buffers may refer to them.
     pub pod_templates: Vec<Arc<PodTemplate>>,
     /// The Proxmox side.

@@ -49,6 +49,7 @@ impl Demand {
                     | PodOutcome::PoolAtMax
                     | PodOutcome::NoHostCapacity
                     | PodOutcome::BackingOff
+                    | PodOutcome::AwaitsGang
                     // It would fit elsewhere, but such pods were refused there.
                     | PodOutcome::PredictionMissed
             )

@@ -79,6 +79,11 @@ impl Allowance {
         self.effort.add(u64::try_from(units).unwrap_or(u64::MAX));
     }
 
+    /// So many units are left.
+    pub(super) fn left(&self) -> u64 {
+        self.until.saturating_sub(self.effort.spent())
+    }
+
     /// Nothing is left.
     pub(super) fn is_spent(&self) -> bool {
         self.effort.spent() >= self.until

@@ -26,6 +26,7 @@ mod drain;
 mod features;
 mod filling;
 mod fresh;
+mod gangs;
 mod going;
 mod grow;
 mod headroom;
@@ -64,11 +65,13 @@ mod slices;
 mod spreading;
 mod stock;
 mod storage_room;
+mod together;
 mod turns;
 mod unlike;
 mod utilization;
 mod verdict;
 mod warm;
+mod whole;
 mod zones;
 
 pub use allowance::Limits;
@@ -263,6 +266,7 @@ fn sorted(snapshot: &Snapshot) -> Snapshot {
         device_taint_rules: snapshot.device_taint_rules.clone(),
         buffers: snapshot.buffers.clone(),
         requests: snapshot.requests.clone(),
+        pod_groups: snapshot.pod_groups.clone(),
         pod_templates: snapshot.pod_templates.clone(),
         proxmox: snapshot.proxmox.clone(),
         memory: snapshot.memory.clone(),

@@ -68,6 +68,8 @@ pub(super) struct Follower<'a> {
     chunks: BTreeMap<Arc<str>, Arc<Pod>>,
     /// Pods on nodes, but for those that every node has.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
+    /// Gangs, by namespace and name, of which not all waiting pods fit what is there: kube-scheduler refuses all of them until then.
+    split: BTreeSet<(&'a str, &'a str)>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
 }
 
@@ -81,13 +83,15 @@ impl<'a> Follower<'a> {
             }
         }
         let waits = snapshot.pods.iter().filter(|pod| pod.digest().waits);
+        let waiting: BTreeMap<&str, &Arc<Pod>> = waits.map(|pod| (&*pod.digest().id, pod)).collect();
         Self {
+            split: split_gangs(snapshot, plan, &waiting),
             snapshot,
             plan,
             config,
             now: snapshot.time,
             nodes: snapshot.nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
-            waiting: waits.map(|pod| (&*pod.digest().id, pod)).collect(),
+            waiting,
             chunks: if plan.chunks.is_empty() { BTreeMap::new() } else { buffers::chunks(snapshot) },
             guests,
             kinds: RefCell::default(),
@@ -104,14 +108,15 @@ impl<'a> Follower<'a> {
         let mut awaited: Vec<Awaited> = Vec::new();
         for one in std::mem::take(&mut after.awaited) {
             let still = fits.get(one.pod.as_str()) == Some(&one.node.as_str());
-            let pod = self.waiting.get(one.pod.as_str()).filter(|pod| still && pod.uid == one.uid);
+            let pod = self.waiting.get(one.pod.as_str());
+            let pod = pod.filter(|pod| still && pod.uid == one.uid && !self.is_split(pod));
             if let Some(pod) = pod {
                 awaited.push(self.go_on(one, pod));
             }
         }
         let mut examined = BTreeSet::new();
         for (name, node) in self.expected() {
-            let Some(pod) = self.waiting.get(name) else { continue };
+            let Some(pod) = self.waiting.get(name).filter(|pod| !self.is_split(pod)) else { continue };
             if awaited.len() >= MOST.0 || examined.len() >= EXAMINED || !examined.insert(pod.digest().class) {
                 continue;
             }
@@ -141,6 +146,12 @@ impl<'a> Follower<'a> {
             let pod = self.waiting.get(&*verdict.pod)?;
             (seen.is_some() && !pod.digest().nominated).then_some((&*verdict.pod, node))
         })
+    }
+
+    /// Whether its gang cannot be placed as things are.
+    fn is_split(&self, pod: &Pod) -> bool {
+        let key = pod.scheduling_group.as_deref().map(|group| (pod.namespace.as_str(), group));
+        key.is_some_and(|key| self.split.contains(&key))
     }
 
     fn begin(&self, kind: String, pod: &Pod, node: &str) -> Awaited {
@@ -195,7 +206,9 @@ impl<'a> Follower<'a> {
     fn is_behind(&self, scheduler: &str) -> bool {
         self.waiting.values().any(|pod| {
             let old = pod.created.is_none_or(|created| self.now.duration_since(created) >= BEHIND);
-            pod.scheduling == Scheduling::Unprocessed && pod.scheduler == scheduler && old
+            // It looks at no pod of a gang that is not complete.
+            let looks = self.snapshot.pod_groups.is_none() || pod.scheduling_group.is_none();
+            pod.scheduling == Scheduling::Unprocessed && pod.scheduler == scheduler && old && looks
         })
     }
 
@@ -230,9 +243,9 @@ impl<'a> Follower<'a> {
                 return false;
             }
             let is_ready = self.nodes.get(node).is_some_and(|node| ready(node) && !being_deleted(node));
-            let waits =
-                |pod: &String| self.waiting.contains_key(pod.as_str()) || short.contains(pod.as_str());
-            let waits = machine.pods.iter().any(waits);
+            // One whose gang is not complete is not kept waiting by the machine.
+            let is_refused = |pod: &str| self.waiting.get(pod).is_some_and(|pod| !self.is_split(pod));
+            let waits = machine.pods.iter().any(|pod| is_refused(pod) || short.contains(pod.as_str()));
             let placed = || self.plan.pods.iter().chain(&self.plan.chunks);
             let coming = || placed().any(|pod| pod.machine.as_deref() == Some(machine.name.as_str()));
             let serves = machine.phase == Phase::Ready && is_ready;
@@ -391,6 +404,19 @@ impl<'a> Follower<'a> {
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }
+}
+
+fn split_gangs<'a>(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    waiting: &BTreeMap<&str, &'a Arc<Pod>>,
+) -> BTreeSet<(&'a str, &'a str)> {
+    if snapshot.pod_groups.is_none() {
+        return BTreeSet::new();
+    }
+    let elsewhere = plan.pods.iter().filter(|one| one.verdict != PodOutcome::ExistingNode);
+    let pods = elsewhere.filter_map(|one| waiting.get(&*one.pod));
+    pods.filter_map(|pod| Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))).collect()
 }
 
 fn namespace(one: &Missed) -> &str {

@@ -17,6 +17,8 @@
 //! * Pods that find no room, and minima that are not reached, wake a host if they could be placed with it on. The room of a
 //!   host that is off is what it had when it was empty.
 
+mod waking;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,8 +105,8 @@ fn shortage(
     let allowance = allowance.of_growth();
     let growth = scale_up::decide(&mut View::without(snapshot, pods, (config, offers), gone, &allowance));
     let stuck = |outcome: PodOutcome| {
-        use PodOutcome::{BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
-        matches!(outcome, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff)
+        use PodOutcome::{AwaitsGang, BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
+        matches!(outcome, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff | AwaitsGang)
     };
     let waiting = growth.verdicts.iter().filter(|one| stuck(one.verdict)).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
@@ -449,38 +451,6 @@ impl Desk<'_> {
             } else {
                 one.message.push_str("; waits for its turn");
             }
-        }
-    }
-
-    /// The host that helps most is woken where something is missing although the hosts on their way count as on.
-    fn wake_one(&self, verdicts: &mut [HostVerdict]) {
-        if self.short == 0 || self.short == UNKNOWN {
-            return;
-        }
-        let coming: Vec<&str> = verdicts
-            .iter()
-            .filter(|one| matches!(one.verdict, HostOutcome::Wake | HostOutcome::Waking))
-            .map(|one| one.host.as_str())
-            .collect();
-        let short = if coming.is_empty() { self.short } else { self.short_with(&coming) };
-        let sleeps = |one: &HostVerdict| one.verdict == HostOutcome::Off && self.backoff(&one.host).is_none();
-        let mut best: Option<(usize, usize)> = None;
-        for at in (0..verdicts.len()).filter(|at| short > 0 && sleeps(&verdicts[*at])) {
-            if self.allowance.is_spent() {
-                break;
-            }
-            let on: Vec<&str> = coming.iter().copied().chain([verdicts[at].host.as_str()]).collect();
-            let with = self.short_with(&on);
-            if with < best.map_or(short, |best| best.0) {
-                best = Some((with, at));
-            }
-        }
-        if let Some((with, at)) = best {
-            let one = &mut verdicts[at];
-            one.verdict = HostOutcome::Wake;
-            one.message = format!("{} of what finds no room would find it there", short - with);
-            one.since = Some(self.snapshot.time);
-            one.due = Some(after(self.snapshot.time, self.settings().wake_time));
         }
     }
 }

@@ -14,6 +14,7 @@ use super::classes::Class;
 use super::predictions::keep_to_bound;
 use super::scale_up::Packer;
 use super::verdict::Spot;
+use super::whole::Tried;
 use crate::model::Snapshot;
 use crate::model::buffer::PodTemplate;
 use crate::model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
@@ -190,22 +191,12 @@ impl<'a> Packer<'_, 'a> {
     }
 
     fn answer(&mut self, request: &ProvisioningRequest, own: &mut [Class<'a>], pods: &[usize]) {
-        // What is copied, so that it can be taken back.
-        self.view.allowance.spend(10 * (self.view.world.nodes().len() + self.view.pods.len()));
-        let before = (self.view.world.clone(), self.rooms.clone(), self.spots.clone());
-        let machines = self.planned.len();
-        self.fill_known(own);
-        let cut = own.iter().any(|class| class.cut);
-        if request.class == ATOMIC && !cut {
-            self.pack(own);
-        }
-        let fits = !cut && own.iter().all(|class| class.left() == 0 && self.may_be_there(class, request));
-        if !fits {
-            (self.view.world, self.rooms, self.spots) = before;
-            self.planned.truncate(machines);
-            if cut || self.view.allowance.is_spent() {
-                self.put_off(pods);
-            }
+        let tried = self.all_or_nothing(own, request.class == ATOMIC, |packer, own| {
+            own.iter().all(|class| class.left() == 0 && packer.may_be_there(class, request))
+        });
+        let unknown = tried == Tried::Cut || self.view.allowance.is_spent();
+        if tried != Tried::Kept && unknown {
+            self.put_off(pods);
         }
     }
 

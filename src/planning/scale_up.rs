@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::classes::{self, Class, Demands};
+use super::gangs::Gangs;
 use super::grow::Growths;
 use super::kind_turns::KindTurns;
 use super::pending::{Priorities, Waiting, add_leaving};
@@ -23,7 +24,7 @@ use crate::model::plan::{GrownMachine, NewMachine, PodOutcome, PodVerdict, PoolG
 use crate::model::pod::Pod;
 use crate::model::unfinished::PodTurns;
 use crate::model::{Resources, quantity};
-use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode};
+use crate::scheduling::{NodeIndex, Prepared, Refusal, SimNode, World};
 
 /// What scaling up decided.
 pub(super) struct Growth<'a> {
@@ -87,13 +88,23 @@ pub(super) struct Packer<'v, 'a> {
     pub partial: bool,
     /// Why pools stay below their minimum, by pool.
     short: BTreeMap<String, Full>,
+    /// The first so many of the new machines are there for the minimum of their pools.
+    pub of_minimum: usize,
+    /// Gangs that wait.
+    pub gangs: Gangs<'a>,
+    /// New machines that are not made: they were for gangs that a later round looks at.
+    pub dropped: BTreeSet<usize>,
 }
+
+/// Classes of pods in thought, and those of gangs that are tried by themselves.
+type Left<'a> = (Vec<Class<'a>>, BTreeMap<usize, Vec<Class<'a>>>);
 
 pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
     let (mut pods, mut groups) = (std::mem::take(&mut view.waiting), std::mem::take(&mut view.groups));
     let priorities = Priorities::new(view.snapshot, view.config);
     add_leaving(view, &priorities, &mut pods, &mut groups);
     let turns = KindTurns::take(view, &mut pods, &priorities);
+    let gangs = Gangs::find(view, &mut pods, &priorities);
     let prototypes = view.offers.iter().map(|pool| fresh::node(view, pool, &format!("{}-new", pool.name)));
     let prototypes: Vec<SimNode> = prototypes.collect();
     let mut packer = Packer {
@@ -113,32 +124,16 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
         spent: false,
         partial: false,
         short: BTreeMap::new(),
+        of_minimum: 0,
+        gangs,
+        dropped: BTreeSet::new(),
         view,
     };
     packer.add_upcoming();
-    packer.place_nominated();
-    let (mut classes, demands) = classes::of(
-        &packer.pods,
-        &packer.spots,
-        groups.samples(),
-        &priorities,
-        (&packer.view.world, &packer.prototypes),
-        &packer.view.allowance,
-    );
-    packer.demands = demands;
-    packer.hold_back(&mut classes);
-    packer.demands.compare(&packer.prototypes);
     // Requests and chunks of buffers get what all pods leave.
-    let (imagined, mut classes): (Vec<Class>, Vec<Class>) =
-        classes.into_iter().partition(|class| class.sample.chunk);
+    let imagined = packer.place_with_gangs(groups.samples(), &priorities);
     let (requested, mut chunks): (Vec<Class>, Vec<Class>) =
         imagined.into_iter().partition(|class| requests::is_requested(class.sample));
-    packer.fill_known(&mut classes);
-    classes.retain(|class| !class.cut);
-    packer.grow(&mut classes);
-    keep_to_bound(&mut classes);
-    packer.reach_minimum();
-    packer.pack(&mut classes);
     packer.cut |= packer.view.allowance.is_spent();
     let spent = packer.cut;
     packer.spent = spent;
@@ -167,6 +162,44 @@ pub(super) fn decide<'a>(view: &mut View<'a>) -> Growth<'a> {
 }
 
 impl<'a> Packer<'_, 'a> {
+    /// Places what waits, and plans machines for it.
+    pub(super) fn place_real(&mut self, samples: &[&'a Arc<Pod>], priorities: &Priorities) -> Left<'a> {
+        self.place_nominated();
+        let (mut classes, demands) = classes::of(
+            &self.pods,
+            &self.spots,
+            samples,
+            priorities,
+            (&self.view.world, &self.prototypes),
+            &self.view.allowance,
+        );
+        self.demands = demands;
+        self.hold_back(&mut classes);
+        self.demands.compare(&self.prototypes);
+        let (imagined, mut classes): (Vec<Class>, Vec<Class>) =
+            classes.into_iter().partition(|class| class.sample.chunk);
+        let apart = self.gangs.take_apart(&mut classes);
+        self.fill_known(&mut classes);
+        classes.retain(|class| !class.cut);
+        self.grow(&mut classes);
+        keep_to_bound(&mut classes);
+        self.reach_minimum();
+        self.of_minimum = self.planned.len();
+        self.pack(&mut classes);
+        (imagined, apart)
+    }
+
+    /// Takes back all that was placed: these are the world and the rooms of before.
+    pub(super) fn start_over(&mut self, (world, rooms): (World, Rooms<'a>)) {
+        (self.view.world, self.rooms) = (world, rooms);
+        self.spots.fill(Spot::None);
+        self.planned.clear();
+        self.growths = Growths::default();
+        self.holds.clear();
+        self.short.clear();
+        self.cut = false;
+    }
+
     /// The pools, once for each size of their machines.
     pub(super) fn pools(&self) -> &'a [Pool] {
         self.view.offers
@@ -227,7 +260,8 @@ impl<'a> Packer<'_, 'a> {
             .iter()
             .map(|pool| PoolGrowth { pool: pool.name.clone(), machines: Vec::new() })
             .collect();
-        for (planned, pods) in self.planned.iter().zip(on) {
+        let made = self.planned.iter().zip(on).enumerate();
+        for (planned, pods) in made.filter(|(number, _)| !self.dropped.contains(number)).map(|(_, one)| one) {
             let pool = &self.pools()[planned.pool];
             let slot = planned.place.slot.as_ref();
             let woken = planned.place.woken.as_ref();

@@ -20,10 +20,10 @@ pub(super) enum Spot {
 }
 
 /// Why a pod is placed nowhere.
-struct Nowhere {
+pub(super) struct Nowhere {
     outcome: PodOutcome,
-    reasons: Vec<PoolReason>,
-    missed: Option<Arc<MissedPrediction>>,
+    pub reasons: Vec<PoolReason>,
+    pub missed: Option<Arc<MissedPrediction>>,
 }
 
 /// The verdicts, and what goes on each new machine.
@@ -42,9 +42,17 @@ pub(super) fn pods(packer: &Packer) -> (Vec<PodVerdict>, Vec<Vec<Arc<str>>>) {
             machine: None,
             reasons: Vec::new(),
             missed: None,
+            gang: None,
         };
         match (waiting.settled, *spot) {
-            (Some(settled), _) => verdict.verdict = settled,
+            (Some(settled), _) => {
+                verdict.verdict = settled;
+                if let Some(waits) = packer.gangs.waits(index) {
+                    verdict.gang = Some(waits.gang.clone());
+                    verdict.reasons.clone_from(&waits.reasons);
+                    verdict.missed.clone_from(&waits.missed);
+                }
+            }
             (None, Spot::Node(node)) => match packer.machine_at(node) {
                 Some(machine) => {
                     verdict.verdict = PodOutcome::NewNode;
@@ -99,7 +107,7 @@ fn place(packer: &Packer, node: NodeIndex, pod: usize, verdict: &mut PodVerdict)
 }
 
 /// No pool fits; or those that do are at their maximum, find no host, or back off: then the one that passes soonest counts.
-fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
+pub(super) fn why_nowhere(packer: &Packer, waiting: &Waiting) -> Nowhere {
     // What pods in thought cost hides no reason of a real one.
     let cut = if waiting.pod.chunk { packer.cut } else { packer.spent };
     if cut || packer.view.allowance.is_spent() {

@@ -103,6 +103,9 @@ pub(super) struct ClusterDocument {
     /// It serves ProvisioningRequests, even if there is none.
     #[serde(default)]
     pub provisioning_requests: bool,
+    /// It serves PodGroups, even if there is none.
+    #[serde(default)]
+    pub pod_groups: bool,
 }
 
 /// `kind: AutoscalerState`.

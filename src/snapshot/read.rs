@@ -119,13 +119,16 @@ impl Document<'_> {
 
 impl Reader {
     /// What pods take depends on the version, and the document that says it may come last. That the API server has ProvisioningRequests
-    /// is said there, too: a list of none says nothing.
+    /// or PodGroups is said there, too: a list of none says nothing.
     fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;
             self.snapshot.kubernetes = cluster.version;
             if cluster.provisioning_requests {
                 self.snapshot.requests.get_or_insert_default();
+            }
+            if cluster.pod_groups {
+                self.snapshot.pod_groups.get_or_insert_default();
             }
         }
         Ok(())
@@ -170,6 +173,10 @@ impl Reader {
             }
             ("scheduling.k8s.io", "PriorityClass") => {
                 all.priority_classes.push(Arc::new(convert::priority_class(&it.parse()?)));
+            }
+            ("scheduling.k8s.io", "PodGroup") if it.is("scheduling.k8s.io/v1beta1") => {
+                let group = it.checked(convert::pod_group(&it.parse()?))?;
+                all.pod_groups.get_or_insert_default().push(group);
             }
             ("resource.k8s.io", _) => self.devices(it)?,
             ("autoscaling.x-k8s.io", "CapacityBuffer") if it.is("autoscaling.x-k8s.io/v1beta1") => {

@@ -7,6 +7,7 @@ mod calls;
 mod connect;
 mod fake;
 mod fence;
+mod gangs;
 mod lease;
 mod rights;
 mod tokens;

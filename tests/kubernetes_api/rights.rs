@@ -36,7 +36,15 @@ fn shipped(manifest: &str) -> BTreeSet<Tuple> {
 
 #[tokio::test(start_paused = true)]
 async fn the_shipped_roles_grant_what_is_needed_and_nothing_else() {
-    let (cluster, _) = cluster(|asked| Reply::Json(201, json!({ "spec": asked.body["spec"] })));
+    // Every kind is served.
+    let (cluster, _) = cluster(|asked| match asked.path.strip_prefix("/apis/") {
+        Some(version) if asked.method == "GET" => {
+            let named = |name: &str| json!({ "name": name, "singularName": "", "namespaced": true, "kind": "", "verbs": [] });
+            let all = ["capacitybuffers", "provisioningrequests", "podgroups"].map(named);
+            Reply::Json(200, json!({ "kind": "APIResourceList", "groupVersion": version, "resources": all }))
+        }
+        _ => Reply::Json(201, json!({ "spec": asked.body["spec"] })),
+    });
     let tuple =
         |one: Right| (one.verb.to_owned(), one.group.to_owned(), one.resource.to_owned(), one.namespace);
     let needed: BTreeSet<Tuple> = cluster.rights().await.unwrap().into_iter().map(tuple).collect();

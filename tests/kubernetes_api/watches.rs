@@ -27,6 +27,8 @@ pub struct State {
     pub buffers: bool,
     /// So are ProvisioningRequests.
     pub requests: bool,
+    /// And PodGroups.
+    pub pod_groups: bool,
     /// How long a list of Deployments takes.
     pub slow: Duration,
     pub down: bool,
@@ -53,6 +55,9 @@ impl Server {
         }
         if asked.path == "/apis/autoscaling.x-k8s.io/v1" {
             return api(state.requests, &asked.path, "provisioningrequests");
+        }
+        if asked.path == "/apis/scheduling.k8s.io/v1beta1" {
+            return api(state.pod_groups, &asked.path, "podgroups");
         }
         if asked.path == "/apis/autoscaling.x-k8s.io/v1beta1" {
             return api(state.buffers, &asked.path, "capacitybuffers");

@@ -377,9 +377,38 @@ fn a_host_on_its_way_counts_as_room_and_is_asked_again_each_minute_until_its_tim
     assert_eq!(waking(step("58:00", "59:30"), THREE, GOOD), (HostOutcome::Needed, 5));
 }
 
+/// One host of three is on.
+const TWO_OFF: &[(&str, bool)] = &[("a", true), ("b", false), ("c", false)];
+
+#[test]
+fn a_gang_that_needs_several_hosts_has_them_woken_one_after_the_other_if_all_of_it_fits_then() {
+    let config = config(&["b", "c"], "");
+    let both = format!("{OURS}, {}", OURS.replace("c:", "b:").replace("name: c", "name: b"));
+    let gang = |count: u32| {
+        let pod = |cluster: Cluster, number| {
+            let pod = crate::gangs::pod("g", number, "", "");
+            cluster.with(&pod)
+        };
+        (0..count).fold(Cluster::new().with(&crate::gangs::group("g", count)), pod)
+    };
+    let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: both.clone().leak() };
+    let plan = hosts.plan(gang(6), &config);
+    assert_eq!(said(&plan), [("b", HostOutcome::Wake), ("c", HostOutcome::Off)]);
+    assert_eq!(why(&plan, "b"), "6 of what finds no room would find it there and on other hosts that sleep");
+    let coming = both.replace(
+        "b: {power: {step: Off, since: 2026-01-01T11:00:00Z",
+        "b: {power: {step: Waking, asked: 2026-01-01T11:59:50Z, since: 2026-01-01T11:59:50Z",
+    );
+    let coming = Hosts { memory: coming.leak(), ..hosts };
+    assert_eq!(said(&coming.plan(gang(6), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Wake)]);
+    assert_eq!(said(&coming.plan(gang(4), &config)), [("b", HostOutcome::Waking), ("c", HostOutcome::Off)]);
+    // Not even all of them would be enough.
+    let plan = hosts.plan(gang(7), &config);
+    assert_eq!(said(&plan), [("b", HostOutcome::Off), ("c", HostOutcome::Off)]);
+}
+
 #[test]
 fn as_few_hosts_are_woken_as_are_enough() {
-    const TWO_OFF: &[(&str, bool)] = &[("a", true), ("b", false), ("c", false)];
     let config = config(&["b", "c"], "");
     let both = format!("{OURS}, {}", OURS.replace("c:", "b:").replace("name: c", "name: b"));
     let hosts = Hosts { on: TWO_OFF, facts: "", machines: "", memory: both.clone().leak() };

@@ -59,7 +59,8 @@ impl Scene {
         let programs = Programs::get().await.unwrap().unwrap();
         let folder = stage.folder.path().join("plane");
         std::fs::create_dir(&folder).unwrap();
-        let options = Options { address: GATEWAY.parse().unwrap(), node_monitor_grace: GRACE, calls: None };
+        let address = GATEWAY.parse().unwrap();
+        let options = Options { address, node_monitor_grace: GRACE, ..Options::default() };
         let plane = ControlPlane::start(programs, &folder, &options).await.unwrap();
         let admin = plane.admin().unwrap();
         admin.apply(include_str!("../../packaging/rbac.yaml")).await.unwrap();

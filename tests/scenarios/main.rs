@@ -19,6 +19,7 @@ mod drains;
 mod economy;
 mod failures;
 mod first_boots;
+mod gangs;
 mod grow;
 mod grow_refused;
 mod hosts;

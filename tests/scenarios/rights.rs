@@ -114,7 +114,8 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
         rules: Vec::new(),
     };
     let admin_token = "nobody-here-has-it".to_owned();
-    let kube = KubeSpec { admin_token, service_accounts: vec![account], ..KubeSpec::demo() };
+    let kube =
+        KubeSpec { admin_token, service_accounts: vec![account], pod_groups: true, ..KubeSpec::demo() };
     let mut cluster = ClusterSpec::demo();
     cluster.access.roles = roles;
     cluster.access.grants = grants;

@@ -4,6 +4,7 @@
 
 mod buffers;
 mod devices;
+mod gangs;
 mod objects;
 mod own;
 mod parts;
@@ -24,6 +25,7 @@ use pve_autoscaler::snapshot;
 
 use buffers::{capacity_buffer, pod_template, requests};
 use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
+use gangs::pod_groups;
 use objects::{
     budget, claim, controller, csi_driver, node, persistent_volume, storage_capacity, storage_class,
 };
@@ -84,7 +86,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
         (some(node()), some(csi_node), some(namespace)),
         workloads,
         (storage, devices),
-        (inventory, memory(), some(capacity_buffer()), requests(), some(pod_template())),
+        (inventory, memory(), some(capacity_buffer()), (requests(), pod_groups()), some(pod_template())),
     )
         .prop_map(
             |(
@@ -92,7 +94,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 (mut nodes, csi_nodes, namespaces),
                 (mut pods, controllers, daemon_sets, budgets, priority_classes),
                 (((volumes, claims, storage_classes, attachments), csi_drivers, storage_capacities), devices),
-                (proxmox, memory, buffers, requests, pod_templates),
+                (proxmox, memory, buffers, (requests, pod_groups), pod_templates),
             )| {
                 nodes.sort_by(|a, b| a.name.cmp(&b.name));
                 pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -120,6 +122,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     device_taint_rules,
                     buffers,
                     requests,
+                    pod_groups,
                     pod_templates,
                     proxmox,
                     memory,

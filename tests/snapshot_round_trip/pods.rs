@@ -198,8 +198,14 @@ pub fn pod() -> impl Strategy<Value = Pod> {
     let deletion =
         (time(), option::of(0..100_i64)).prop_map(|(at, grace_seconds)| Deletion { at, grace_seconds });
     let scheduling = (scheduling(), text());
-    let bound =
-        (option::of(name()), option::of(name()), phase, scheduling, any::<bool>(), option::of(time()));
+    let bound = (
+        option::of(name()),
+        vec(option::of(name()), 2),
+        phase,
+        scheduling,
+        any::<bool>(),
+        option::of(time()),
+    );
     let template = (template(), pod_claims(true));
     (template, option::of(text()), option::of(owner()), option::of(deletion), bound).prop_map(
         |(
@@ -207,14 +213,16 @@ pub fn pod() -> impl Strategy<Value = Pod> {
             uid,
             owner,
             deletion,
-            (node, nominated_node, phase, (scheduling, words), ready, started),
+            (node, mut names, phase, (scheduling, words), ready, started),
         )| {
+            let (nominated_node, scheduling_group) = (names.pop().flatten(), names.pop().flatten());
             Pod {
                 uid: uid.unwrap_or_default(),
                 owner,
                 deletion,
                 node,
                 nominated_node,
+                scheduling_group,
                 phase,
                 refusal: match scheduling {
                     Scheduling::Unschedulable(_) | Scheduling::Gated | Scheduling::Refused(_) => words,

@@ -32,12 +32,19 @@ pub struct Options {
     pub node_monitor_grace: Duration,
     /// Calls a second of the controllers and of the scheduler (20 and 50 by default): a large cluster is filled with more.
     pub calls: Option<u32>,
+    /// PodGroups are served, and the scheduler keeps gangs together, if the version has them as `v1beta1`.
+    pub pod_groups: bool,
 }
 
 impl Default for Options {
     /// On loopback, else as kubeadm sets it up.
     fn default() -> Self {
-        Self { address: Ipv4Addr::LOCALHOST.into(), node_monitor_grace: Duration::from_secs(50), calls: None }
+        Self {
+            address: Ipv4Addr::LOCALHOST.into(),
+            node_monitor_grace: Duration::from_secs(50),
+            calls: None,
+            pod_groups: false,
+        }
     }
 }
 
@@ -234,7 +241,9 @@ impl ControlPlane {
 
     fn api_server_flags(&self, options: &Options, port: u16, etcd: &str) -> Vec<String> {
         let pki = |name: &str| self.at(&format!("pki/{name}"));
-        flags(&[
+        let served = [("runtime-config", "scheduling.k8s.io/v1beta1=true".to_owned())];
+        let served = if self.has_pod_groups(options) { flags(&served) } else { Vec::new() };
+        let own = flags(&[
             ("advertise-address", ADVERTISED.to_owned()),
             ("audit-log-path", self.at(AUDIT_LOG)),
             ("audit-policy-file", self.at("audit.yaml")),
@@ -262,7 +271,18 @@ impl ControlPlane {
             ("service-cluster-ip-range", "10.96.0.0/16".to_owned()),
             ("tls-cert-file", pki("apiserver.crt")),
             ("tls-private-key-file", pki("apiserver.key")),
-        ])
+        ]);
+        [own, served, self.gates(options)].concat()
+    }
+
+    fn has_pod_groups(&self, options: &Options) -> bool {
+        options.pod_groups && !self.programs.version().starts_with("v1.36.")
+    }
+
+    /// What is on that is off by default.
+    fn gates(&self, options: &Options) -> Vec<String> {
+        let gates = [("feature-gates", "GenericWorkload=true".to_owned())];
+        if self.has_pod_groups(options) { flags(&gates) } else { Vec::new() }
     }
 
     fn manager_flags(&self, options: &Options, port: u16) -> Vec<String> {
@@ -285,7 +305,7 @@ impl ControlPlane {
             ("service-account-private-key-file", pki("sa.key")),
             ("use-service-account-credentials", "true".to_owned()),
         ]);
-        [manager, rates(options)].concat()
+        [manager, rates(options), self.gates(options)].concat()
     }
 
     fn scheduler_flags(&self, options: &Options, port: u16) -> Vec<String> {
@@ -298,7 +318,7 @@ impl ControlPlane {
             ("leader-elect", "false".to_owned()),
             ("secure-port", port.to_string()),
         ]);
-        [scheduler, rates(options)].concat()
+        [scheduler, rates(options), self.gates(options)].concat()
     }
 }
 

@@ -11,6 +11,7 @@
 )]
 
 mod buffers;
+mod gangs;
 mod joins;
 mod playbooks;
 mod real;

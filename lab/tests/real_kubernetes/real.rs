@@ -104,7 +104,8 @@ impl Site {
         let folder = tempfile::Builder::new().prefix("rig-").tempdir_in("/tmp").unwrap().keep();
         let janitor = janitor(&folder);
         // Nodes are given up after 50 s by default, which is long for a test; a kubelet says something every 10 s.
-        let options = Options { node_monitor_grace: Duration::from_secs(20), ..Options::default() };
+        let options =
+            Options { node_monitor_grace: Duration::from_secs(20), pod_groups: true, ..Options::default() };
         let plane = ControlPlane::start(programs, &folder, &options).await;
         let plane = plane.unwrap_or_else(|error| {
             keep(&folder);
@@ -303,6 +304,10 @@ async fn clear(admin: &Admin) {
     let names = ["capacitybuffers.autoscaling.x-k8s.io", "provisioningrequests.autoscaling.x-k8s.io"];
     let definition = [&["delete", "crd", "--ignore-not-found"], &names[..]].concat();
     admin.kubectl(&definition, "").await.unwrap();
+    let groups = all("default", "podgroups.v1beta1.scheduling.k8s.io");
+    if admin.get("/apis/scheduling.k8s.io/v1beta1").await.is_ok() {
+        admin.kubectl(&groups, "").await.unwrap();
+    }
     for _ in 0..20 {
         admin.kubectl(&all("default", "deployments,statefulsets,poddisruptionbudgets"), "").await.unwrap();
         admin.kubectl(&["delete", "nodes", "-l", "pve-autoscaler/pool", "--wait=false"], "").await.unwrap();

@@ -5,6 +5,7 @@
 
 mod buffer;
 mod devices;
+mod gang;
 mod node;
 mod pod;
 mod requests;
@@ -14,6 +15,7 @@ mod workload;
 
 pub use buffer::{capacity_buffer, pod_template, provisioning_request};
 pub use devices::{device_class, device_taint_rule, resource_claim, resource_slice};
+pub use gang::pod_group;
 pub use node::{csi_node, namespace, node};
 pub use pod::{daemon_tolerations, pod, pod_of_daemon_set};
 pub use storage::{attachment, claim, csi_driver, storage_capacity, storage_class, volume};

@@ -107,6 +107,7 @@ fn from_parts(
         deletion: time(meta.deletion_timestamp.as_ref())
             .map(|at| Deletion { at, grace_seconds: meta.deletion_grace_period_seconds }),
         phase: phase(status, node.is_some())?,
+        scheduling_group: spec.scheduling_group.as_ref().and_then(|group| group.pod_group_name.clone()),
         nominated_node: status
             .and_then(|status| status.nominated_node_name.clone())
             .filter(|name| !name.is_empty()),

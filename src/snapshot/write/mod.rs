@@ -8,6 +8,7 @@
 mod buffer;
 mod devices;
 mod fields;
+mod gang;
 mod node;
 mod own;
 mod pod;
@@ -43,7 +44,7 @@ pub fn write(snapshot: &Snapshot) -> Result<String, WriteError> {
 fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
     let now = snapshot.time;
     let own = [
-        own::cluster(snapshot.kubernetes, snapshot.requests.is_some()),
+        own::cluster(snapshot.kubernetes, snapshot.requests.is_some(), snapshot.pod_groups.is_some()),
         own::inventory(&snapshot.proxmox, now),
         own::state(&snapshot.memory),
     ];
@@ -67,6 +68,7 @@ fn documents(snapshot: &Snapshot) -> impl Iterator<Item = Value> {
         .chain(snapshot.resource_claims.iter().map(move |one| devices::resource_claim(one, now)))
         .chain(snapshot.buffers.iter().map(|one| buffer::capacity_buffer(one)))
         .chain(snapshot.requests.iter().flatten().map(|one| buffer::provisioning_request(one)))
+        .chain(snapshot.pod_groups.iter().flatten().map(|one| gang::pod_group(one)))
         .chain(snapshot.pod_templates.iter().map(|one| buffer::pod_template(one)))
         .chain(snapshot.pods.iter().map(|one| pod::pod(one)))
 }

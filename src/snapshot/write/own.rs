@@ -83,10 +83,11 @@ fn machine(machine: &Machine) -> Fields {
 }
 
 /// `kind: KubernetesCluster`.
-pub(super) fn cluster(version: KubernetesVersion, has_requests: bool) -> Value {
+pub(super) fn cluster(version: KubernetesVersion, has_requests: bool, has_groups: bool) -> Value {
     Fields::object(VERSION, "KubernetesCluster")
         .with("version", version.to_string())
         .when(has_requests, "provisioningRequests", true)
+        .when(has_groups, "podGroups", true)
         .into()
 }
 

@@ -104,6 +104,7 @@ fn spec(pod: &Pod, tolerations: &[Toleration]) -> Fields {
         .when(own_users, "hostNetwork", true)
         .when(own_users, "hostUsers", false)
         .some("nodeName", pod.node.as_deref())
+        .part("schedulingGroup", Fields::default().some("podGroupName", pod.scheduling_group.as_deref()))
         .when(pod.scheduler != "default-scheduler", "schedulerName", pod.scheduler.as_str())
         .some("priority", pod.priority)
         .text("priorityClassName", &pod.priority_class)

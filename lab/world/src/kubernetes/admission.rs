@@ -110,6 +110,7 @@ impl State {
                 default(&mut new["spec"], "completions", json!(1));
                 default(&mut new["spec"], "backoffLimit", json!(6));
             }
+            "podgroups" => default(&mut new["spec"], "priority", json!(0)),
             "secrets" => {
                 fold_string_data(new);
                 default(new, "type", json!("Opaque"));
@@ -152,6 +153,12 @@ impl State {
             _ => named.and_then(|class| class["value"].as_i64()).unwrap_or(0),
         };
         let spec = &mut pod["spec"];
+        if !self.spec.pod_groups
+            && let Some(fields) = spec.as_object_mut()
+        {
+            // A field whose gate is off is dropped.
+            fields.remove("schedulingGroup");
+        }
         default_pod_spec(spec);
         default(spec, "priority", json!(priority));
         default(spec, "enableServiceLinks", json!(true));

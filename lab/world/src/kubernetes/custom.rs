@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    kinds::{CUSTOM_RESOURCE, Kind},
+    kinds::{CUSTOM_RESOURCE, Kind, POD_GROUP},
     object::{list, text},
     quantity,
     refusal::{Cause, Refusal},
@@ -16,6 +16,9 @@ use super::{
 impl State {
     /// Whether the API server has this kind.
     pub(super) fn serves(&self, kind: &Kind) -> bool {
+        if *kind == POD_GROUP {
+            return self.spec.pod_groups;
+        }
         !kind.is_custom() || self.schema(kind).is_some()
     }
 

@@ -128,6 +128,9 @@ pub(super) static BUDGET: Kind =
     of("policy", "v1", with_generation(core("PodDisruptionBudget", "poddisruptionbudgets", true, &["pdb"])));
 pub(super) static PRIORITY_CLASS: Kind =
     of("scheduling.k8s.io", "v1", core("PriorityClass", "priorityclasses", false, &["pc"]));
+/// Served only where its gate is on.
+pub(super) static POD_GROUP: Kind =
+    of("scheduling.k8s.io", "v1beta1", with_generation(core("PodGroup", "podgroups", true, &[])));
 pub(super) static STORAGE_CLASS: Kind =
     of("storage.k8s.io", "v1", core("StorageClass", "storageclasses", false, &["sc"]));
 static CSI_DRIVER: Kind = of("storage.k8s.io", "v1", core("CSIDriver", "csidrivers", false, &[]));
@@ -190,7 +193,7 @@ pub(super) static SIGNING_REQUEST: Kind = of(
 );
 
 /// All of them, the core group first.
-pub(super) static KINDS: [&Kind; 43] = [
+pub(super) static KINDS: [&Kind; 44] = [
     &NODE,
     &POD,
     &NAMESPACE,
@@ -209,6 +212,7 @@ pub(super) static KINDS: [&Kind; 43] = [
     &JOB,
     &BUDGET,
     &PRIORITY_CLASS,
+    &POD_GROUP,
     &STORAGE_CLASS,
     &CSI_DRIVER,
     &CSI_NODE,

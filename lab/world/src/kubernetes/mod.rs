@@ -40,6 +40,7 @@ mod discovery;
 mod events;
 mod eviction;
 mod fit;
+mod gangs;
 mod hands;
 mod join;
 mod kinds;

@@ -51,7 +51,8 @@ impl State {
             | "storageclasses"
             | "csinodes"
             | "resourceslices"
-            | "resourceclaims" => {
+            | "resourceclaims"
+            | "podgroups" => {
                 self.wake(Work::Schedule, self.spec.timings.scheduler);
             }
             "certificatesigningrequests" => self.request_changed(key, new),

@@ -1,6 +1,7 @@
 //! The scheduler: one pass tries every pod that waits, most important first.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -39,7 +40,7 @@ impl Plugin {
 }
 
 /// What came of one pod.
-enum Outcome {
+pub(super) enum Outcome {
     Bound(usize),
     Unschedulable(String),
     /// Others go for it, or are going.
@@ -70,23 +71,30 @@ impl State {
         });
         // A pod fits nowhere where its like has just fit nowhere: binding takes room and never gives any.
         let mut failed: BTreeMap<String, String> = BTreeMap::new();
-        for (key, facts) in queue {
+        let mut gangs: BTreeSet<Key> = BTreeSet::new();
+        for (key, facts) in &queue {
             let Some(pod) = self.store.get(&POD, &key.0, &key.1) else { continue };
             // The API server has told it so when it was made.
             if !list(&pod, "/spec/schedulingGates").is_empty() {
+                continue;
+            }
+            if let Some(gang) = self.gang_of(&pod) {
+                if gangs.insert(gang.clone()) {
+                    self.schedule_gang(&gang, &queue, &places);
+                }
                 continue;
             }
             // The room that a pod has been promised is closed to its like only.
             let promised = !text(&pod, "/status/nominatedNodeName").is_empty();
             let outcome = match failed.get(&facts.class).filter(|_| !promised) {
                 Some(message) => Outcome::Unschedulable(message.clone()),
-                None => self.place(&pod, &facts, &places),
+                None => self.place(&pod, facts, &places, &[]),
             };
             match outcome {
                 Outcome::Bound(at) => {
                     if let Some(place) = places.get(at) {
                         self.take_devices(&pod, &place.name);
-                        self.bind_pod(&key, &place.name, true);
+                        self.bind_pod(key, &place.name, true);
                     }
                 }
                 Outcome::Waits(message, candidate) => {
@@ -105,7 +113,14 @@ impl State {
         }
     }
 
-    fn place(&self, pod: &Value, facts: &Facts, places: &[Place]) -> Outcome {
+    /// Finds a pod's place beside those that others are about to get.
+    pub(super) fn place(
+        &self,
+        pod: &Value,
+        facts: &Facts,
+        places: &[Place],
+        beside: &[(usize, Arc<Facts>)],
+    ) -> Outcome {
         let total = places.len();
         if total == 0 {
             return Outcome::Unschedulable("no nodes available to schedule pods".into());
@@ -119,6 +134,11 @@ impl State {
         let mut misfits: Vec<Misfit> = Vec::new();
         for (at, place) in places.iter().enumerate() {
             let usage = self.pods.usage_for(&place.name, &key, facts);
+            let usage = beside.iter().filter(|other| other.0 == at).fold(usage, |usage, (_, other)| {
+                let mut usage = usage.map(Cow::into_owned).unwrap_or_default();
+                usage.put_on(other);
+                Some(Cow::Owned(usage))
+            });
             let usage = usage.as_deref();
             let refused = self.plugin.as_ref().filter(|plugin| plugin.refuses(pod, place));
             let refused = refused.map(|plugin| Misfit::hopeless(&plugin.reason));
@@ -175,7 +195,7 @@ impl State {
         }
     }
 
-    fn unschedulable(&mut self, pod: &Value, message: &str, nominated: Option<&str>) {
+    pub(super) fn unschedulable(&mut self, pod: &Value, message: &str, nominated: Option<&str>) {
         let key = object::key(pod);
         let first = object::condition(pod, "PodScheduled").is_none_or(|one| one["reason"] != "Unschedulable");
         let known = object::condition(pod, "PodScheduled").is_some_and(|one| one["message"] == message);

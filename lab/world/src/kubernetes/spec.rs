@@ -23,6 +23,8 @@ pub struct KubeSpec {
     pub timings: KubeTimings,
     /// Nodes that are there from the start, with kubelets that run.
     pub nodes: Vec<NodeSpec>,
+    /// The gate `GenericWorkload` is on and `scheduling.k8s.io/v1beta1` is served: there are PodGroups.
+    pub pod_groups: bool,
     /// More bearer tokens with restricted rights. Bindings of Roles and ClusterRoles add to them.
     pub service_accounts: Vec<ServiceAccountSpec>,
     /// Further objects that are there from the start, such as CustomResourceDefinitions.
@@ -172,6 +174,7 @@ impl KubeSpec {
             version: "v1.36.2".into(),
             timings: KubeTimings::default(),
             nodes: vec![NodeSpec::control_plane("cp1")],
+            pod_groups: false,
             service_accounts: Vec::new(),
             objects: Vec::new(),
         }

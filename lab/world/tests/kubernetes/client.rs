@@ -33,8 +33,17 @@ impl Client {
         Self::with_timings(workers, KubeTimings::default())
     }
 
+    /// The same with PodGroups.
+    pub fn with_pod_groups(workers: &[&str]) -> Self {
+        Self::with(workers, KubeTimings::default(), true)
+    }
+
     /// The same with other times.
     pub fn with_timings(workers: &[&str], timings: KubeTimings) -> Self {
+        Self::with(workers, timings, false)
+    }
+
+    fn with(workers: &[&str], timings: KubeTimings, pod_groups: bool) -> Self {
         let mut nodes = vec![NodeSpec::control_plane("cp1")];
         nodes.extend(workers.iter().map(|name| NodeSpec::worker(name, 4, 8)));
         let account = ServiceAccountSpec {
@@ -42,7 +51,8 @@ impl Client {
             token: "bot".into(),
             rules: Vec::new(),
         };
-        let spec = KubeSpec { nodes, timings, service_accounts: vec![account], ..KubeSpec::demo() };
+        let spec =
+            KubeSpec { nodes, timings, pod_groups, service_accounts: vec![account], ..KubeSpec::demo() };
         let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("a time"));
         Self { kube: Kube::new(spec, clock, 1), token: KubeSpec::DEMO_ADMIN_TOKEN.into() }
     }

@@ -5,6 +5,7 @@ mod api;
 mod client;
 mod custom;
 mod evictions;
+mod gangs;
 mod nodes;
 mod scheduling;
 mod workloads;

@@ -1,0 +1,66 @@
+//! Gangs: pods that kube-scheduler places together or not at all (`scheduling.k8s.io/v1beta1`, PodGroup).
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A PodGroup. Pods name it in `spec.schedulingGroup`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodGroup {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `spec.schedulingPolicy.gang.minCount`; `None`: its pods are placed one by one (`basic`).
+    pub minimum: Option<i64>,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// `spec.schedulingConstraints.topology[].key`: the label whose value all of its nodes share.
+    pub topology: Option<String>,
+    /// `spec.parentCompositePodGroupName`.
+    pub parent: Option<String>,
+    /// `spec.resourceClaims` has some: its pods share them.
+    pub shares_claims: bool,
+}
+
+impl PodGroup {
+    /// `namespace/name`.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What the pods of a gang wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GangWait {
+    /// Its PodGroup, `namespace/name`.
+    pub group: String,
+    /// In one word.
+    pub reason: GangReason,
+    /// In words.
+    pub message: String,
+}
+
+/// Why no machine is made for a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum GangReason {
+    /// Its PodGroup is not there.
+    NoPodGroup,
+    /// Fewer pods than its minimum are there.
+    TooFewPods,
+    /// There is no room for its minimum, and not enough can be made.
+    NoRoom,
+    /// kube-scheduler refuses all of its pods, because they do not belong together.
+    Mismatch,
+    /// It asks for something that is not planned for.
+    NotSupported,
+}
+
+impl GangReason {
+    /// Whether it is more than pods and PodGroups that come one after the other.
+    pub fn lasts(self) -> bool {
+        !matches!(self, Self::NoPodGroup | Self::TooFewPods)
+    }
+}
