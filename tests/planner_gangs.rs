@@ -169,7 +169,10 @@ proptest! {
         let mut after = snapshot.clone();
         after.proxmox.machines = Some(coming(&first));
         let second = plan(&after, &config);
-        prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
+        // A gang that just found no room may find it in another arrangement of the same machines.
+        if first.pods.iter().all(|pod| pod.verdict != PodOutcome::AwaitsGang) {
+            prop_assert!(second.scale_up.is_empty(), "{:?} after {:?}", second.scale_up, first.scale_up);
+        }
         // Where some pods find no room, they may get what others were to have.
         if first.pods.iter().all(|pod| is_placed(pod.verdict)) {
             prop_assert!(second.pods.iter().all(|pod| is_placed(pod.verdict)), "{:?}", second.pods);

@@ -79,7 +79,11 @@ async fn machines_are_made_for_a_whole_gang_that_the_real_scheduler_then_places(
     };
     bench.until("the real scheduler refuses them", refused).await;
     bench.throughout("nothing is made", Duration::from_secs(5), |bench| bench.vms().is_empty()).await;
-    bench.reload("max = 2", "max = 3");
+    bench.stop().await;
+    let file = bench.file("config.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("max = 2", "max = 3")).unwrap();
+    bench.start().await;
     bench.until("all of them run", |bench| bench.running() == 3).await;
     assert_eq!(bench.nodes("workers").len(), 3);
     let placed = json!({ "type": "PodGroupInitiallyScheduled", "status": "True" });

@@ -141,17 +141,6 @@ impl<K: Kubernetes> Bench<K> {
         self.child = Some(daemon::launch(program, self.directory.path()).unwrap());
     }
 
-    /// Changes a text of the daemon's configuration, and lets it read that again as systemd does.
-    pub fn reload(&self, from: &str, to: &str) {
-        let file = self.directory.path().join("config.toml");
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert!(text.contains(from), "{text}");
-        std::fs::write(&file, text.replace(from, to)).unwrap();
-        let id = self.child.as_ref().and_then(Child::id).unwrap().to_string();
-        let done = std::process::Command::new("kill").args(["-HUP", &id]).status().unwrap();
-        assert!(done.success());
-    }
-
     /// Kills the daemon as SIGKILL does.
     pub async fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
