@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -109,18 +110,23 @@ fn verdict_of<'p>(plan: &'p Plan, node: &str) -> Option<&'p NodeVerdict> {
 /// What the configuration makes of the snapshot.
 struct Decided {
     plan: Plan,
+    /// Where the verdict of each pod is in the plan.
+    verdicts: BTreeMap<Arc<str>, usize>,
     prospects: BTreeMap<String, Prospects>,
 }
 
 impl Decided {
     fn of(snapshot: &Snapshot, config: &Config, explanations: &[Explanation]) -> Self {
         let ids = explanations.iter().map(|one| one.pod.as_str());
-        Self { plan: planning::plan(snapshot, config), prospects: planning::prospects(snapshot, config, ids) }
+        let prospects = planning::prospects(snapshot, config, ids);
+        let plan = planning::plan(snapshot, config);
+        let verdicts = plan.pods.iter().enumerate().map(|(at, one)| (one.pod.clone(), at)).collect();
+        Self { plan, verdicts, prospects }
     }
 }
 
 fn story<'a>(explanation: &'a Explanation, decided: Option<&'a Decided>) -> Story<'a> {
-    let verdict = decided.and_then(|all| all.plan.pods.iter().find(|one| *one.pod == *explanation.pod));
+    let verdict = decided.and_then(|all| all.plan.pods.get(*all.verdicts.get(explanation.pod.as_str())?));
     let prospects = decided.and_then(|all| all.prospects.get(&explanation.pod));
     Story { explanation, verdict, prospects }
 }

@@ -21,8 +21,6 @@ use crate::model::{Record, Snapshot};
 
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
-/// A look that is acted on is hardly older.
-const OLDEST_LOOK: SignedDuration = SignedDuration::from_mins(2);
 
 /// So long after a host came online it may still be about to start the VMs that come up with it.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
@@ -46,12 +44,6 @@ fn seen_with(view: &machines::View, config: &Config, looks: &Looks, several: boo
     machine
 }
 
-/// Whether a look may be too early to show what has been so since then. What lies far ahead of it is of a clock that was set back since.
-pub(super) fn may_not_show(looked: Timestamp, since: Timestamp) -> bool {
-    let passed = looked.duration_since(since);
-    passed < LISTS_LAG && passed > -OLDEST_LOOK
-}
-
 /// Whether storages as a look shows them may be older than what a machine has put on them last: they are told of every ten seconds
 /// (`pvestatd`). Its disks have their size once it is configured, and one that is suspended has written its memory.
 fn just_stored(view: &View, looked: Timestamp) -> bool {
@@ -59,7 +51,7 @@ fn just_stored(view: &View, looked: Timestamp) -> bool {
     let configured = entered.range(Phase::Warm..).map(|(_, at)| at).min();
     let suspended = entered.get(&Phase::Warm).filter(|_| view.record.warm == Some(WarmState::Suspended));
     let stored = configured.max(suspended);
-    !view.phase.is_over() && stored.is_some_and(|at| may_not_show(looked, *at))
+    !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
 /// The host on which the look shows a machine's VM, if it is not the one of its record: somebody moved it, and whoever works on it has
@@ -68,7 +60,7 @@ fn elsewhere<'a>(record: &Record, look: &'a Look) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
     let shown = look.seen.guests.get(&record.slot.vmid)?.host.as_str();
-    (shown != record.host && !may_not_show(look.at, *cloned)).then_some(shown)
+    (shown != record.host && look.at.duration_since(*cloned) >= LISTS_LAG).then_some(shown)
 }
 
 /// The hosts of one cluster, by their names among those of all. A machine that has started after the look is not in what its host
@@ -131,7 +123,7 @@ fn is_on(view: &View, look: &Look) -> bool {
 fn may_run(view: &View, look: &Look) -> bool {
     let View { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
-    let late = may_not_show(look.at, view.since);
+    let late = look.at.duration_since(view.since) < LISTS_LAG;
     let unseen = !look.seen.guests.contains_key(&record.slot.vmid);
     let online = look.online.get(&record.host);
     let comes_up = online.is_some_and(|since| look.at.duration_since(*since) < STARTS_WITH_HOST);
@@ -295,16 +287,6 @@ mod tests {
 
     fn record(intent: Intent, warm: Option<WarmState>) -> Record {
         Record { intent, warm, ..Record::example() }
-    }
-
-    #[test]
-    fn a_look_may_be_too_early_but_not_by_hours() {
-        let at = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
-        for (looked, since, expected) in
-            [(100, 90, true), (100, 80, false), (100, 130, true), (0, 7200, false), (7200, 0, false)]
-        {
-            assert_eq!(may_not_show(at(looked), at(since)), expected, "{looked} {since}");
-        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Daemon;
-use super::gather::may_not_show;
+use super::gather::LISTS_LAG;
 use super::inventory::Look;
 use crate::config::Config;
 use crate::machines::{self, View, should_run};
@@ -19,6 +19,8 @@ use crate::proxmox::Guest;
 
 /// A VM that was asked itself because the list shows it strangely is asked again after so many looks.
 const ASKED_AGAIN: u64 = 3;
+/// What the daemon of another host has written may be so far ahead.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Daemon {
     /// Machines whose VM is gone, off, or on another host. Where it is told even while everything else is paused: what comes after goes
@@ -34,7 +36,7 @@ impl Daemon {
         for view in self.registry.all().into_iter().filter(|view| !view.record.is_physical()) {
             let Some(look) = looks.get(config.prefix(view.record.region.as_deref())) else { continue };
             if view.busy {
-                if is_doubtful(&view, look) {
+                if is_doubtful(&view, look, now) {
                     self.registry.doubt(&view.record.id);
                 }
             } else if matches!(view.phase, Phase::Ready | Phase::Warm) {
@@ -81,7 +83,7 @@ impl Daemon {
             return;
         }
         // The look may be of the time before the machine came so far: a clone is on its template's host until it is done.
-        let too_early = may_not_show(look.at, view.since);
+        let too_early = is_too_early(look.at, view.since, now);
         let asked = self.mend.vm_strange.get(id).copied();
         if too_early || asked.is_some_and(|at| look.number < at + ASKED_AGAIN) {
             return;
@@ -107,12 +109,18 @@ impl Daemon {
     }
 }
 
+/// Whether a look may not show yet what has been so since then. A moment that lies ahead is of a clock that was set back since, which
+/// tells nothing of the look.
+fn is_too_early(looked: Timestamp, since: Timestamp, now: Timestamp) -> bool {
+    looked.duration_since(since) < LISTS_LAG && since.duration_since(now) <= CLOCKS_DIFFER
+}
+
 /// Whether a look shows the VM of a machine that a task works on as it should not be.
-fn is_doubtful(view: &View, look: &Look) -> bool {
+fn is_doubtful(view: &View, look: &Look, now: Timestamp) -> bool {
     let record = &view.record;
     let booting = record.entered.get(&Phase::Booting);
     // Before that its VM is asked at each step, and the list may not know it yet.
-    let known = booting.is_some_and(|at| !may_not_show(look.at, *at));
+    let known = booting.is_some_and(|at| !is_too_early(look.at, *at, now));
     let Some(guest) = look.seen.guests.get(&record.slot.vmid) else { return booting.is_some() };
     let host_up = look.seen.hosts.get(&record.host).is_some_and(|host| host.online);
     let off = || host_up && guest.stopped && should_run(record, view.phase);
@@ -123,4 +131,24 @@ fn is_doubtful(view: &View, look: &Look) -> bool {
 /// Node tells.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_too_early_for_what_has_just_come_and_not_for_what_a_clock_ahead_has_written() {
+        let at = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        for (looked, since, now, expected) in [
+            (100, 90, 101, true),
+            (100, 80, 101, false),
+            // The look is old: rounds are far apart.
+            (100, 900, 1000, true),
+            (100, 130, 102, true),
+            (100, 7300, 101, false),
+        ] {
+            assert_eq!(is_too_early(at(looked), at(since), at(now)), expected, "{looked} {since} {now}");
+        }
+    }
 }

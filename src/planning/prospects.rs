@@ -94,9 +94,10 @@ pub fn prospects<'i>(
     let rooms = Rooms::new(&view);
     let (rules, budgets) = (Rules::new(snapshot, &config.scale_down), Budgets::new(snapshot));
     let priorities = Priorities::new(snapshot, config);
+    let named: BTreeMap<&str, &Arc<Pod>> = snapshot.pods.iter().map(|pod| (&*pod.digest().id, pod)).collect();
     let mut found = BTreeMap::new();
     for id in ids {
-        let Some(pod) = snapshot.pods.iter().find(|pod| pod.id() == id) else { continue };
+        let Some(pod) = named.get(id).copied() else { continue };
         let bound = bound(&view, pod);
         if let Some(at) = bound {
             view.world.remove(pod, at);

@@ -249,10 +249,12 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
         .iter()
         .filter_map(|slice| Some((slice.reach.node.as_deref()?, slice.driver.as_str())))
         .collect();
+    let others = Others::new(snapshot, config);
     let mut late = Vec::new();
     for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
-        let Some(pool) = pool else { continue };
+        // One whose machine was given other devices gets none of those that new ones have.
+        let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };
         for (driver, all) in slices.of_node(pool, &snapshot.memory, &node.name) {
             if !there.contains(&(node.name.as_str(), driver.as_str())) {
                 late.extend(all.into_iter().map(Arc::new));

@@ -47,6 +47,9 @@ fn difference(driver: &str, declared: &[&Device], seen: &[ResourceSlice]) -> Opt
     if there.len() != declared.len() {
         return Some(format!("declared are {wanted}, and node {node} has {}", there.len()));
     }
+    // Those of which most is declared choose first: another's device may be all that is left for them.
+    let mut declared = declared.to_vec();
+    declared.sort_by_key(|device| std::cmp::Reverse(device.attributes.len() + device.capacity.len()));
     for device in declared {
         if let Some(at) = there.iter().position(|other| lacking(device, other, driver).is_none()) {
             there.swap_remove(at);

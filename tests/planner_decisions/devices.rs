@@ -319,6 +319,24 @@ fn nodes_that_were_given_other_devices_of_the_host_teach_nothing() {
         machines(&pod(node(with_class(Cluster::new()), "a", 99), "x", "", "").with(&inventory).plan(&config))
     };
     assert_eq!((plan(""), plan(&given)), (1, 0));
+    // Nor do they get what new ones have.
+    let young = |pci: &str| {
+        let machine = |name: &str, vmid: u32, pci: &str| {
+            format!(
+                "{{name: {name}, node: {name}, pool: w, vmid: {vmid}, host: pve1, cores: 4, memory: 8Gi, phase: Ready, madeOf: {{pci: \"{pci}\"}}}}"
+            )
+        };
+        let inventory = format!(
+            "apiVersion: pve-autoscaler/v1\nkind: ProxmoxInventory\nmachines: [{}, {}]\n\
+             hosts: [{{name: pve1, cores: 64, memory: 512Gi, pci: {{mappings: {{gpu: [\"0000:01:00\", \"0000:41:00\"]}}}}}}]",
+            machine("a", 9101, pci),
+            machine("b", 9102, &given),
+        );
+        let taken =
+            pod(slice(node(with_class(Cluster::new()), "b", 99), "b", "{name: gpu-0}"), "one", "b", "gpu-0");
+        machines(&pod(node(taken, "a", 2), "x", "", "").with(&inventory).plan(&config))
+    };
+    assert_eq!((young(""), young(&given)), (1, 0));
 }
 
 #[test]

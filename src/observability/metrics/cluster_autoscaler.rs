@@ -85,10 +85,12 @@ impl Collector for Gauges {
             phases.iter().map(|phase| board.sum_with(names::MACHINES, &format!("{phase:?}"))).sum()
         };
         let before = [Phase::Requested, Phase::Cloning, Phase::Configuring, Phase::Starting, Phase::Booting];
+        // A machine whose node has registered and was not ready yet is one of those that are not ready, too.
+        let starting = phases(&[Phase::Registered]);
         let states = [
             ("ready", round.sum_with(names::NODES, "Ready")),
-            ("unready", round.sum_with(names::NODES, "NotReady")),
-            ("notStarted", phases(&[Phase::Registered])),
+            ("unready", (round.sum_with(names::NODES, "NotReady") - starting).max(0.0)),
+            ("notStarted", starting),
             ("unregistered", phases(&before) + phases(&[Phase::Joining])),
             ("longUnregistered", phases(&[Phase::Failed])),
         ];
@@ -96,6 +98,17 @@ impl Collector for Gauges {
         let mut family = encoder.encode_descriptor("nodes_count", help, None, MetricType::Gauge)?;
         for (state, value) in states {
             family.encode_family(&[("state", state)])?.encode_gauge(&value)?;
+        }
+        // What causes no node by its nature is not unschedulable there either.
+        let held_back: f64 = ["Gated", "DaemonSet", "TooYoung", "Expendable"]
+            .iter()
+            .map(|verdict| round.sum_with(names::PENDING, verdict))
+            .sum();
+        // Of who stands by it is not there: its age would raise an alert.
+        if round.count_of(names::LAST_SUCCESS) > 0.0 {
+            let help = "When a round last decided.";
+            let mut family = encoder.encode_descriptor("last_activity", help, None, MetricType::Gauge)?;
+            family.encode_family(&[("activity", "main")])?.encode_gauge(&round.sum(names::LAST_SUCCESS))?;
         }
         let unneeded = round.sum_with(names::NODE_VERDICTS, "Unneeded");
         let cooling = f64::from(u8::from(round.sum_with(names::NODE_VERDICTS, "CoolingDown") > 0.0));
@@ -110,7 +123,7 @@ impl Collector for Gauges {
                 "unschedulable_pods_count",
                 "Number of pods that wait",
                 Some(("type", "unschedulable")),
-                round.sum(names::PENDING),
+                round.sum(names::PENDING) - held_back,
             ),
             (
                 "node_groups_count",
@@ -121,12 +134,6 @@ impl Collector for Gauges {
             ("max_nodes_count", "Maximum number of nodes in all pools", None, board.sum(names::MAX)),
             ("unneeded_nodes_count", "Number of nodes that are unneeded", None, unneeded),
             ("scale_down_in_cooldown", "1 while a cool-down keeps a node", None, cooling),
-            (
-                "last_activity",
-                "When a round last decided",
-                Some(("activity", "main")),
-                round.sum(names::LAST_SUCCESS),
-            ),
             (
                 "cluster_cpu_current_cores",
                 "vCPUs of the pools' machines",

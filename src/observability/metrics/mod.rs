@@ -480,6 +480,8 @@ mod tests {
         let mut seen = Seen::default();
         seen.put(names::NODES, &["workers", "Ready"], 3.0);
         seen.put(names::PENDING, &["NoPoolFits"], 2.0);
+        seen.put(names::PENDING, &["Gated"], 5.0);
+        seen.put(names::LAST_SUCCESS, &[], 1.7e9);
         let metrics = board.metrics();
         metrics.show(seen, &["workers".to_owned()]);
         metrics.asked_for("workers", "m1", true, None);
@@ -491,6 +493,7 @@ mod tests {
             "cluster_autoscaler_cluster_safe_to_autoscale 1.0",
             "cluster_autoscaler_nodes_count{state=\"ready\"} 3.0",
             "cluster_autoscaler_unschedulable_pods_count{type=\"unschedulable\"} 2.0",
+            "cluster_autoscaler_last_activity{activity=\"main\"} 1700000000.0",
             "cluster_autoscaler_scaled_up_nodes_total 1",
             "cluster_autoscaler_scaled_down_nodes_total{reason=\"empty\"} 1",
             "cluster_autoscaler_scaled_down_nodes_total{reason=\"underutilized\"} 0",
@@ -499,6 +502,9 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
         }
         assert!(!metrics.encode(&board.status()).unwrap().contains("cluster_autoscaler_"));
+        metrics.forget();
+        let stands_by = metrics.encode_beside(&board.status(), others).unwrap();
+        assert!(!stands_by.contains("last_activity"), "{stands_by}");
     }
 
     #[test]
