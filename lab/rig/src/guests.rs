@@ -51,6 +51,12 @@ impl Guests {
         joined.iter().filter(|(_, machine)| machine.kubelet.is_some()).map(|(uuid, _)| uuid.clone()).collect()
     }
 
+    /// The root directory of a machine's kubelet.
+    pub fn kubelet_root(&self, system_uuid: &str) -> Option<PathBuf> {
+        let joined = self.joined();
+        Some(joined.get(&system_uuid.to_lowercase())?.directory.join("kubelet"))
+    }
+
     fn joined(&self) -> MutexGuard<'_, BTreeMap<String, Machine>> {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }

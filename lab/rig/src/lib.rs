@@ -4,13 +4,15 @@
 //!
 //! ```text
 //!  tests/rig/build ──> programs ──> control plane (processes) <── HTTPS ── admin (objects), the daemon
-//!                          └──────> guests: one `machine` process for each joined guest, killed with its power
+//!                          ├──────> guests: one `machine` process for each joined guest, killed with its power
+//!                          └──────> drivers: one `driver` process for each node with devices
 //! ```
 //!
 //! Whatever is started here ends with the process that started it, however that ends.
 
 mod admin;
 mod control_plane;
+mod driver;
 mod guests;
 mod hollow;
 mod process;
@@ -18,6 +20,7 @@ mod programs;
 
 pub use admin::Admin;
 pub use control_plane::{ControlPlane, Options};
+pub use driver::Driver;
 pub use guests::Guests;
 pub use hollow::Hollow;
 pub use programs::{Missing, Programs};

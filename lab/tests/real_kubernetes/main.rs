@@ -11,6 +11,7 @@
 )]
 
 mod buffers;
+mod devices;
 mod gangs;
 mod joins;
 mod playbooks;

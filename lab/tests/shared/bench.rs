@@ -260,7 +260,7 @@ impl<K: Kubernetes> Bench<K> {
     }
 }
 
-fn name(object: &Value) -> String {
+pub fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 

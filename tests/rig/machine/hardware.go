@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
+	"k8s.io/kubernetes/pkg/kubelet/cm/dra"
 )
 
 // The kubelet's default hard eviction thresholds, which it takes off what pods may use: memory.available<100Mi and
@@ -14,10 +19,13 @@ const evictionMemory = 100 << 20
 type containerManager struct {
 	cm.ContainerManager
 	hardware
+	devices *dra.Manager
 }
 
-func newContainerManager(hardware hardware) cm.ContainerManager {
-	return &containerManager{cm.NewStubContainerManager(), hardware}
+// newContainerManager keeps what it knows of prepared claims in the folder.
+func newContainerManager(ctx context.Context, hardware hardware, client clientset.Interface, folder string) (cm.ContainerManager, error) {
+	devices, err := dra.NewManager(klog.FromContext(ctx), client, folder)
+	return &containerManager{cm.NewStubContainerManager(), hardware, devices}, err
 }
 
 func (m *containerManager) capacity() v1.ResourceList {

@@ -53,8 +53,12 @@ func (g guest) kubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	manager, err := newContainerManager(ctx, g.hardware, client, flags.RootDirectory)
+	if err != nil {
+		return err
+	}
 	hollow := kubemark.NewHollowKubelet(flags, config, client, heartbeats, &cadvisor{g.hardware},
-		containers.ImageService, runtime, newContainerManager(g.hardware))
+		containers.ImageService, runtime, manager)
 	hollow.Run(ctx)
 	return nil
 }
