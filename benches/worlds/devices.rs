@@ -55,7 +55,7 @@ impl World {
 
 /// A pod with a claim of its own, made of a template of its app.
 fn add(all: &mut Snapshot, number: usize, home: Option<(&str, AllocatedDevice)>) -> Pod {
-    let app = format!("app-{:03}", number % 100);
+    let app = format!("app-{:05}", number % 100);
     let node = home.as_ref().map(|(node, _)| *node);
     let mut pod = pod(number, &app, (80, 50), Manner::Plain, node);
     let name = format!("{}-gpu", pod.name);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::allowance::Allowance;
+use crate::model::devices::{ClaimSource, Made, PodClaim};
 use crate::model::digest::Fingerprint;
 use crate::model::pod::{Pod, Toleration};
 use crate::model::selector::Labels;
@@ -166,10 +167,11 @@ fn try_in_order(
     found
 }
 
-/// What distinguishes a plain pod: CPU, memory, whether it preempts nobody, tolerations, node selector.
-type Kind = (i64, i64, bool, Vec<Toleration>, Labels);
+/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it preempts nobody, tolerations, node selector, and the
+/// templates of its claims with their namespace.
+type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 
-/// For equal plain pods: how far the destinations are known to be full.
+/// For equal pods of this kind: how far the destinations are known to be full.
 #[derive(Default)]
 struct Hints {
     kinds: BTreeMap<Kind, usize>,
@@ -218,7 +220,7 @@ fn replace(
     sorted.sort_by_key(|pod| std::cmp::Reverse((pod.requests.cpu_milli, pod.requests.memory)));
     for pod in sorted {
         let prepared = world.prepare(pod);
-        let kind = prepared.is_plain(world).then(|| hints.kind(pod)).flatten();
+        let kind = prepared.is_local(world).then(|| hints.kind(pod)).flatten();
         let from = kind.map_or(0, |kind| hints.full(kind));
         let fits = |at: &NodeIndex| world.takes(&prepared, *at);
         let place = order[from..].iter().position(fits);
@@ -248,12 +250,16 @@ fn kind(pod: &Pod) -> Option<Kind> {
         && pod.host_ports.is_empty()
         && requests.other.is_empty()
         && requests.ephemeral_storage == 0
-        && pod.features.is_empty()
-        && pod.resource_claims.is_empty();
-    let own = || (pod.tolerations.clone(), pod.node_selector.clone());
-    plain.then(own).map(|(tolerations, selector)| {
-        (requests.cpu_milli, requests.memory, pod.never_preempts, tolerations, selector)
-    })
+        && pod.features.is_empty();
+    let template = |claim: &PodClaim| match &claim.source {
+        ClaimSource::Template { template, made: Made::As(_) } => {
+            Some((pod.namespace.clone(), template.clone()))
+        }
+        _ => None,
+    };
+    let claims = pod.resource_claims.iter().map(template).collect::<Option<Vec<_>>>().filter(|_| plain)?;
+    let (tolerations, selector) = (pod.tolerations.clone(), pod.node_selector.clone());
+    Some((requests.cpu_milli, requests.memory, pod.never_preempts, tolerations, selector, claims))
 }
 
 fn undo(world: &mut World, node: NodeIndex, pods: &[Arc<Pod>], moves: &[(Arc<Pod>, NodeIndex)]) {

@@ -40,7 +40,7 @@ impl Search {
                     self.at += 1;
                     continue;
                 }
-                match world.check(prepared, node) {
+                match world.check_briefly(prepared, node) {
                     Ok(()) => return Some(node),
                     Err(refusal) if refusal.lasts() => self.open[self.at] = SPENT,
                     Err(_) => {}

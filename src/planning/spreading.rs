@@ -80,8 +80,7 @@ fn place(world: &mut World, pods: &[&Arc<Pod>], places: &[NodeIndex]) -> bool {
         let mut ranked: BinaryHeap<_> = (roomy.iter().zip(preferred))
             .map(|(at, preferred)| (score(world.node(*at), pod) + preferred, Reverse(*at)))
             .collect();
-        let mut taken =
-            std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.check(&prepared, at.0).is_ok());
+        let mut taken = std::iter::from_fn(|| ranked.pop()).filter(|(_, at)| world.takes(&prepared, at.0));
         let Some((_, Reverse(at))) = taken.next() else { break };
         drop(prepared);
         world.place(pod, at);

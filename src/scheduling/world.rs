@@ -453,7 +453,11 @@ impl World {
         self.checked(prepared, node, true)
     }
 
-    /// The same; the words of a refusal that are dear are only found if somebody wants to know them.
+    /// The same without the words that are dear: which devices are short is not found out.
+    pub fn check_briefly(&self, prepared: &Prepared, node: NodeIndex) -> Result<(), Refusal> {
+        self.checked(prepared, node, false)
+    }
+
     fn checked(&self, prepared: &Prepared, node: NodeIndex, wants_to_know: bool) -> Result<(), Refusal> {
         let sim = &self.nodes[node];
         self.check_alone(prepared, sim, &sim.held)?;
@@ -737,6 +741,19 @@ impl Prepared {
             && self.pod.affinity.anti.is_empty()
             && !self.volumes_matter
             && self.devices.is_none()
+            && self.affinity.repels_nobody(world)
+    }
+
+    /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it is for plain pods, and for
+    /// those with claims of their own if devices are of one node each.
+    pub fn is_local(&self, world: &World) -> bool {
+        let own = |asked: &Asked| {
+            asked.is_own() && world.devices.as_ref().is_none_or(|devices| devices.are_local())
+        };
+        self.refusals_last()
+            && self.pod.affinity.anti.is_empty()
+            && !self.volumes_matter
+            && self.devices.as_deref().is_none_or(own)
             && self.affinity.repels_nobody(world)
     }
 }

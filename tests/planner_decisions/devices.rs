@@ -168,6 +168,61 @@ fn a_node_goes_only_if_claims_of_its_pods_can_be_allocated_elsewhere() {
     assert_eq!(goes(cluster("{name: gpu-0}")), 0, "there is no other device");
 }
 
+/// A pod that has these devices of a node by a claim of this template; without a controller it keeps its node.
+fn holding(
+    cluster: Cluster,
+    name: &str,
+    at: &str,
+    (template, devices): (&str, &[&str]),
+    moves: bool,
+) -> Cluster {
+    let results: Vec<String> = devices
+        .iter()
+        .map(|device| format!("{{request: r, driver: x.example.com, pool: {at}, device: {device}}}"))
+        .collect();
+    let owner =
+        "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: rs, controller: true}]";
+    let owner = if moves { owner } else { "labels: {}" };
+    cluster
+        .with(&format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\n\
+             metadata: {{name: {name}-g, namespace: d, ownerReferences: [{{apiVersion: v1, kind: Pod, name: {name}, uid: {name}, controller: true}}]}}\n\
+             spec: {{devices: {{requests: [{{name: r, exactly: {{deviceClassName: gpu, count: {}}}}}]}}}}\n\
+             status: {{allocation: {{devices: {{results: [{}]}}, nodeSelector: {{nodeSelectorTerms: [{{matchFields: [{{key: metadata.name, operator: In, values: [{at}]}}]}}]}}}}, \
+             reservedFor: [{{resource: pods, name: {name}, uid: {name}}}]}}",
+            devices.len(),
+            results.join(", ")
+        ))
+        .with(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: d\n  uid: {name}\n  {owner}\n\
+             spec: {{nodeName: {at}, containers: [{{name: c, resources: {{requests: {{cpu: 100m}}}}}}], \
+             resourceClaims: [{{name: g, resourceClaimTemplateName: {template}}}]}}\n\
+             status: {{phase: Running, conditions: [{{type: Ready, status: \"True\"}}], resourceClaimStatuses: [{{name: g, resourceClaimName: {name}-g}}]}}"
+        ))
+}
+
+#[test]
+fn a_pod_that_needs_more_devices_hides_no_room_from_one_that_needs_fewer() {
+    let three = "{name: gpu-0}, {name: gpu-1}, {name: gpu-2}";
+    let mut cluster = with_class(Cluster::new());
+    for (name, devices) in [("a", TWO), ("b", three), ("c", three)] {
+        cluster = slice(node(cluster, name, 99), name, devices);
+    }
+    // Two nodes stay: one has a device left, the other two.
+    let cluster = holding(cluster, "one", "a", ("gpu", &["gpu-0"]), false);
+    let cluster = holding(cluster, "two", "b", ("gpu", &["gpu-0"]), false);
+    let goes = |cluster: Cluster| {
+        let plan = cluster.plan(&pool());
+        plan.nodes.iter().any(|one| one.node == "c" && one.verdict == NodeOutcome::Remove)
+    };
+    let pair = holding(cluster, "pair", "c", ("pair", &["gpu-0", "gpu-1"]), true);
+    assert!(goes(holding(pair.clone(), "single", "c", ("gpu", &["gpu-2"]), true)));
+    // There is no room for two that need two devices each.
+    let slice_of_four = three.to_owned() + ", {name: gpu-3}";
+    let two = slice(pair, "c", &slice_of_four);
+    assert!(!goes(holding(two, "pair2", "c", ("pair", &["gpu-2", "gpu-3"]), true)));
+}
+
 #[test]
 fn extended_resources_are_served_by_devices_of_a_fresh_node() {
     let asks = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n  namespace: d\n  uid: x\n  \

@@ -83,7 +83,20 @@ impl NodeDevices {
     }
 }
 
+impl Asked {
+    /// Whether devices for all claims of the pod, which are its own, can be allocated again on any node.
+    pub(super) fn is_own(&self) -> bool {
+        let own = |claim: &AskedClaim| claim.own && claim.place != Some(Place::Anywhere);
+        self.problem.is_none() && self.extended.is_empty() && self.claims.iter().all(own)
+    }
+}
+
 impl Devices {
+    /// Whether each device can be used from one node alone.
+    pub(super) fn are_local(&self) -> bool {
+        self.facts.shared_slices().is_empty()
+    }
+
     /// Those of a snapshot before any pod is placed; none where it knows of nothing of the kind.
     pub(super) fn of(snapshot: &Snapshot) -> Option<Self> {
         let facts = Arc::new(Facts::of(snapshot)?);
