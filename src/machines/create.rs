@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 use super::boot::Boot;
@@ -11,12 +10,12 @@ use super::ownership::{Sight, look, ours, still_ours};
 use super::task::Reports;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
+use super::turn::{self, Place};
 use super::{Context, anew, finding, join, node, physical, pinning, security, seed, shape, touched, warm};
 use crate::config::{CloneKind, Pool};
-use crate::model::Record;
-use crate::model::machine::{Phase, STORED_ON};
+use crate::model::machine::{Phase, STORED_ON, WarmState};
 use crate::proxmox::marker::Marker;
-use crate::proxmox::{CloneRequest, CloneTurn, Exit, Kind, Power, Upid, VmConfig};
+use crate::proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
 
 /// Between two looks at a clone that somebody makes.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
@@ -47,7 +46,7 @@ pub(super) async fn run(
     made
 }
 
-/// All steps within their limit, in which a pause before anything was begun does not count.
+/// All steps within their limit. What a machine waits before anything of it is begun does not count: a pause, or its turn.
 async fn in_time(
     ctx: &Context,
     machine: &mut Tracked,
@@ -57,18 +56,13 @@ async fn in_time(
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name).cloned();
     let pool = pool.ok_or_else(|| no_pool(&name))?;
-    let limit = ctx.config.scale_up.max_node_provision_time;
     let mut starts = 0;
     loop {
-        not_paused(ctx, machine).await?;
-        let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
-        let blame = machine.blame();
-        let late = || Trouble::Limit { what: "becoming a ready node".to_owned(), limit, blame };
+        turn::not_paused(ctx, machine).await?;
         let id = machine.record().id.clone();
         let made = tokio::select! {
             biased;
-            made = tokio::time::timeout(limit.saturating_sub(age), steps(ctx, machine, &pool, fresh)) =>
-                Some(made.unwrap_or_else(|_| Err(late()))),
+            made = in_turn(ctx, machine, &pool, fresh) => Some(made),
             () = touched::noticed(ctx, &id) => None,
         };
         let trouble = match made {
@@ -86,12 +80,43 @@ async fn in_time(
     }
 }
 
+/// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a pause came before
+/// anything was begun.
+async fn in_turn(
+    ctx: &Context,
+    machine: &mut Tracked,
+    pool: &Pool,
+    fresh: bool,
+) -> Result<Option<Made>, Trouble> {
+    let joins = machine.record().asked.is_some() || (!fresh && node::find(ctx, machine.record()).is_some());
+    let place = if joins || machine.record().is_physical() {
+        None
+    } else {
+        let Some(place) = turn::place(ctx, machine, pool).await? else { return Ok(None) };
+        Some(place)
+    };
+    let limit = ctx.config.scale_up.max_node_provision_time;
+    let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
+    let steps = Box::pin(steps(ctx, machine, pool, fresh, place));
+    let Ok(made) = tokio::time::timeout(limit.saturating_sub(age), steps).await else {
+        return Err(Trouble::Limit {
+            what: "becoming a ready node".to_owned(),
+            limit,
+            blame: machine.blame(),
+        });
+    };
+    let made = made?;
+    if made == Made::Warm {
+        warm::rest(ctx, machine, pool).await?;
+    }
+    Ok(Some(made))
+}
+
 pub(super) fn no_pool(name: &str) -> Trouble {
     let what = format!("pool `{name}` is not in the configuration any more");
     Trouble::Failed { what, blame: Blame::Nobody }
 }
 
-/// `None`: a pause came before anything was begun.
 /// What is done for a machine to have a VM; one that another run has begun may have it.
 fn cloning(fresh: bool, is_clone: bool) -> &'static str {
     match (fresh, is_clone) {
@@ -107,116 +132,62 @@ async fn steps(
     machine: &mut Tracked,
     pool: &Pool,
     fresh: bool,
-) -> Result<Option<Made>, Trouble> {
+    place: Option<Place<'_>>,
+) -> Result<Made, Trouble> {
     if machine.record().is_physical() {
         physical::run(ctx, machine).await?;
-        node::settle(ctx, machine, pool).await?;
-        return Ok(Some(Made::Ready));
-    }
-    if !fresh && node::find(ctx, machine.record()).is_some() {
-        node::settle(ctx, machine, pool).await?;
-        return Ok(Some(Made::Ready));
-    }
-    if machine.record().asked.is_some() {
+    } else if let Some(place) = place {
+        let is_started = vm(ctx, machine, pool, fresh, place).await?;
+        let boot = Boot::new(machine.record(), Instant::now());
+        if machine.record().warm.is_some() {
+            if is_started {
+                join::await_boot(ctx, machine, pool, boot).await?;
+            }
+            return Ok(Made::Warm);
+        }
+        join::run(ctx, machine, pool, boot).await?;
+    } else if machine.record().asked.is_some() && node::find(ctx, machine.record()).is_none() {
         let boot = warm::wake(ctx, machine).await?;
         join::run(ctx, machine, pool, boot).await?;
-        node::settle(ctx, machine, pool).await?;
-        return Ok(Some(Made::Ready));
     }
-    {
-        // Machines that only boot hold up nobody.
-        let Some((turn, _permit)) = place(ctx, machine, pool).await else { return Ok(None) };
-        machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
-        let cloned = within(ctx.config.limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
-        drop(turn);
-        let suspended = warm::is_suspended(&cloned);
-        if !suspended {
-            machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
-            within(ctx.config.limits.configure, "the configuration", configure(ctx, machine, pool, cloned))
-                .await?;
-            within(
-                ctx.config.limits.configure,
-                "the firewall's settings",
-                security::apply(ctx, machine, pool),
-            )
-            .await?;
-            pinning::settle(ctx, machine, pool).await?;
-        }
-        if let Some(state) = machine.record().warm {
-            warm::settle(ctx, machine, pool, state, fresh, suspended).await?;
-            return Ok(Some(Made::Warm));
-        }
-        machine.enter(ctx, Phase::Starting, "the VM is being started");
-        within(ctx.config.limits.start, "the start", start(ctx, machine, fresh)).await?;
-    }
-    let boot = Boot::new(machine.record(), Instant::now());
-    join::run(ctx, machine, pool, boot).await?;
     node::settle(ctx, machine, pool).await?;
-    Ok(Some(Made::Ready))
+    Ok(Made::Ready)
 }
 
-/// Whether there is something of a machine, as far as its record says.
-fn is_begun(record: &Record) -> bool {
-    let is_cloned = record.task.is_some() || record.smbios_uuid.is_some();
-    is_cloned || record.asked.is_some() || record.entered.contains_key(&Phase::Starting)
-}
-
-/// A machine of which there is nothing yet waits for the end of a pause, and is timed from then on; others are finished.
-async fn not_paused(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    if is_begun(machine.record()) {
-        return Ok(());
-    }
-    let Some(why) = ctx.paused() else { return Ok(()) };
-    machine.say(ctx, &why);
-    if ctx.pause.clone().wait_for(Option::is_none).await.is_err() {
-        // It ends with the daemon: then this does, too.
-        std::future::pending::<()>().await;
-    }
-    let now = ctx.clock.now();
-    machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
-}
-
-/// Waits for its turn among clones, and its place among machines that are created. `None`: a pause came before it had them, and
-/// there is nothing of it yet.
-async fn place<'c>(
-    ctx: &'c Context,
+/// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is given back then: a machine that
+/// boots holds up no other.
+async fn vm(
+    ctx: &Context,
     machine: &mut Tracked,
     pool: &Pool,
-) -> Option<(Option<CloneTurn>, Option<SemaphorePermit<'c>>)> {
-    let is_begun = is_begun(machine.record());
-    let paused = async {
-        if ctx.pause.clone().wait_for(Option::is_some).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    fresh: bool,
+    place: Place<'_>,
+) -> Result<bool, Trouble> {
+    let limits = &ctx.config.limits;
+    machine.enter(ctx, Phase::Cloning, cloning(fresh, machine.record().is_clone()));
+    let cloned = within(limits.clone, "the clone", clone(ctx, machine, pool, fresh)).await?;
+    let _permit = place.cloned();
+    let suspended = warm::is_suspended(&cloned);
+    if !suspended {
+        machine.enter(ctx, Phase::Configuring, "settings and disk size are being set");
+        within(limits.configure, "the configuration", configure(ctx, machine, pool, cloned)).await?;
+        let firewall = security::apply(ctx, machine, pool);
+        within(limits.configure, "the firewall's settings", firewall).await?;
+        pinning::settle(ctx, machine, pool).await?;
+    }
+    if machine.record().warm.is_some() {
+        warm::still_wanted(ctx, pool)?;
+    }
+    let starts = match machine.record().warm {
+        None => true,
+        Some(WarmState::Stopped) => false,
+        Some(WarmState::Booted | WarmState::Suspended) => !suspended,
     };
-    let placed = async {
-        // Before the place among those that are created: whoever waits for a slow storage holds up no other.
-        let turn = turn(ctx, machine, pool).await;
-        (turn, ctx.creating.acquire().await.ok())
-    };
-    tokio::select! {
-        biased;
-        () = paused, if !is_begun => None,
-        placed = placed => Some(placed),
+    if starts {
+        machine.enter(ctx, Phase::Starting, "the VM is being started");
+        within(limits.start, "the start", start(ctx, machine, fresh)).await?;
     }
-}
-
-/// Waits until one more clone of the template's storages may be made. One that runs since before a restart only counts.
-async fn turn(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Option<CloneTurn> {
-    if !machine.record().is_clone() {
-        return None;
-    }
-    let sources = ctx.templates.sources(machine.record().template);
-    let full = pool.clone == CloneKind::Full;
-    if machine.record().smbios_uuid.is_some() {
-        return None;
-    }
-    if machine.record().task.is_some() {
-        return Some(ctx.proxmox.running_clone_turn(&sources, full));
-    }
-    let names: Vec<&str> = sources.iter().map(String::as_str).collect();
-    machine.say(ctx, &format!("its turn to be cloned from {} is awaited", names.join(", ")));
-    Some(ctx.proxmox.clone_turn(&sources, full).await)
+    Ok(starts)
 }
 
 /// A step within its limit.

@@ -145,10 +145,12 @@ async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
     let none = || failed(format!("pool `{name}` grows no machines any more"));
     let (pool, grow) = pool.and_then(|pool| Some((pool, pool.grow.as_ref()?))).ok_or_else(none)?;
-    let _permit = ctx.creating.acquire().await;
+    let permit = ctx.creating.acquire().await;
     let service = take_up::service(ctx, pool, grow)?;
     take_up::can_grow(ctx, machine, &service).await?;
     plug(ctx, machine, grow).await?;
+    // While only its guest is at work it holds up no other.
+    drop(permit);
     take_up::taken_up(ctx, machine, &service).await
 }
 

@@ -61,6 +61,7 @@ mod tokens;
 mod touched;
 mod tracked;
 mod trouble;
+mod turn;
 mod warm;
 
 pub(crate) use asking::{answering as answering_hosts, in_time as ask_hosts_in_time};

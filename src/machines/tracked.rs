@@ -58,6 +58,12 @@ impl Tracked {
         self.show(ctx);
     }
 
+    /// It waits on, and nothing of it is begun: its time does not run. Stored with the record's next change.
+    pub fn wait_on(&mut self, ctx: &Context) {
+        self.stored.record.entered.insert(Phase::Requested, ctx.clock.now());
+        self.show(ctx);
+    }
+
     fn show(&self, ctx: &Context) {
         ctx.registry.put(View {
             record: self.stored.record.clone(),

@@ -11,7 +11,7 @@ use super::jobs::{self, CONFIGURE, SUSPEND};
 use super::ownership::{Sight, look, ours, still_ours};
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use super::{Context, create, finding, join, node};
+use super::{Context, create, finding, node, turn};
 use crate::config::{BootstrapMethod, Pool};
 use crate::model::machine::{Phase, WarmState};
 use crate::proxmox::{Kind, Power, VmConfig};
@@ -32,26 +32,15 @@ pub(super) fn is_suspended(config: &VmConfig) -> bool {
     config.lock() == Some(SUSPENDED)
 }
 
-/// Brings a machine whose VM is configured to the state in which it waits.
-pub(super) async fn settle(
-    ctx: &Context,
-    machine: &mut Tracked,
-    pool: &Pool,
-    state: WarmState,
-    fresh: bool,
-    suspended: bool,
-) -> Result<(), Trouble> {
-    still_wanted(ctx, pool)?;
-    if state != WarmState::Stopped && !suspended {
-        machine.enter(ctx, Phase::Starting, "the VM is being started");
-        let limit = ctx.config.limits.start;
-        create::within(limit, "the start", create::start(ctx, machine, fresh)).await?;
-        let boot = Boot::new(machine.record(), Instant::now());
-        join::await_boot(ctx, machine, pool, boot).await?;
-        if state == WarmState::Suspended {
-            still_wanted(ctx, pool)?;
-            suspend(ctx, machine).await?;
-        }
+/// Brings a machine whose VM is configured, and has booted if it is to, to the state in which it waits.
+pub(super) async fn rest(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> Result<(), Trouble> {
+    let Some(state) = machine.record().warm else { return Ok(()) };
+    if state == WarmState::Suspended {
+        let host = machine.record().host.clone();
+        machine.say(ctx, &format!("its turn to be suspended on {host} is awaited"));
+        let _turn = turn::to_suspend(ctx, &host).await?;
+        still_wanted(ctx, pool)?;
+        suspend(ctx, machine).await?;
     }
     let words = format!("kept {} until it is needed", state.name());
     machine.enter(ctx, Phase::Warm, &words);
@@ -60,7 +49,7 @@ pub(super) async fn settle(
 }
 
 /// One whose pool has gone since would be made for nothing, and its memory written to disk.
-fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), Trouble> {
+pub(super) fn still_wanted(ctx: &Context, pool: &Pool) -> Result<(), Trouble> {
     if ctx.has_pool(&pool.name) {
         return Ok(());
     }

@@ -29,6 +29,7 @@ enum Key {
     Lifecycle(String),
     LinkedClones(String),
     FullClones(String),
+    Suspensions(String),
 }
 
 /// Sizes of all lanes.
@@ -71,14 +72,16 @@ impl Lanes {
             Key::Agent(_) => self.sizes.agent,
             Key::Lifecycle(_) => self.sizes.lifecycle,
             Key::LinkedClones(_) => self.sizes.linked_clones,
-            Key::FullClones(_) => self.sizes.full_clones,
+            // As much is written as a small full clone has.
+            Key::FullClones(_) | Key::Suspensions(_) => self.sizes.full_clones,
         };
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.entry(key).or_insert_with(|| Arc::new(Semaphore::new(size.max(1)))).clone()
     }
 }
 
-/// A clone's place among the clones of its source storages; to be kept until its task has ended.
+/// A clone's place among the clones of its source storages, or a guest's among those that are suspended; to be kept until its task has
+/// ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);
@@ -95,6 +98,13 @@ impl Client {
             places.extend(lane.acquire_owned().await.ok());
         }
         CloneTurn(places)
+    }
+
+    /// Waits until the memory of one more guest of a host may be written to disk. The caller bounds the wait.
+    pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
+        let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
+        // Nobody closes a lane.
+        CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 
     /// The same client with a place in a host's lane, to be kept for one call: what is proved while it is held is not old when that is

@@ -55,11 +55,16 @@ async fn nothing_is_begun_on_the_word_of_a_record_that_is_gone() {
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
 }
 
-/// Its clone was asked for a second ago, and is asked of the host in 20 s.
-async fn slow_clone(world: &World) -> JoinHandle<Upid> {
+/// The next clone that is asked for is asked of the host in 20 s.
+fn delay_clone(world: &World) {
     let effect = Effect::Delay(Duration::from_secs(20));
     let path = "/nodes/*/qemu/*/clone".to_owned();
     world.pve.inject(Fault { method: "POST".into(), path, times: 1, effect });
+}
+
+/// Its clone was asked for a second ago, and is asked of the host in 20 s.
+async fn slow_clone(world: &World) -> JoinHandle<Upid> {
+    delay_clone(world);
     let asked = world.ask_for_clone();
     tokio::time::sleep(Duration::from_secs(1)).await;
     asked
@@ -67,17 +72,30 @@ async fn slow_clone(world: &World) -> JoinHandle<Upid> {
 
 #[tokio::test(start_paused = true)]
 async fn a_clone_that_somebody_else_asked_for_is_awaited_though_its_machines_time_is_over() {
-    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
-    // Who leads now has a clock that is ahead.
-    let created = world.context.clock.now() - Duration::from_mins(16);
-    let record = Record { created, ..world.record(VMID) };
-    world.context.kubernetes.create_record(&record).await.unwrap();
+    let short = |config: &mut Config| config.scale_up.max_node_provision_time = Duration::from_secs(5);
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), short).await;
+    world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
     let asked = slow_clone(&world).await;
+    delay_clone(&world);
     let ending = world.go_on().await;
-    assert!(matches!(&ending, Ending::Failed { .. }), "{ending:?}");
+    let over = "becoming a ready node took longer than 5 s";
+    assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(over)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_requested_long_ago_and_not_begun_has_its_time() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    // It waited for its turn under another instance, or the clock of this one is ahead.
+    let created = world.context.clock.now() - Duration::from_mins(16);
+    let record = Record { created, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    let ending = world.go_on().await;
+    let Ending::Failed { reason, .. } = &ending else { panic!("no guest comes up here: {ending:?}") };
+    assert!(!reason.starts_with("the clone failed"), "{reason}");
+    assert!(world.pve.calls().iter().any(|call| call.path.ends_with("/clone")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,3 +125,19 @@ async fn events_that_one_namespace_refuses_hold_up_no_others() {
     assert_eq!(told(&stage, "TriggeredScaleUp").len(), 1);
     assert_eq!(told(&stage, "NotTriggerScaleUp").len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn machines_that_wait_long_for_their_turn_to_be_cloned_are_not_given_up() {
+    let limit = "[scale_up]\nmax_node_provision_time = \"4m\"\n[[pool]]";
+    let stage = Stage::running(&format!("{}clone = \"full\"\n", ONE_POOL.replace("[[pool]]", limit)));
+    // Two at a time take two minutes: the fifth begins after four.
+    let size = 10 << 30;
+    stage.pve.set_storage_rate("shared", Some(size / 120));
+    stage.deploy("web", 5, "1500m", "1Gi");
+    stage.until("all run", Duration::from_mins(15), |stage| stage.running_pods() == 5).await;
+    let status = stage.status();
+    assert!(status.decisions.iter().all(|one| !one.what.contains("failed")), "{:#?}", status.decisions);
+    let exits = stage.pve.task_exits();
+    let clones: Vec<_> = exits.iter().filter(|(upid, _)| upid.contains(":qmclone:")).collect();
+    assert!(clones.len() == 5 && clones.iter().all(|(_, exit)| exit.as_deref() == Some("OK")), "{clones:?}");
+}

@@ -164,6 +164,8 @@ async fn no_disk_grows_for_what_its_vm_said_before_its_place_was_free() {
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
     let text = format!("{ONE_POOL}hosts = [\"pve1\"]\nwarm = {{ count = 3, state = \"suspended\" }}\n");
+    // All have their turn at the same time.
+    let text = text.replacen("[kubernetes]", "full_clones_per_storage = 3\n[kubernetes]", 1);
     let stage = Stage::running(&text);
     for vmid in [9101, 9102] {
         let (method, path) = ("POST".to_owned(), format!("/nodes/pve1/qemu/{vmid}/status/suspend"));

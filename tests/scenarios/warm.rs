@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::model::machine::WarmState;
+use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 use world::proxmox::{Effect, Fault};
 
@@ -261,4 +262,17 @@ async fn a_machine_whose_pool_goes_while_it_boots_is_not_suspended_first() {
     let tasks = stage.pve.task_exits();
     let suspended = tasks.iter().any(|(upid, _)| upid.contains(":qmsuspend:"));
     assert!(!suspended, "{tasks:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warm_machine_that_boots_or_is_suspended_holds_up_no_other() {
+    let text = format!("{}[limits]\nmax_parallel_creates = 1\n", keeping(2, WarmState::Suspended));
+    let mut spec = ClusterSpec::demo();
+    // Its memory takes a minute and more.
+    spec.timings.full_clone_rate = 20 << 20;
+    let mut stage = Stage::of(&text, spec, KubeSpec::demo());
+    stage.start();
+    stage.until("both are there", SOON, |stage| stage.vms(9100..=9109).len() == 2).await;
+    assert_eq!(waiting(&stage), 0, "the first is not suspended yet: {}", stage.scene());
+    stage.until("both wait", SOON * 2, |stage| waiting(stage) == 2).await;
 }
