@@ -34,13 +34,21 @@ pub(super) struct State {
     pub vm_strange: BTreeMap<String, u64>,
     /// Machines whose VM is locked, since when.
     pub vm_locked: BTreeMap<String, Timestamp>,
-    /// Machines whose Node is not there, since when.
-    node_missing: BTreeMap<String, Timestamp>,
+    /// Machines whose Node is not there.
+    node_missing: BTreeMap<String, Missing>,
     /// The first look is over: whoever is met from now on was not counted.
     begun: bool,
     /// Records that cannot be read close their slots.
     unreadable: Vec<u32>,
     read: Option<Timestamp>,
+}
+
+/// A machine whose Node is not there.
+#[derive(Debug)]
+struct Missing {
+    since: Timestamp,
+    /// The `systemUUID` that the Node with its name had when the VM was looked at for that.
+    looked: Option<String>,
 }
 
 impl State {
@@ -256,10 +264,30 @@ impl Daemon {
                 self.mend.node_missing.remove(&id);
                 continue;
             }
-            let since = *self.mend.node_missing.entry(id.clone()).or_insert(now);
-            if now.duration_since(since) >= patience {
-                self.mend.node_missing.remove(&id);
-                self.discard(config, &view, "its Node was deleted and did not come back");
+            let namesake = self.watches.node(&view.record.name).filter(|_| !view.record.is_physical());
+            let missing =
+                self.mend.node_missing.entry(id.clone()).or_insert(Missing { since: now, looked: None });
+            let is_over = now.duration_since(missing.since) >= patience;
+            match namesake {
+                None if is_over => {
+                    self.mend.node_missing.remove(&id);
+                    self.discard(config, &view, "its Node was deleted and did not come back");
+                }
+                Some(node) if is_over && machines::is_silent(&node) => {
+                    self.mend.node_missing.remove(&id);
+                    let reason = "the Node with its name is not its VM's, and is not heard of";
+                    self.discard(config, &view, reason);
+                }
+                // Its VM may have another uuid by now. As long as that Node is heard of, nothing is stopped.
+                Some(node) if is_over || missing.looked.as_ref() != Some(&node.system_uuid) => {
+                    *missing = Missing { since: now, looked: Some(node.system_uuid.clone()) };
+                    tracing::warn!(machine = %view.record.name, system_uuid = node.system_uuid,
+                        "the Node with its name reports another systemUUID than its VM had: the VM is looked at");
+                    if let Some(context) = self.context(config, &view.record) {
+                        self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -323,7 +351,7 @@ mod tests {
         let mut state = State {
             stuck: both.iter().map(|id| (id.clone(), (at, STUCK.0))).collect(),
             vm_strange: both.iter().map(|id| (id.clone(), 7)).collect(),
-            node_missing: both.iter().map(|id| (id.clone(), at)).collect(),
+            node_missing: both.iter().map(|id| (id.clone(), Missing { since: at, looked: None })).collect(),
             ..State::default()
         };
         state.forget_all_but(&BTreeSet::from(["there".to_owned()]));

@@ -4,23 +4,89 @@
 use tokio::time::Instant;
 
 use super::node as nodes;
+use super::ownership::{Sight, look};
 use super::retire::{self, FRESH};
 use super::tracked::Tracked;
-use super::trouble::{Trouble, insist};
+use super::trouble::{Blame, Trouble, insist};
 use super::{Context, drain};
 use crate::model::machine::Intent;
 use crate::model::node::Node;
 use crate::model::snapshot::BEING_DELETED_TAINT;
+use crate::proxmox::VmConfig;
 
 /// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
+///
+/// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one, or `qm set --smbios1` has
+/// changed it. The Node with that uuid is its own.
 pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
+    let Some(uuid) = &machine.record().smbios_uuid else { return Ok(None) };
+    let Some(node) = named(ctx, machine).await? else { return Ok(None) };
+    let is_own =
+        node.system_uuid == *uuid || present_uuid(ctx, machine).await?.as_ref() == Some(&node.system_uuid);
+    Ok(is_own.then_some(node))
+}
+
+/// The Node that has the machine's name, whatever its machine is.
+async fn named(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
     let record = machine.record();
-    let Some(uuid) = &record.smbios_uuid else { return Ok(None) };
     let seen = nodes::find(ctx, record).map(|node| node.name.clone());
     let name = seen.or_else(|| machine.node.clone()).unwrap_or_else(|| record.name.clone());
     let limit = ctx.config.limits.destroy;
-    let found = insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
-    Ok(found.filter(|node| node.system_uuid == *uuid))
+    insist!(limit, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await
+}
+
+/// The uuid that the machine's VM has now; `None` if the VM cannot be seen, or is not its own.
+async fn present_uuid(ctx: &Context, machine: &Tracked) -> Result<Option<String>, Trouble> {
+    let record = machine.record();
+    if record.is_physical() {
+        return Ok(None);
+    }
+    let sight = insist!(ctx.config.limits.destroy, machine.seed(), {
+        Ok(look(&ctx.proxmox, &ctx.config.cluster, record).await?)
+    });
+    Ok(match sight.await? {
+        Sight::Ours(config) => config.smbios_uuid(),
+        _ => None,
+    })
+}
+
+/// Takes the uuid of the machine's VM over into its record if the VM has got another one, and its Node says the same: true then.
+pub(super) async fn follow(ctx: &Context, machine: &mut Tracked, vm: &VmConfig) -> Result<bool, Trouble> {
+    if vm.smbios_uuid() == machine.record().smbios_uuid {
+        return Ok(false);
+    }
+    let Some(node) = node(ctx, machine).await? else { return Ok(false) };
+    if machine.record().smbios_uuid.as_ref() == Some(&node.system_uuid) {
+        return Ok(false);
+    }
+    tracing::warn!(machine = %machine.record().name, from = machine.record().smbios_uuid, to = node.system_uuid,
+        "the machine's VM has got another SMBIOS uuid, and its Node reports it: it is followed");
+    machine.change(ctx, |record| record.smbios_uuid = Some(node.system_uuid)).await?;
+    Ok(true)
+}
+
+/// The same as [`node`], before the guest is stopped.
+///
+/// # Errors
+/// The Node that the machine served as is heard of, and reports a uuid that is not its VM's: what runs there cannot be told.
+async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
+    if let Some(node) = node(ctx, machine).await? {
+        return Ok(Some(node));
+    }
+    let served = machine.record().node_uid.as_ref();
+    match named(ctx, machine).await?.filter(|node| Some(&node.uid) == served && !nodes::is_silent(node)) {
+        Some(node) => Err(Trouble::Failed {
+            what: format!(
+                "Node {0} is heard of, and reports the systemUUID {1}, which is not that of VM {2}: the VM is left running; if Node {0} \
+                 belongs to another machine, delete it: kubectl delete node {0}",
+                node.name,
+                node.system_uuid,
+                machine.record().slot.vmid,
+            ),
+            blame: Blame::Nobody,
+        }),
+        None => Ok(None),
+    }
 }
 
 /// The Node that keeps a running guest from losing its power, and why: it has served before and is a Node again, so that what it was given
@@ -32,7 +98,7 @@ pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut Tracked,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let Some(node) = node(ctx, machine).await? else { return Ok(None) };
+    let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let served = machine.record().node_uid.is_some();
     if served && matches!(machine.record().intent, Intent::Discard { .. }) {
         return Ok(Some((Box::new(node), "it is a Node again".to_owned())));
@@ -69,7 +135,7 @@ pub(super) async fn anew(
     machine: &mut Tracked,
     emptied: Option<Instant>,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    let Some(node) = node(ctx, machine).await? else { return Ok(None) };
+    let Some(node) = own(ctx, machine).await? else { return Ok(None) };
     let closed = node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT);
     if closed && (emptied.is_some_and(|at| at.elapsed() <= FRESH) || nodes::is_silent(&node)) {
         return Ok(None);

@@ -172,7 +172,8 @@ async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Resul
             record.smbios_uuid = record.smbios_uuid.take().or(uuid);
             record.storages.extend(storages);
         })
-        .await
+        .await?;
+    back::follow(ctx, machine, present).await.map(|_| ())
 }
 
 /// What there is of a machine that is to go.

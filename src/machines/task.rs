@@ -15,7 +15,7 @@ use super::touched::{self, Touched};
 use super::tracked::{Tracked, seed};
 use super::trouble::{Blame, Trouble, insist};
 use super::{Context, grow, warm};
-use super::{destroy, finding};
+use super::{back, destroy, finding};
 use crate::kubernetes::{ErrorKind, Versioned};
 use crate::model::Record;
 use crate::model::machine::{Intent, Phase};
@@ -272,6 +272,14 @@ async fn serves_on(
     if machine.record().host != before {
         let what = words(machine.record(), Touched::Moved).await;
         touched::say(ctx, reports, machine.record(), &format!("{what}: it serves on there"));
+    }
+    if back::follow(ctx, machine, &config).await? {
+        touched::say(
+            ctx,
+            reports,
+            machine.record(),
+            "its VM has got another SMBIOS uuid: it serves on with that",
+        );
     }
     let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
     if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {

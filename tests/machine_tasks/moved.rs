@@ -191,3 +191,47 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         assert!(!world.store.has_node("workers-9101") && world.store.names().is_empty());
     }
 }
+
+/// A world with a running VM whose SMBIOS uuid is another than its record says, and with its Node.
+async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
+    let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    let upid = world.context.proxmox.start("pve1", VMID).await.unwrap();
+    assert!(crate::support::done(&world.context.proxmox, &upid).await.is_success());
+    let smbios = world.pve.config_of(VMID, "smbios1").unwrap();
+    let present = smbios.split(',').find_map(|part| part.strip_prefix("uuid=")).unwrap().to_owned();
+    let name = format!("workers-{VMID}");
+    let since = world.context.clock.now();
+    let record = Record {
+        intent: Intent::Discard { reason: "a test".to_owned(), since },
+        smbios_uuid: Some("00000000-0000-4000-8000-000000000001".to_owned()),
+        node_uid: Some(format!("uid-{name}")),
+        ..world.record(VMID)
+    };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    world.store.put_node(&name, &reports(&present), "True");
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_serves_with_another_uuid_keeps_its_vm() {
+    let mut world = of_another_uuid(ToOwned::to_owned).await;
+    let ending = world.go_on().await;
+    assert!(matches!(&ending, Ending::GivenUp(why) if why.contains("it is a Node again")), "{ending:?}");
+    assert!(world.pve.vm(VMID).unwrap().running);
+    let record = world.stored().await.pop().unwrap().record;
+    let smbios = world.pve.config_of(VMID, "smbios1").unwrap();
+    assert!(smbios.contains(&record.smbios_uuid.unwrap()), "it is followed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_is_not_stopped_while_its_node_is_heard_of_as_another_machine() {
+    let other = "00000000-0000-4000-8000-000000000002";
+    let mut world = of_another_uuid(|_| other.to_owned()).await;
+    let Ending::Stuck(why) = world.go_on().await else { panic!("it is removed") };
+    assert!(why.contains(other) && why.contains("kubectl delete node workers-9101"), "{why}");
+    assert!(world.pve.vm(VMID).unwrap().running && world.store.has_node("workers-9101"));
+    world.store.put_node("workers-9101", other, "Unknown");
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none());
+}

@@ -79,6 +79,14 @@ impl ControlPlane for Kube {
         state.wake(Work::Register(name), delay);
     }
 
+    fn uuid_changed(&self, old: &str, new: &str) {
+        let mut state = self.state();
+        let Some(name) = state.kubelet_of(old) else { return };
+        if let Some(kubelet) = state.kubelets.get_mut(&name) {
+            new.clone_into(&mut kubelet.machine.system_uuid);
+        }
+    }
+
     fn booted_again(&self, system_uuid: &str) {
         let mut state = self.state();
         let Some(name) = state.kubelet_of(system_uuid) else { return };

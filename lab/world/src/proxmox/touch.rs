@@ -27,6 +27,8 @@ pub enum Touch {
     RolledBack,
     /// Nobody can destroy it any more.
     Protected,
+    /// It gets this SMBIOS uuid and is started again. `qm set` leaves no task.
+    Renumbered(String),
     /// It is in no pool any more. That leaves no task.
     LeftPool,
 }
@@ -42,7 +44,7 @@ impl Touch {
             Self::Template => "qmtemplate",
             Self::RolledBack => "qmrollback",
             Self::Protected => "qmconfig",
-            Self::Renamed(_) | Self::LeftPool => return None,
+            Self::Renamed(_) | Self::Renumbered(_) | Self::LeftPool => return None,
         })
     }
 }
@@ -66,6 +68,13 @@ impl Pve {
                 self.set_config_by_hand(vmid, "template", Some("1"));
             }
             Touch::Protected => self.set_config_by_hand(vmid, "protection", Some("1")),
+            Touch::Renumbered(uuid) => {
+                let old = self.state().vms.get(&vmid).map(Vm::uuid).unwrap_or_default();
+                self.stop_by_hand(vmid);
+                self.set_config_by_hand(vmid, "smbios1", Some(&format!("uuid={uuid}")));
+                self.0.control_plane.uuid_changed(&old, uuid);
+                self.start_by_hand(vmid);
+            }
             Touch::LeftPool => self.move_to_pool_by_hand(vmid, None),
         }
     }
