@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::finding::{CLONING, DESTROYED, Found, find, stale_lock, unlock};
+use super::finding::{CLONING, DESTROYED, Found, find, sees_all, stale_lock, unlock};
 use super::jobs::{self, DESTROY, Job, SHUTDOWN, STOP};
 use super::out_of_service::{self, Off};
 use super::ownership::{TRIES, is_fresh, ours, still_ours};
@@ -243,7 +243,11 @@ async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<Vec<String>
     let limit = ctx.config.limits.destroy;
     let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
     let were = record.left_hosts.iter().chain([&record.host]);
-    Ok(were.filter(|host| !seen.hosts.contains_key(*host)).cloned().collect())
+    let left: Vec<String> = were.filter(|host| !seen.hosts.contains_key(*host)).cloned().collect();
+    if !left.is_empty() {
+        sees_all(ctx, machine).await?;
+    }
+    Ok(left)
 }
 
 /// The VM, if it is there and ours. One that somebody moved to another host is followed there.
@@ -300,6 +304,10 @@ async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Tro
     }
     let has_it = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
     let has_left = !seen.hosts.contains_key(&record.host);
+    if !has_left && has_it.as_ref().is_none_or(|host| *host == record.host) {
+        return Ok(());
+    }
+    sees_all(ctx, machine).await?;
     if has_left && has_it.as_ref() == Some(&record.host) {
         return Err(Trouble::Failed { what: left_with_files(record), blame: Blame::Nobody });
     }
@@ -326,6 +334,7 @@ fn is_on(seen: &Seen, host: &str) -> bool {
 async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> Result<(), Trouble> {
     let task = machine.record().task.as_deref().and_then(Upid::parse);
     let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };
+    sees_all(ctx, machine).await?;
     tracing::info!(machine = %machine.record().name, task = %upid, "the task's host is off or has left the cluster: it is not awaited");
     machine
         .change(ctx, |record| {

@@ -6,7 +6,7 @@ use super::ownership::{Sight, look};
 use super::seed;
 use super::tracked::Tracked;
 use super::trouble::{Blame, Trouble, insist};
-use crate::proxmox::VmConfig;
+use crate::proxmox::{Kind, VmConfig};
 
 /// The lock of a VM whose clone is being made, or was interrupted.
 pub(super) const CLONING: &str = "clone";
@@ -78,7 +78,33 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
             blame: Blame::Host,
         });
     }
-    Ok(seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone()).filter(|host| *host != record.host))
+    let elsewhere = seen.guests.get(&record.slot.vmid).map(|guest| guest.host.clone());
+    let elsewhere = elsewhere.filter(|host| *host != record.host);
+    if elsewhere.is_some() {
+        sees_all(ctx, machine).await?;
+    }
+    Ok(elsewhere)
+}
+
+/// Makes sure that what is not in the cluster's lists is not there. A host without quorum, or whose corosync has not run since it booted,
+/// answers from its own copy of the configuration, which may be old: hosts and VMs may be missing there, or stand where they were.
+///
+/// # Errors
+/// The cluster is not quorate.
+pub(super) async fn sees_all(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
+    insist!(ctx.config.limits.destroy, machine.seed(), {
+        if ctx.proxmox.quorate().await? {
+            return Ok(());
+        }
+        Err(Trouble::Proxmox(crate::proxmox::Error {
+            kind: Kind::NoQuorum,
+            call: "GET /cluster/status".to_owned(),
+            status: 0,
+            text: "the Proxmox cluster is not quorate: what it does not list may be there all the same"
+                .to_owned(),
+        }))
+    })
+    .await
 }
 
 /// What a VM is that cannot be seen: gone, somebody else's, or a clone at work. `None`: it can be seen after all.
@@ -100,6 +126,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
     }
     let taken = insist!(limit, machine.seed(), Ok(ctx.proxmox.vmid_taken(record.slot.vmid).await?)).await?;
     if !taken {
+        sees_all(ctx, machine).await?;
         return Ok(Some(Found::Gone));
     }
     // Before the look and after it: else the rights may have come and gone in between.

@@ -192,6 +192,39 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_host_without_quorum_does_not_list_is_not_taken_for_gone() {
+    for host in ["pve9", "pve1"] {
+        let mut world = of_a_host_that_left(|record| Record { host: host.to_owned(), ..record }).await;
+        world.pve.set_quorum(false);
+        let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+        assert!(why.contains("not quorate"), "{why}");
+        assert_eq!(world.stored().await[0].record.host, host, "nothing is concluded");
+        world.pve.set_quorum(true);
+        assert_eq!(world.go_on().await, Ending::Discarded);
+        assert!(world.store.names().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_a_host_without_corosync_does_not_know_keeps_its_record() {
+    let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
+    world.ours().await;
+    world.pve.migrate_by_hand(VMID, "pve2");
+    let since = world.context.clock.now();
+    let intent = Intent::Discard { reason: "a test".to_owned(), since };
+    let record = Record { host: "pve2".to_owned(), intent, ..world.record(VMID) };
+    world.context.kubernetes.create_record(&record).await.unwrap();
+    world.pve.set_without_corosync(Some("pve1"));
+    let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
+    assert!(why.contains("not quorate"), "{why}");
+    let record = world.stored().await.pop().unwrap().record;
+    assert_eq!((record.host.as_str(), record.left_hosts.len()), ("pve2", 0), "nothing is concluded");
+    world.pve.set_without_corosync(None);
+    assert_eq!(world.go_on().await, Ending::Discarded);
+    assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
+}
+
 /// A world with a running VM whose SMBIOS uuid is another than its record says, and with its Node.
 async fn of_another_uuid(reports: impl FnOnce(&str) -> String) -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;

@@ -90,7 +90,7 @@ impl Pve {
             rows.extend(vm_rows(&state, call, generation));
         }
         if wants("node") {
-            rows.extend(state.hosts.keys().map(|name| {
+            rows.extend(state.hosts.keys().filter(|name| state.knows(name)).map(|name| {
                 let mut row = node_row(&state, call, name);
                 if row["status"] == "online" {
                     row["cgroup-mode"] = 2.into();
@@ -103,7 +103,7 @@ impl Pve {
                 if !call.who.has(&state, &format!("/storage/{}", storage.id), "Datastore.Audit") {
                     continue;
                 }
-                for node in state.hosts.keys().filter(|node| storage.is_on(node)) {
+                for node in state.hosts.keys().filter(|node| storage.is_on(node) && state.knows(node)) {
                     if state.is_silent(node) {
                         rows.push(json!({
                             "id": format!("storage/{node}/{}", storage.id), "type": "storage", "storage": storage.id, "node": node,
@@ -126,7 +126,7 @@ impl Pve {
     pub(super) fn next_id(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         let state = self.state();
         match call.params.vmid("vmid") {
-            Some(vmid) if state.vms.contains_key(&vmid) => {
+            Some(vmid) if state.vms.get(&vmid).is_some_and(|vm| state.knows(&vm.node)) => {
                 Err(Refusal::parameter("vmid", format!("VM {vmid} already exists")))
             }
             Some(vmid) => Ok(Value::from(vmid.to_string()).into()),
@@ -142,13 +142,14 @@ impl Pve {
         let state = self.state();
         call.who.need(&state, "/", &["Sys.Audit"])?;
         let mut rows = Vec::new();
-        if let Some(name) = &state.name {
+        if let Some(name) = state.name.as_ref().filter(|_| state.without_corosync.is_none()) {
             rows.push(json!({
                 "type": "cluster", "id": "cluster", "name": name, "nodes": state.hosts.len(), "version": state.hosts.len(),
                 "quorate": i32::from(state.quorate()),
             }));
         }
-        for (number, (name, host)) in state.hosts.iter().enumerate() {
+        let known = state.hosts.iter().filter(|(name, _)| state.knows(name));
+        for (number, (name, host)) in known.enumerate() {
             let mut row = json!({
                 "type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number + 1,
                 "local": i32::from(number == 0), "online": i32::from(host.seems_online()), "level": "",
@@ -261,8 +262,8 @@ fn wanted(filter: Option<&str>, kind: &str) -> bool {
 }
 
 fn vm_rows(state: &State, call: &ApiCall, generation: usize) -> Vec<Value> {
-    let visible =
-        state.vms.values().filter(|vm| call.who.has(state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
+    let known = state.vms.values().filter(|vm| state.knows(&vm.node));
+    let visible = known.filter(|vm| call.who.has(state, &format!("/vms/{}", vm.vmid), "VM.Audit"));
     let rows = visible.map(|vm| {
         let vmid = vm.vmid;
         let mut row = json!({ "id": format!("qemu/{vmid}"), "type": "qemu", "vmid": vmid, "node": vm.node, "status": "unknown" });

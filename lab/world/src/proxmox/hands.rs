@@ -212,6 +212,11 @@ impl Pve {
         self.state().timings.request
     }
 
+    /// Has a host answer whose corosync has not run since it booted, or ends that. In its copy of the configuration are the VMs of its own.
+    pub fn set_without_corosync(&self, node: Option<&str>) {
+        self.state().without_corosync = node.map(ToOwned::to_owned);
+    }
+
     /// Makes every connection fail, or ends that.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;

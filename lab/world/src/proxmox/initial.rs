@@ -64,6 +64,7 @@ pub fn state(spec: ClusterSpec, clock: WorldClock, seed: u64) -> State {
         task_faults: Vec::new(),
         calls: VecDeque::new(),
         away: false,
+        without_corosync: None,
         silent: BTreeMap::new(),
         statistics: [BTreeMap::new(), BTreeMap::new()],
         beat_at: None,

@@ -84,6 +84,8 @@ pub struct State {
     pub calls: std::collections::VecDeque<CallRecord>,
     /// Whether the API answers at all.
     pub away: bool,
+    /// The host that answers has booted without corosync: it knows no other host, and of VMs those in its own copy of the configuration.
+    pub without_corosync: Option<String>,
     /// What pvestatd said last, by VMID: two generations, newest first.
     pub statistics: [BTreeMap<u32, Value>; 2],
     /// When pvestatd spoke last.
@@ -206,7 +208,13 @@ impl State {
     /// Whether writes to the cluster file system work.
     pub fn quorate(&self) -> bool {
         let online = self.hosts.values().filter(|host| host.seems_online()).count();
-        !self.quorum_forced_away && online * 2 > self.expected_votes.unwrap_or(self.hosts.len())
+        let away = self.quorum_forced_away || self.without_corosync.is_some();
+        !away && online * 2 > self.expected_votes.unwrap_or(self.hosts.len())
+    }
+
+    /// Whether the host that answers knows this one.
+    pub fn knows(&self, node: &str) -> bool {
+        self.without_corosync.as_ref().is_none_or(|own| own == node)
     }
 
     /// The time until a loss of quorum is noticed that has happened already: writes hang as long.
