@@ -4,6 +4,7 @@
 //! VMIDs of the same name and number: hosts are told apart by [`crate::model::place`], VMIDs are never looked at without the
 //! cluster that they are of.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -173,6 +174,20 @@ impl Config {
         place::key(self.prefix(region), host)
     }
 
+    /// Whether a daemon on a host of this name runs on a host of the cluster with this prefix: two clusters may each have a `pve1`. Of
+    /// several, it is on the one that it reaches at home, by a loopback address or the host's own name. `None`: the endpoints do not tell.
+    pub fn is_at_home(&self, prefix: &str, host: &str) -> Option<bool> {
+        if self.also.is_empty() {
+            return Some(true);
+        }
+        let home = |one: &Proxmox| one.endpoints.iter().any(|endpoint| is_here(endpoint, host));
+        let mut homes = self.clusters().filter(|one| home(one));
+        match (homes.next(), homes.next()) {
+            (Some(one), None) => Some(self.prefix(one.region.as_deref()) == prefix),
+            _ => None,
+        }
+    }
+
     /// The settings as those of one cluster alone, by its prefix: its own table, and its pools, hosts and templates with the
     /// plain names of hosts. Without such a cluster there is no `[proxmox]`.
     pub fn alone(&self, prefix: &str) -> Self {
@@ -194,6 +209,16 @@ impl Config {
             templates: self.templates.iter().filter(|one| here(one.region.as_ref())).cloned().collect(),
             ..self.clone()
         }
+    }
+}
+
+/// Whether an endpoint is this very host.
+fn is_here(endpoint: &str, host: &str) -> bool {
+    let Ok(url) = endpoint.parse::<http::Uri>() else { return false };
+    let name = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    match name.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => name == "localhost" || name.split('.').next() == Some(host),
     }
 }
 
@@ -230,6 +255,28 @@ mod tests {
             "[proxmox]\nregion = \"west\"\nendpoints = [\"https://a:8006\"]\n{REST}\
              [[proxmox.also]]\nregion = \"east\"\nendpoints = [\"https://b:8006\"]\nmemory_reserve = \"1GiB\"\n{REST}"
         )
+    }
+
+    #[test]
+    fn a_daemon_is_at_home_in_the_region_that_it_reaches_there() {
+        let read = |first: &str, second: &str| {
+            let text = two().replace("https://a:8006", first).replace("https://b:8006", second);
+            parse("c", &format!("cluster = \"c\"\n{text}"), Needs::Plan).unwrap()
+        };
+        for (first, second, expected) in [
+            ("https://127.0.0.1:8006", "https://10.1.0.1:8006", [Some(true), Some(false)]),
+            ("https://10.1.0.1:8006", "https://[::1]:8006", [Some(false), Some(true)]),
+            ("https://pve1:8006", "https://pve2.east.example:8006", [Some(true), Some(false)]),
+            ("https://10.1.0.1:8006", "https://pve1.east.example", [Some(false), Some(true)]),
+            ("https://10.1.0.1:8006", "https://10.2.0.1:8006", [None, None]),
+            ("https://127.0.0.1:8006", "https://pve1:8006", [None, None]),
+        ] {
+            let config = read(first, second);
+            let home = ["", "east"].map(|prefix| config.is_at_home(prefix, "pve1"));
+            assert_eq!(home, expected, "{first} and {second}");
+        }
+        let alone = format!("cluster = \"c\"\n[proxmox]\nendpoints = [\"https://10.1.0.1:8006\"]\n{REST}");
+        assert_eq!(parse("c", &alone, Needs::Plan).unwrap().is_at_home("", "pve1"), Some(true));
     }
 
     #[test]

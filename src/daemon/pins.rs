@@ -77,8 +77,15 @@ async fn round(
     asked: &mut BTreeMap<String, Instant>,
     refused: &mut BTreeMap<String, String>,
 ) {
-    let waiting = match deps.kubernetes.awaiting_cpus(host).await {
-        Ok(waiting) => waiting,
+    let waiting: Vec<Record> = match deps.kubernetes.awaiting_cpus(host).await {
+        Ok(waiting) => {
+            let config = deps.config.borrow();
+            // A further cluster may have a host of the same name: its machines are another helper's.
+            let is_here = |record: &Record| {
+                config.is_at_home(config.prefix(record.region.as_deref()), host) != Some(false)
+            };
+            waiting.into_iter().filter(is_here).collect()
+        }
         Err(error) => {
             tracing::debug!(error = chain(&error), "which machines wait for CPUs here is not known");
             return;

@@ -20,11 +20,20 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// What was found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Survey(PowerSurvey);
+pub(super) struct Survey {
+    found: PowerSurvey,
+    /// Whether this daemon runs on a host of the cluster, where that is known.
+    at_home: Option<bool>,
+}
 
 impl Survey {
     /// Asks about the hosts that may be switched off; `None` where there are none.
-    pub async fn make(proxmox: &Client, config: &Config, seen: &Seen) -> Option<Arc<Self>> {
+    pub async fn make(
+        proxmox: &Client,
+        config: &Config,
+        seen: &Seen,
+        at_home: Option<bool>,
+    ) -> Option<Arc<Self>> {
         let hosts: Vec<(&str, bool, bool)> = config
             .hosts
             .iter()
@@ -55,13 +64,13 @@ impl Survey {
                 PowerSurvey { hosts: hosts.iter().map(unknown).collect(), ..PowerSurvey::default() }
             }
         };
-        Some(Arc::new(Self(found)))
+        Some(Arc::new(Self { found, at_home }))
     }
 
     /// Whether a host that is on did not answer.
     pub fn awaits(&self, seen: &Seen) -> bool {
         let on = |name: &String| seen.hosts.get(name).is_some_and(|host| host.online);
-        self.0.hosts.iter().any(|(name, found)| !found.answers && on(name))
+        self.found.hosts.iter().any(|(name, found)| !found.answers && on(name))
     }
 
     /// For the planner, with what is known here: our machines, those that were ours until a moment ago, our templates, and
@@ -77,15 +86,29 @@ impl Survey {
         let migrating = seen.migrating();
         let facts = |(name, found): (&String, &HostSurvey)| {
             let here = seen.guests.values().filter(|guest| guest.host == *name && stands_against(guest));
-            let ha = self.0.ha.get(name).into_iter().flatten().copied();
+            let ha = self.found.ha.get(name).into_iter().flatten().copied();
             let not_ours = here.map(|guest| guest.vmid).chain(ha).filter(|vmid| !ours.contains(vmid));
             let (going, others) = not_ours.partition(|vmid| gone.contains(vmid));
-            let own = (name == super::host_of(instance)).then(|| "this daemon runs on it".to_owned());
+            let own = (name == super::host_of(instance)).then_some(self.at_home);
+            let own = own.and_then(of_own_name);
             let stays_on = found.stays_on.clone().or(own).or_else(|| holds_template(name, templates, views));
             let (answers, migrating) = (found.answers, migrating.clone());
             (name.clone(), HostFacts { answers, others, going, migrating, stays_on })
         };
-        PowerFacts { votes: self.0.votes.clone(), hosts: self.0.hosts.iter().map(facts).collect() }
+        PowerFacts { votes: self.found.votes.clone(), hosts: self.found.hosts.iter().map(facts).collect() }
+    }
+}
+
+/// Why a host stays on that is called as this daemon's own.
+fn of_own_name(at_home: Option<bool>) -> Option<String> {
+    match at_home {
+        Some(true) => Some("this daemon runs on it".to_owned()),
+        Some(false) => None,
+        None => Some(
+            "this daemon runs on a host of that name, and no `endpoints` say in which region: begin those of its own with \
+             https://127.0.0.1:8006"
+                .to_owned(),
+        ),
     }
 }
 
@@ -129,7 +152,8 @@ mod tests {
         let hosts = ["a", "b"].map(|name| (name.to_owned(), HostSurvey { answers: true, stays_on: None }));
         // The HA manager starts 107 when it likes to.
         let ha = [("b".to_owned(), BTreeSet::from([107]))].into();
-        let survey = Survey(PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() });
+        let found = PowerSurvey { hosts: hosts.into(), ha, ..PowerSurvey::default() };
+        let survey = Survey { found, at_home: Some(true) };
         let facts = survey.facts(&seen, (&[], &BTreeSet::new()), &[], "c");
         let others = |host: &str| facts.hosts[host].others.iter().copied().collect::<Vec<_>>();
         assert_eq!((others("a"), others("b")), (vec![101, 103, 104], vec![106, 107]));
@@ -143,6 +167,13 @@ mod tests {
             let own = survey.facts(&seen, (&[], &BTreeSet::new()), &[], instance);
             assert_eq!(own.hosts["a"].stays_on.as_deref(), Some("this daemon runs on it"), "{instance}");
             assert_eq!(own.hosts["b"].stays_on, None, "{instance}");
+        }
+        // A further cluster may have a host of the same name.
+        for (at_home, expected) in [(Some(false), None), (None, Some("no `endpoints` say in which region"))] {
+            let other = Survey { at_home, ..survey.clone() }.facts(&seen, (&[], &BTreeSet::new()), &[], "a");
+            let why = other.hosts["a"].stays_on.as_deref();
+            assert_eq!(why.is_some(), expected.is_some(), "{at_home:?}");
+            assert!(expected.is_none_or(|words| why.unwrap().contains(words)), "{at_home:?}: {why:?}");
         }
     }
 

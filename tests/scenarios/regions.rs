@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pve_autoscaler::observability::Order;
+use pve_autoscaler::pinning::topology::{HostNode, Topology};
 use serde_json::json;
 use world::kubernetes::metal::MetalSpec;
 use world::proxmox::Pve;
@@ -19,7 +20,7 @@ fn two(more: &str) -> String {
     let head = head.replacen("[proxmox]", "[proxmox]\nregion = \"west\"", 1);
     let (proxmox, rest) = head.split_once("[kubernetes]").unwrap();
     let table = proxmox.split_once("[proxmox]").unwrap().1;
-    let also = table.replace("\"west\"", "\"east\"").replace("127.0.0.1", "127.0.0.2");
+    let also = table.replace("\"west\"", "\"east\"").replace("127.0.0.1", "10.20.0.11");
     let label = format!("labels = {{ \"{REGION}\" = \"{{{{ region }}}}\", host = \"{{{{ host }}}}\" }}");
     let west = format!("[[pool]]{pool}region = \"west\"\n{label}\n");
     let east = west
@@ -294,4 +295,23 @@ async fn a_machine_that_is_there_already_waits_for_no_vm_on_its_way_out() {
     stage.order("pve1", retire("metal-1")).await;
     stage.until("it is off", SOON, is_off).await;
     assert_eq!(machines(&stage.pve), [9100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_helper_is_not_asked_for_machines_of_a_host_of_the_same_name_in_another_region() {
+    let pinned = format!("{}hosts = [\"pve1\"]\n[pool.pinning]\ncpus = \"dedicated\"\n", two(""));
+    let (mut stage, east) = stage("");
+    stage.reload(&pinned);
+    let cores = (0..8).map(|core| [core].into_iter().collect()).collect();
+    stage.helpers.enable("pve1", Topology { nodes: vec![HostNode { id: 0, memory: 64 << 10, cores }] });
+    stage.start();
+    deploy(&stage, "far", 1, "east");
+    let waits = |stage: &Stage| {
+        let maps = stage.kube.list("ConfigMap");
+        maps.iter().any(|map| map["metadata"]["labels"]["pve-autoscaler/pins-on"] == "pve1")
+    };
+    stage.until("it waits for its CPUs", SOON, waits).await;
+    assert_eq!(machines(&east), [9100]);
+    let silent = |stage: &Stage| !stage.status().problems.contains_key("pinning");
+    stage.throughout("this host's helper is not asked", Duration::from_secs(50), silent).await;
 }
