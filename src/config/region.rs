@@ -174,8 +174,9 @@ impl Config {
         place::key(self.prefix(region), host)
     }
 
-    /// Whether a daemon on a host of this name runs on a host of the cluster with this prefix: two clusters may each have a `pve1`. Of
-    /// several, it is on the one that it reaches at home, by a loopback address or the host's own name. `None`: the endpoints do not tell.
+    /// Whether a daemon on a host of this name runs on a host of the cluster with this prefix: two clusters
+    /// may each have a `pve1`. Of several, it is on the one that it reaches at home, by a loopback address or
+    /// the host's own name. `None`: the endpoints do not tell.
     pub fn is_at_home(&self, prefix: &str, host: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);

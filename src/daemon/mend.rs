@@ -264,7 +264,8 @@ impl Daemon {
                 self.mend.node_missing.remove(&id);
                 continue;
             }
-            let namesake = self.watches.node(&view.record.name).filter(|_| !view.record.is_physical());
+            let name = view.node.as_ref().unwrap_or(&view.record.name);
+            let namesake = self.watches.node(name).filter(|_| !view.record.is_physical());
             let missing =
                 self.mend.node_missing.entry(id.clone()).or_insert(Missing { since: now, looked: None });
             let is_over = now.duration_since(missing.since) >= patience;

@@ -16,8 +16,8 @@ use crate::proxmox::VmConfig;
 
 /// The Node of the machine as it is now, past what the watches show; `None` where there is none of this very VM.
 ///
-/// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one, or `qm set --smbios1` has
-/// changed it. The Node with that uuid is its own.
+/// A VM that bears the machine's mark may have another SMBIOS uuid by now: it was restored as a unique one,
+/// or `qm set --smbios1` has changed it. The Node with that uuid is its own.
 pub(super) async fn node(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
     let Some(uuid) = &machine.record().smbios_uuid else { return Ok(None) };
     let Some(node) = named(ctx, machine).await? else { return Ok(None) };
@@ -50,7 +50,8 @@ async fn present_uuid(ctx: &Context, machine: &Tracked) -> Result<Option<String>
     })
 }
 
-/// Takes the uuid of the machine's VM over into its record if the VM has got another one, and its Node says the same: true then.
+/// Takes the uuid of the machine's VM over into its record if the VM has got another one, and its Node says
+/// the same: true then.
 pub(super) async fn follow(ctx: &Context, machine: &mut Tracked, vm: &VmConfig) -> Result<bool, Trouble> {
     if vm.smbios_uuid() == machine.record().smbios_uuid {
         return Ok(false);
@@ -68,7 +69,8 @@ pub(super) async fn follow(ctx: &Context, machine: &mut Tracked, vm: &VmConfig) 
 /// The same as [`node`], before the guest is stopped.
 ///
 /// # Errors
-/// The Node that the machine served as is heard of, and reports a uuid that is not its VM's: what runs there cannot be told.
+/// The Node that the machine served as is heard of, and reports a uuid that is not its VM's: what runs there
+/// cannot be told.
 async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> {
     if let Some(node) = node(ctx, machine).await? {
         return Ok(Some(node));

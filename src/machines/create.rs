@@ -46,7 +46,8 @@ pub(super) async fn run(
     made
 }
 
-/// All steps within their limit. What a machine waits before anything of it is begun does not count: a pause, or its turn.
+/// All steps within their limit. What a machine waits before anything of it is begun does not count: a pause,
+/// or its turn.
 async fn in_time(
     ctx: &Context,
     machine: &mut Tracked,
@@ -80,8 +81,8 @@ async fn in_time(
     }
 }
 
-/// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a pause came before
-/// anything was begun.
+/// Waits for a machine's turn, then goes through the steps that have to be done within its limit. `None`: a
+/// pause came before anything was begun.
 async fn in_turn(
     ctx: &Context,
     machine: &mut Tracked,
@@ -154,8 +155,8 @@ async fn steps(
     Ok(Made::Ready)
 }
 
-/// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is given back then: a machine that
-/// boots holds up no other.
+/// Until the machine's VM is there, configured, and started if it is to run: whether it was. Its place is
+/// given back then: a machine that boots holds up no other.
 async fn vm(
     ctx: &Context,
     machine: &mut Tracked,

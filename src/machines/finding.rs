@@ -86,8 +86,9 @@ async fn elsewhere(ctx: &Context, machine: &Tracked) -> Result<Option<String>, T
     Ok(elsewhere)
 }
 
-/// Makes sure that what is not in the cluster's lists is not there. A host without quorum, or whose corosync has not run since it booted,
-/// answers from its own copy of the configuration, which may be old: hosts and VMs may be missing there, or stand where they were.
+/// Makes sure that what is not in the cluster's lists is not there. A host without quorum, or whose corosync
+/// has not run since it booted, answers from its own copy of the configuration, which may be old: hosts and
+/// VMs may be missing there, or stand where they were.
 ///
 /// # Errors
 /// The cluster is not quorate.

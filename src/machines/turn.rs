@@ -1,5 +1,5 @@
-//! When a machine's turn has come: no pause holds it, its template's storages take one more clone, and it has a place among the machines
-//! that are created. Nothing of it is begun before, and its time does not run.
+//! When a machine's turn has come: no pause holds it, its template's storages take one more clone, and it has
+//! a place among the machines that are created. Nothing of it is begun before, and its time does not run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,7 +34,8 @@ impl<'c> Place<'c> {
     }
 }
 
-/// A machine of which nothing is begun waits for the end of a pause, and is timed from then on; others are finished.
+/// A machine of which nothing is begun waits for the end of a pause, and is timed from then on; others are
+/// finished.
 pub(super) async fn not_paused(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     if is_begun(machine.record()) {
         return Ok(());
@@ -49,8 +50,8 @@ pub(super) async fn not_paused(ctx: &Context, machine: &mut Tracked) -> Result<(
     machine.change(ctx, |record| _ = record.entered.insert(Phase::Requested, now)).await
 }
 
-/// Waits until the machine has its place, and is timed from then on. `None`: a pause came before. One that is begun already only counts,
-/// and does not wait.
+/// Waits until the machine has its place, and is timed from then on. `None`: a pause came before. One that is
+/// begun already only counts, and does not wait.
 ///
 /// # Errors
 /// Its turn did not come.

@@ -495,7 +495,8 @@ impl Record {
         self.left_hosts.remove(&self.host);
     }
 
-    /// Since when it is on its way to be a node. What it waits before anything of it is begun does not count: a pause, or its turn among clones.
+    /// Since when it is on its way to be a node. What it waits before anything of it is begun does not count:
+    /// a pause, or its turn among clones.
     pub fn wanted_since(&self) -> Timestamp {
         self.entered.get(&Phase::Requested).copied().or(self.asked).unwrap_or(self.created)
     }

@@ -80,8 +80,8 @@ impl Lanes {
     }
 }
 
-/// A clone's place among the clones of its source storages, or a guest's among those that are suspended; to be kept until its task has
-/// ended.
+/// A clone's place among the clones of its source storages, or a guest's among those that are suspended; to
+/// be kept until its task has ended.
 #[derive(Debug)]
 #[must_use = "the place is given back when it is dropped"]
 pub struct CloneTurn(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedSemaphorePermit>);

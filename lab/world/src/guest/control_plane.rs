@@ -80,7 +80,8 @@ pub trait ControlPlane: Send + Sync {
     /// The kubelet of the guest with this system uuid was started anew, on a machine with so many CPUs and bytes of memory.
     fn kubelet_restarted(&self, _system_uuid: &str, _cpus: u32, _memory: u64) {}
 
-    /// The guest with the first of these system uuids, which is off, will boot with the other one: its kubelet has the same name.
+    /// The guest with the first of these system uuids, which is off, will boot with the other one: its
+    /// kubelet has the same name.
     fn uuid_changed(&self, _old: &str, _new: &str) {}
 
     /// The guest with this system uuid booted again after it had joined: its kubelet goes on under its old name.

@@ -212,7 +212,8 @@ impl Pve {
         self.state().timings.request
     }
 
-    /// Has a host answer whose corosync has not run since it booted, or ends that. In its copy of the configuration are the VMs of its own.
+    /// Has a host answer whose corosync has not run since it booted, or ends that. In its copy of the
+    /// configuration are the VMs of its own.
     pub fn set_without_corosync(&self, node: Option<&str>) {
         self.state().without_corosync = node.map(ToOwned::to_owned);
     }

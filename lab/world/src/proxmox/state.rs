@@ -84,7 +84,8 @@ pub struct State {
     pub calls: std::collections::VecDeque<CallRecord>,
     /// Whether the API answers at all.
     pub away: bool,
-    /// The host that answers has booted without corosync: it knows no other host, and of VMs those in its own copy of the configuration.
+    /// The host that answers has booted without corosync: it knows no other host, and of VMs those in its own
+    /// copy of the configuration.
     pub without_corosync: Option<String>,
     /// What pvestatd said last, by VMID: two generations, newest first.
     pub statistics: [BTreeMap<u32, Value>; 2],
