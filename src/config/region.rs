@@ -174,14 +174,14 @@ impl Config {
         place::key(self.prefix(region), host)
     }
 
-    /// Whether a daemon on a host of this name runs on a host of the cluster with this prefix: two clusters
-    /// may each have a `pve1`. Of several, it is on the one that it reaches at home, by a loopback address or
-    /// the host's own name. `None`: the endpoints do not tell.
-    pub fn is_at_home(&self, prefix: &str, host: &str) -> Option<bool> {
+    /// Whether this daemon runs on a host of the cluster with this prefix, if it runs on one: two clusters
+    /// may each have a `pve1`. Of several, it is on the one that it reaches by a loopback address. `None`: the
+    /// endpoints do not tell; a name tells nothing, for each cluster's first host may be called so.
+    pub fn is_at_home(&self, prefix: &str) -> Option<bool> {
         if self.also.is_empty() {
             return Some(true);
         }
-        let home = |one: &Proxmox| one.endpoints.iter().any(|endpoint| is_here(endpoint, host));
+        let home = |one: &Proxmox| one.endpoints.iter().any(|endpoint| is_here(endpoint));
         let mut homes = self.clusters().filter(|one| home(one));
         match (homes.next(), homes.next()) {
             (Some(one), None) => Some(self.prefix(one.region.as_deref()) == prefix),
@@ -214,12 +214,12 @@ impl Config {
 }
 
 /// Whether an endpoint is this very host.
-fn is_here(endpoint: &str, host: &str) -> bool {
+fn is_here(endpoint: &str) -> bool {
     let Ok(url) = endpoint.parse::<http::Uri>() else { return false };
     let name = url.host().unwrap_or_default().trim_matches(['[', ']']);
     match name.parse::<IpAddr>() {
         Ok(address) => address.is_loopback(),
-        Err(_) => name == "localhost" || name.split('.').next() == Some(host),
+        Err(_) => name == "localhost",
     }
 }
 
@@ -267,17 +267,17 @@ mod tests {
         for (first, second, expected) in [
             ("https://127.0.0.1:8006", "https://10.1.0.1:8006", [Some(true), Some(false)]),
             ("https://10.1.0.1:8006", "https://[::1]:8006", [Some(false), Some(true)]),
-            ("https://pve1:8006", "https://pve2.east.example:8006", [Some(true), Some(false)]),
-            ("https://10.1.0.1:8006", "https://pve1.east.example", [Some(false), Some(true)]),
+            ("https://localhost:8006", "https://pve1:8006", [Some(true), Some(false)]),
+            ("https://10.1.0.1:8006", "https://pve1.east.example", [None, None]),
             ("https://10.1.0.1:8006", "https://10.2.0.1:8006", [None, None]),
-            ("https://127.0.0.1:8006", "https://pve1:8006", [None, None]),
+            ("https://127.0.0.1:8006", "https://[::1]:8006", [None, None]),
         ] {
             let config = read(first, second);
-            let home = ["", "east"].map(|prefix| config.is_at_home(prefix, "pve1"));
+            let home = ["", "east"].map(|prefix| config.is_at_home(prefix));
             assert_eq!(home, expected, "{first} and {second}");
         }
         let alone = format!("cluster = \"c\"\n[proxmox]\nendpoints = [\"https://10.1.0.1:8006\"]\n{REST}");
-        assert_eq!(parse("c", &alone, Needs::Plan).unwrap().is_at_home("", "pve1"), Some(true));
+        assert_eq!(parse("c", &alone, Needs::Plan).unwrap().is_at_home(""), Some(true));
     }
 
     #[test]

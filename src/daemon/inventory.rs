@@ -60,8 +60,6 @@ struct Known {
 pub(super) struct Start {
     /// What its hosts' names begin with where hosts of all clusters meet.
     pub prefix: String,
-    /// The host that this daemon runs on.
-    pub own_host: String,
     /// Whether each look asks for the quorum: where there are several clusters, one without it is left alone by itself.
     pub asks_for_quorum: bool,
     pub proxmox: Client,
@@ -100,7 +98,7 @@ impl Inventory {
     }
 
     async fn watch(&self, start: Start) {
-        let Start { prefix, own_host, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
+        let Start { prefix, asks_for_quorum, proxmox, mut config, templates, clock, .. } = start;
         let mut templates_due = Instant::now();
         let mut templates_seen: Option<Instant> = None;
         let mut survey_due = Instant::now();
@@ -163,7 +161,7 @@ impl Inventory {
                     self.saw(look, problem);
                     let awaits = surveyed.as_ref().is_some_and(|survey| survey.awaits(&seen));
                     if awaits || Instant::now() >= survey_due {
-                        let at_home = config.borrow().is_at_home(&prefix, &own_host);
+                        let at_home = config.borrow().is_at_home(&prefix);
                         surveyed = Survey::make(&proxmox, &settings, &seen, at_home).await;
                         survey_due = Instant::now() + survey::AGAIN;
                         self.surveyed(surveyed.clone());

@@ -81,9 +81,8 @@ async fn round(
         Ok(waiting) => {
             let config = deps.config.borrow();
             // A further cluster may have a host of the same name: its machines are another helper's.
-            let is_here = |record: &Record| {
-                config.is_at_home(config.prefix(record.region.as_deref()), host) != Some(false)
-            };
+            let is_here =
+                |record: &Record| config.is_at_home(config.prefix(record.region.as_deref())) != Some(false);
             waiting.into_iter().filter(is_here).collect()
         }
         Err(error) => {

@@ -88,7 +88,6 @@ impl Regions {
             let (proxmox, templates) = (client.fenced(&Fence::closed()), Templates::default());
             let start = Start {
                 prefix: prefix.clone(),
-                own_host: super::host_of(&deps.instance).to_owned(),
                 asks_for_quorum: several,
                 proxmox: proxmox.clone(),
                 config: deps.config.clone(),
