@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rig::Driver;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use world::kubernetes::samples;
 
 use crate::real::Real;
