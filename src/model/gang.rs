@@ -16,6 +16,8 @@ pub struct PodGroup {
     pub minimum: Option<i64>,
     /// `spec.priority`.
     pub priority: Option<i32>,
+    /// Whether `spec.preemptionPolicy` is `Never`; `None`: it is not set.
+    pub never_preempts: Option<bool>,
     /// `spec.schedulingConstraints.topology[].key`: the label whose value all of its nodes share.
     pub topology: Option<String>,
     /// `spec.parentCompositePodGroupName`.

@@ -11,11 +11,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::View;
+use super::allowance::Allowance;
 use super::classes::Class;
 use super::pending::{Priorities, Waiting};
 use crate::model::gang::{GangReason, GangWait, PodGroup};
 use crate::model::plan::{MissedPrediction, PodOutcome, PoolReason};
 use crate::model::pod::Pod;
+use crate::model::prediction::kind;
 
 /// So many kinds of pods of one gang are looked at in a round in which only one of them has its turn.
 const KINDS: usize = 16;
@@ -51,7 +53,7 @@ pub(super) struct Gang<'a> {
 }
 
 /// Namespace and name of a PodGroup.
-type Key<'a> = (&'a str, &'a str);
+pub(super) type Key<'a> = (&'a str, &'a str);
 
 /// The pods of a PodGroup.
 #[derive(Default)]
@@ -93,7 +95,7 @@ impl<'a> Gangs<'a> {
                 let minimum = usize::try_from(minimum).unwrap_or(0);
                 // One alone is no gang.
                 if minimum > 1 && members.bound.len() < minimum {
-                    gangs.add(Gang::new(group, minimum, members), pods);
+                    gangs.add(Gang::new(group, minimum, members), pods, &view.allowance);
                 }
             }
         }
@@ -114,11 +116,14 @@ impl<'a> Gangs<'a> {
     }
 
     /// Takes a gang in if enough of its pods are there.
-    fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>]) {
+    fn add(&mut self, mut gang: Gang<'a>, pods: &mut [Waiting<'a>], allowance: &Allowance) {
         let is_late = |pod: &usize, pods: &[Waiting]| pods[*pod].settled == Some(PodOutcome::Unfinished);
         let late: Vec<usize> = gang.members.iter().copied().filter(|pod| is_late(pod, pods)).collect();
         if !late.is_empty() {
-            let kinds: BTreeSet<usize> = late.iter().map(|&pod| pods[pod].group).collect();
+            // Pods of an Indexed Job have a label each that sets them apart, and are of one kind.
+            let groups: BTreeMap<usize, usize> = late.iter().map(|&pod| (pods[pod].group, pod)).collect();
+            allowance.spend(10 * groups.len());
+            let kinds: BTreeSet<String> = groups.into_values().map(|pod| kind(pods[pod].pod)).collect();
             let has_turn = gang.members.iter().any(|&pod| pods[pod].settled.is_none());
             let settled = (!has_turn || kinds.len() > KINDS).then_some(PodOutcome::Unfinished);
             for &pod in &late {
@@ -238,7 +243,8 @@ fn members<'a>(view: &View<'a>, pods: &[Waiting<'a>]) -> BTreeMap<Key<'a>, Membe
     all
 }
 
-fn key(pod: &Pod) -> Option<Key<'_>> {
+/// The PodGroup that a pod names.
+pub(super) fn key(pod: &Pod) -> Option<Key<'_>> {
     Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))
 }
 
@@ -267,11 +273,19 @@ fn mismatch(
     let waiting = || members.waiting.iter().map(|&pod| &**pods[pod].pod);
     let mut all = waiting().chain(members.bound.iter().copied());
     let first = waiting().next()?;
-    let other = all.find(|pod| priorities.of(pod) != own || pod.scheduler != first.scheduler)?;
-    let why = if other.scheduler == first.scheduler {
-        format!("pod `{}` has the priority {} and its PodGroup {own}", other.name, priorities.of(other))
-    } else {
+    let never_preempts = group.never_preempts.unwrap_or(first.never_preempts);
+    let other = all.find(|pod| {
+        let policy = pod.never_preempts != never_preempts;
+        policy || priorities.of(pod) != own || pod.scheduler != first.scheduler
+    })?;
+    let why = if other.scheduler != first.scheduler {
         format!("pods `{}` and `{}` name different schedulers", first.name, other.name)
+    } else if priorities.of(other) != own {
+        format!("pod `{}` has the priority {} and its PodGroup {own}", other.name, priorities.of(other))
+    } else if group.never_preempts.is_some() {
+        format!("pod `{}` has another preemptionPolicy than its PodGroup", other.name)
+    } else {
+        format!("pods `{}` and `{}` have different preemptionPolicies", first.name, other.name)
     };
     Some(format!("kube-scheduler places no pod of its gang: {why}"))
 }

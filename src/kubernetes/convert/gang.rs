@@ -15,6 +15,7 @@ pub fn pod_group(object: &scheduling::PodGroup) -> Result<PodGroup, ConvertError
         created: time(meta.creation_timestamp.as_ref()),
         minimum: spec.scheduling_policy.gang.as_ref().map(|gang| i64::from(gang.min_count)),
         priority: spec.priority,
+        never_preempts: spec.preemption_policy.as_deref().map(|policy| policy == "Never"),
         topology: topology.map(|one| one.key.clone()),
         parent: spec.parent_composite_pod_group_name.clone(),
         shares_claims: spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()),

@@ -17,6 +17,7 @@ pub(super) fn pod_group(group: &PodGroup) -> Value {
     let spec = Fields::default()
         .with("schedulingPolicy", policy)
         .some("priority", group.priority)
+        .some("preemptionPolicy", group.never_preempts.map(in_words))
         .some("parentCompositePodGroupName", group.parent.as_deref())
         .part("schedulingConstraints", Fields::default().list("topology", topology))
         .list("resourceClaims", claims);
@@ -24,4 +25,8 @@ pub(super) fn pod_group(group: &PodGroup) -> Value {
         .part("metadata", metadata)
         .part("spec", spec)
         .into()
+}
+
+fn in_words(never_preempts: bool) -> &'static str {
+    if never_preempts { "Never" } else { "PreemptLowerPriority" }
 }
