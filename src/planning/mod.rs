@@ -26,6 +26,7 @@ mod drain;
 mod features;
 mod filling;
 mod fresh;
+mod gang_outcomes;
 mod gangs;
 mod going;
 mod grow;

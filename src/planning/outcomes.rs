@@ -13,10 +13,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::buffers;
+use super::gang_outcomes::GangOutcomes;
 use super::pending::{is_daemon, is_mirror};
 use super::predictions::{BOUND, in_vain, is_recent};
-use super::{being_deleted, pool_of, ready};
+use super::{being_deleted, buffers, gangs, pool_of, ready};
 use crate::config::Config;
 use crate::model::digest::Fingerprint;
 use crate::model::machine::Phase;
@@ -68,8 +68,7 @@ pub(super) struct Follower<'a> {
     chunks: BTreeMap<Arc<str>, Arc<Pod>>,
     /// Pods on nodes, but for those that every node has.
     pub guests: BTreeMap<&'a str, Vec<&'a Pod>>,
-    /// Gangs, by namespace and name, of which not all waiting pods fit what is there: kube-scheduler refuses all of them until then.
-    split: BTreeSet<(&'a str, &'a str)>,
+    gangs: GangOutcomes<'a>,
     kinds: RefCell<BTreeMap<Fingerprint, String>>,
 }
 
@@ -84,8 +83,8 @@ impl<'a> Follower<'a> {
         }
         let waits = snapshot.pods.iter().filter(|pod| pod.digest().waits);
         let waiting: BTreeMap<&str, &Arc<Pod>> = waits.map(|pod| (&*pod.digest().id, pod)).collect();
-        Self {
-            split: split_gangs(snapshot, plan, &waiting),
+        let mut follower = Self {
+            gangs: GangOutcomes::default(),
             snapshot,
             plan,
             config,
@@ -95,7 +94,12 @@ impl<'a> Follower<'a> {
             chunks: if plan.chunks.is_empty() { BTreeMap::new() } else { buffers::chunks(snapshot) },
             guests,
             kinds: RefCell::default(),
+        };
+        if snapshot.pod_groups.is_some() {
+            let fits = follower.expected().map(|(pod, _)| pod).collect();
+            follower.gangs = GangOutcomes::of(snapshot, plan, &fits);
         }
+        follower
     }
 
     pub(super) fn kind(&self, pod: &Pod) -> String {
@@ -150,8 +154,7 @@ impl<'a> Follower<'a> {
 
     /// Whether its gang cannot be placed as things are.
     fn is_split(&self, pod: &Pod) -> bool {
-        let key = pod.scheduling_group.as_deref().map(|group| (pod.namespace.as_str(), group));
-        key.is_some_and(|key| self.split.contains(&key))
+        gangs::key(pod).is_some_and(|key| self.gangs.split.contains(&key))
     }
 
     fn begin(&self, kind: String, pod: &Pod, node: &str) -> Awaited {
@@ -206,9 +209,8 @@ impl<'a> Follower<'a> {
     fn is_behind(&self, scheduler: &str) -> bool {
         self.waiting.values().any(|pod| {
             let old = pod.created.is_none_or(|created| self.now.duration_since(created) >= BEHIND);
-            // It looks at no pod of a gang that is not complete.
-            let looks = self.snapshot.pod_groups.is_none() || pod.scheduling_group.is_none();
-            pod.scheduling == Scheduling::Unprocessed && pod.scheduler == scheduler && old && looks
+            let looks = || gangs::key(pod).is_none_or(|key| !self.gangs.unlooked.contains(&key));
+            pod.scheduling == Scheduling::Unprocessed && pod.scheduler == scheduler && old && looks()
         })
     }
 
@@ -404,19 +406,6 @@ impl<'a> Follower<'a> {
         let claim = claim.map(|claim| VolumeClaim { selected_node: None, ..VolumeClaim::clone(claim) });
         (claim, class.cloned(), driver.cloned(), volumes)
     }
-}
-
-fn split_gangs<'a>(
-    snapshot: &Snapshot,
-    plan: &Plan,
-    waiting: &BTreeMap<&str, &'a Arc<Pod>>,
-) -> BTreeSet<(&'a str, &'a str)> {
-    if snapshot.pod_groups.is_none() {
-        return BTreeSet::new();
-    }
-    let elsewhere = plan.pods.iter().filter(|one| one.verdict != PodOutcome::ExistingNode);
-    let pods = elsewhere.filter_map(|one| waiting.get(&*one.pod));
-    pods.filter_map(|pod| Some((pod.namespace.as_str(), pod.scheduling_group.as_deref()?))).collect()
 }
 
 fn namespace(one: &Missed) -> &str {
