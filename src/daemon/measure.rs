@@ -12,7 +12,8 @@ use super::show::requested_by_node;
 use crate::config::Config;
 use crate::machines::View;
 use crate::model::Snapshot;
-use crate::model::plan::{Plan, PodOutcome};
+use crate::model::gang::GangReason;
+use crate::model::plan::{Plan, PodOutcome, PodVerdict};
 use crate::model::pod::{Pod, Scheduling};
 use crate::model::snapshot::POOL_LABEL;
 use crate::observability::{Metrics, Seen, names, number};
@@ -150,7 +151,7 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
         seen.put(names::PENDING, &[&format!("{verdict:?}")], 0.0);
     }
     for pod in &plan.pods {
-        seen.count(names::PENDING, &[&format!("{:?}", pod.verdict)]);
+        seen.count(names::PENDING, &[&reason(pod)]);
     }
     for buffer in &plan.buffers {
         for (state, chunks) in [
@@ -165,6 +166,14 @@ fn verdicts(plan: &Plan, seen: &mut Seen) {
     for node in &plan.nodes {
         let (pool, reason) = (node.pool.as_deref().unwrap_or_default(), node.reason.unwrap_or_default());
         seen.count(names::NODE_VERDICTS, &[pool, &format!("{:?}", node.verdict), reason]);
+    }
+}
+
+/// Pods that wait with their gang for something else than room are told apart: no machine would help them.
+fn reason(pod: &PodVerdict) -> String {
+    match &pod.gang {
+        Some(gang) if gang.reason != GangReason::NoRoom => format!("{:?}", gang.reason),
+        _ => format!("{:?}", pod.verdict),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::gang::GangWait;
+use super::gang::{GangReason, GangWait};
 use super::machine::{FIRST_NUMBER, WarmState};
 use super::power::HostVerdict;
 use super::prediction::Missed;
@@ -395,6 +395,11 @@ pub struct PodVerdict {
 }
 
 impl PodVerdict {
+    /// Whether it waits with its gang, and for room.
+    pub fn awaits_room_with_gang(&self) -> bool {
+        self.missed.is_none() && self.gang.as_ref().is_some_and(|gang| gang.reason == GangReason::NoRoom)
+    }
+
     /// Why no machine is made for it, in words; empty: there is no pool.
     pub fn why(&self) -> String {
         let reasons: Vec<String> =

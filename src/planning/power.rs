@@ -34,7 +34,7 @@ use crate::config::{Config, Pool, PowerSettings};
 use crate::model::Snapshot;
 use crate::model::machine::{Host, Machine, Phase};
 use crate::model::place;
-use crate::model::plan::{Plan, PodOutcome};
+use crate::model::plan::{Plan, PodOutcome, PodVerdict};
 use crate::model::pod::Pod;
 use crate::model::power::{HostOutcome, HostVerdict, PowerMemory, PowerStep};
 use crate::model::workload::Backoff;
@@ -104,11 +104,12 @@ fn shortage(
 ) -> usize {
     let allowance = allowance.of_growth();
     let growth = scale_up::decide(&mut View::without(snapshot, pods, (config, offers), gone, &allowance));
-    let stuck = |outcome: PodOutcome| {
-        use PodOutcome::{AwaitsGang, BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
-        matches!(outcome, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff | AwaitsGang)
+    let stuck = |one: &&PodVerdict| {
+        use PodOutcome::{BackingOff, NoHostCapacity, NoPoolFits, PoolAtMax};
+        matches!(one.verdict, NoPoolFits | PoolAtMax | NoHostCapacity | BackingOff)
+            || one.awaits_room_with_gang()
     };
-    let waiting = growth.verdicts.iter().filter(|one| stuck(one.verdict)).count();
+    let waiting = growth.verdicts.iter().filter(stuck).count();
     let missing = config.pools.iter().map(|pool| pool.min.saturating_sub(growth.rooms.staying(&pool.name)));
     if growth.cut || growth.unfinished.is_some() {
         return UNKNOWN;

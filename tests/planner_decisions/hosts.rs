@@ -444,3 +444,15 @@ fn a_host_that_was_emptied_in_vain_is_left_alone_for_a_while() {
     assert!(why(&plan, "c").contains("it was emptied in vain before: it was needed"), "{}", why(&plan, "c"));
     assert_eq!(said(&with("2026-01-01T12:00:00Z")), [("c", HostOutcome::SwitchOff)]);
 }
+
+#[test]
+fn a_gang_that_waits_for_something_else_than_room_wakes_no_host_and_keeps_none_on() {
+    let waits = |minimum| {
+        Cluster::new().with(&crate::gangs::group("g", minimum)).with(&crate::gangs::pod("g", 0, "", ""))
+    };
+    let config = config(&["b", "c"], "");
+    let hosts = Hosts { on: THREE, facts: GOOD, machines: "", memory: LONG };
+    let plan = hosts.plan(waits(2), &config);
+    assert_eq!(pod_verdict(&plan, "d/g-0"), PodOutcome::AwaitsGang);
+    assert_eq!(said(&plan), [("b", HostOutcome::Idle), ("c", HostOutcome::SwitchOff)]);
+}

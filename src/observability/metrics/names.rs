@@ -102,7 +102,7 @@ metrics! {
         NODE_VERDICTS: Gauge "node_verdicts" None, &["pool", "verdict", "reason"], "Nodes by the verdict of the last decision, as `plan` names it, with the reason where one is `Blocked`";
     }
     "Pods" {
-        PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it";
+        PENDING: Gauge "pending_pods" None, &["reason"], "Pods that wait for a node, by the verdict of the last decision, as `plan` names it; in a gang that waits for something else than room, by its `gang.reason`";
         MISSED: Counter "predictions_missed" None, POOL, "Times that pods were found to fit a ready node of the pool and kube-scheduler refused them there, or that pods of a removed node did not run elsewhere; without a pool: on nodes of none";
         MISSED_NOW: Gauge "predictions_missed_now" None, POOL, "Kinds of pods that the pool gets no machine for, since kube-scheduler refuses them where they were found to fit, and removals whose pods do not run elsewhere";
         UNFINISHED: Gauge "unfinished" None, &["what"], "`Pods` that wait and `Nodes` that could perhaps go which the last round could not look at: later ones do";

@@ -1,7 +1,7 @@
 //! Which host is woken for what finds no room.
 
 use super::{Desk, UNKNOWN, after};
-use crate::model::plan::PodOutcome;
+use crate::model::plan::PodVerdict;
 use crate::model::power::{HostOutcome, HostVerdict};
 
 impl Desk<'_> {
@@ -29,10 +29,7 @@ impl Desk<'_> {
             }
         }
         let mut place = "there";
-        if best.is_none()
-            && short > 0
-            && self.plan.pods.iter().any(|pod| pod.verdict == PodOutcome::AwaitsGang)
-        {
+        if best.is_none() && short > 0 && self.plan.pods.iter().any(PodVerdict::awaits_room_with_gang) {
             let sleeping: Vec<usize> = (0..verdicts.len()).filter(|at| sleeps(&verdicts[*at])).collect();
             best = self.first_of_several(short, &coming, &sleeping, verdicts);
             place = "there and on other hosts that sleep";
