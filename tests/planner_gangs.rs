@@ -157,8 +157,10 @@ proptest! {
             let minimum = minimum(&snapshot, &gang);
             prop_assert!(new == 0 || all >= minimum, "{gang}: {all} of {minimum}, {new} of them new");
         }
-        let made = plan.scale_up.iter().flat_map(|pool| &pool.machines);
-        prop_assert!(made.into_iter().all(|machine| !machine.pods.is_empty()));
+        let made = || plan.scale_up.iter().flat_map(|pool| &pool.machines);
+        prop_assert!(made().all(|machine| !machine.pods.is_empty()));
+        let new = plan.pods.iter().filter(|one| one.verdict == PodOutcome::NewNode).count();
+        prop_assert_eq!(made().map(|machine| machine.pods.len()).sum::<usize>(), new, "a pod on a machine that is not made");
     }
 
     // Pods that repel each other may get other nodes than those that were opened for them, gangs or not.

@@ -5,7 +5,8 @@
 //!   expected on none of its nodes. The same goes for every other pool that has a ready node which should have taken them.
 //! * After that a machine may be tried again. Nodes that were there when the prediction was missed are not counted on: the scheduler
 //!   has refused them.
-//! * Of machines for pods that never come there are two an hour at most.
+//! * Of machines for pods that never come there are two an hour at most. Two pods of a gang are of no use without the others: it may have
+//!   machines made for all of it, and no more of them if two were in vain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub(super) struct Hold {
     pools: BTreeMap<String, String>,
     /// So many of them may have a machine made, and why not more.
     most: Option<(usize, String)>,
+    /// No gang may have machines made either: so many were made in vain.
+    ends_gangs: bool,
     /// Nodes that were there then are not expected to take them.
     before: Option<Timestamp>,
     /// The prediction that was missed last.
@@ -83,8 +86,7 @@ impl<'a> Packer<'_, 'a> {
                 continue;
             }
             let made = followed.made.iter().filter(|one| is_recent(one, self.view.snapshot.time));
-            let made: Vec<&str> =
-                made.filter(|one| one.kinds.contains(&kind)).map(|one| one.machine.as_str()).collect();
+            let made: Vec<&MadeFor> = made.filter(|one| one.kinds.contains(&kind)).collect();
             let hold = self.hold(class.sample, &missed, vain.as_deref(), &made);
             let mut suits = self.demands.suits[class.demands].clone();
             for (offer, suits) in suits.iter_mut().enumerate() {
@@ -101,7 +103,7 @@ impl<'a> Packer<'_, 'a> {
     /// Whether pods of a class are not expected on this node of the world.
     #[inline]
     pub(super) fn is_closed_to(&self, class: &Class<'a>, at: NodeIndex) -> bool {
-        class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at))
+        class.hold.as_ref().is_some_and(|hold| self.is_held(hold, at)) || self.is_dropped(at)
     }
 
     fn is_held(&self, hold: &Hold, at: NodeIndex) -> bool {
@@ -118,7 +120,7 @@ impl<'a> Packer<'_, 'a> {
             .any(|at| self.is_held(hold, at) && self.view.world.check(&prepared, at).is_ok())
     }
 
-    fn hold(&self, pod: &Arc<Pod>, missed: &[&Missed], vain: Option<&[&str]>, made: &[&str]) -> Hold {
+    fn hold(&self, pod: &Arc<Pod>, missed: &[&Missed], vain: Option<&[&str]>, made: &[&MadeFor]) -> Hold {
         let now = self.view.snapshot.time;
         let mut hold = Hold::default();
         for one in missed {
@@ -136,7 +138,10 @@ impl<'a> Packer<'_, 'a> {
         }
         let last = missed.iter().max_by_key(|one| one.at);
         hold.missed = last.map(|one| Arc::new(MissedPrediction::of(one)));
-        let spent = vain.unwrap_or(made);
+        let failed = made.iter().filter(|one| one.in_vain).count();
+        hold.ends_gangs = vain.is_some() || failed >= BOUND;
+        let made: Vec<&str> = made.iter().map(|one| one.machine.as_str()).collect();
+        let spent = vain.unwrap_or(&made);
         if last.is_some() || vain.is_some() {
             let left = BOUND.saturating_sub(spent.len());
             let words = if spent.len() < BOUND {
@@ -204,6 +209,15 @@ pub(super) fn keep_to_bound(classes: &mut [Class]) {
     for class in classes {
         if let Some((most, _)) = class.hold.as_ref().and_then(|hold| hold.most.as_ref()) {
             class.pods.truncate(class.done + most);
+        }
+    }
+}
+
+/// The same for pods of which all count or none, and which have what is there already.
+pub(super) fn keep_gang_to_bound(classes: &mut [Class]) {
+    for class in classes {
+        if class.hold.as_ref().is_some_and(|hold| hold.ends_gangs) {
+            class.pods.truncate(class.done);
         }
     }
 }

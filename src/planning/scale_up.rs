@@ -251,6 +251,12 @@ impl<'a> Packer<'_, 'a> {
         node.checked_sub(first).filter(|number| *number < self.planned.len())
     }
 
+    /// Whether it is a new node that is not made.
+    #[inline]
+    pub(super) fn is_dropped(&self, node: NodeIndex) -> bool {
+        !self.dropped.is_empty() && self.machine_at(node).is_some_and(|number| self.dropped.contains(&number))
+    }
+
     /// The new machines by pool; `on` is what goes on each.
     fn growth(&self, on: Vec<Vec<Arc<str>>>) -> Vec<PoolGrowth> {
         let seed = self.view.snapshot.memory.name_seed;

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use super::classes::Class;
 use super::gangs::{Gang, Waits, put_off};
 use super::pending::Priorities;
-use super::predictions::keep_to_bound;
 use super::scale_up::Packer;
 use super::verdict::{Spot, why_nowhere};
 use super::whole::Tried;
-use crate::model::pod::Pod;
+use crate::model::pod::{Pod, Volume};
 use crate::model::prediction::kind;
 
 /// All pods are placed so many times at most before every gang is tried by itself.
@@ -46,7 +45,7 @@ impl<'a> Packer<'_, 'a> {
             }
             if self.view.allowance.left() < cost {
                 self.drop_gangs(&broken);
-                break;
+                return imagined;
             }
             let all = self.gangs.all.len();
             let rivals: Vec<usize> =
@@ -104,7 +103,6 @@ impl<'a> Packer<'_, 'a> {
                 put_off(&mut self.pods, &self.gangs.all[gang].members);
                 continue;
             }
-            keep_to_bound(&mut own);
             let members = self.gangs.all[gang].members.clone();
             let alike = self.alike(gang, &own);
             if let Some(why) = alike.as_ref().and_then(|alike| failed.get(alike)) {
@@ -132,11 +130,14 @@ impl<'a> Packer<'_, 'a> {
     }
 
     /// What gangs have in common that find room or do not: room only becomes less from one to the next. `None`: it may be otherwise for
-    /// each, because its pods look for others.
+    /// each, because its pods look for others or spread, or their volumes are in different places.
     fn alike(&self, gang: usize, classes: &[Class<'a>]) -> Option<Alike> {
         let Gang { minimum, bound, .. } = &self.gangs.all[gang];
         self.view.allowance.spend(100 * classes.len());
-        let social = classes.iter().any(|class| !class.sample.affinity.pods.is_empty());
+        let social = classes.iter().any(|class| {
+            let Pod { affinity, spread, volumes, .. } = &**class.sample;
+            !affinity.pods.is_empty() || !spread.is_empty() || volumes.iter().any(Volume::decides_place)
+        });
         let kinds = || classes.iter().map(|class| (kind(class.sample), class.left())).collect();
         (!social).then(|| (*minimum, *bound, kinds()))
     }
@@ -156,8 +157,12 @@ impl<'a> Packer<'_, 'a> {
         }
     }
 
-    /// The round cannot place all pods once more: these gangs go without their machines to a later one.
+    /// The round cannot place all pods once more: these gangs go without their machines to a later one, as those do that are still to be
+    /// tried.
     fn drop_gangs(&mut self, gangs: &[usize]) {
+        for gang in self.gangs.all.iter().filter(|gang| gang.apart) {
+            put_off(&mut self.pods, &gang.members);
+        }
         let mut without: BTreeSet<usize> = BTreeSet::new();
         for &gang in gangs {
             let members = self.gangs.all[gang].members.clone();

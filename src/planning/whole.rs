@@ -1,6 +1,7 @@
 //! All or nothing: room is found or made for pods that are of use only together, or everything is as it was before.
 
 use super::classes::Class;
+use super::predictions::keep_gang_to_bound;
 use super::scale_up::Packer;
 
 /// What came of it.
@@ -29,6 +30,7 @@ impl<'a> Packer<'_, 'a> {
         self.fill_known(own);
         let cut = own.iter().any(|class| class.cut);
         if may_make && !cut {
+            keep_gang_to_bound(own);
             self.pack(own);
         }
         if !cut && enough(self, own) {

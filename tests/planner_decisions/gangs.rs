@@ -17,7 +17,7 @@ pub fn group(name: &str, minimum: u32) -> String {
     group_with(name, &format!("schedulingPolicy: {{gang: {{minCount: {minimum}}}}}"))
 }
 
-fn group_with(name: &str, spec: &str) -> String {
+pub fn group_with(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\n\
          metadata: {{name: {name}, namespace: d, creationTimestamp: \"2026-01-01T11:30:00Z\"}}\nspec: {{{spec}}}"
@@ -50,15 +50,15 @@ fn coming(group: &str, count: u32) -> String {
     inventory(&(0..count).map(one).collect::<String>())
 }
 
-fn waiting(cluster: Cluster, group: &str, count: u32) -> Cluster {
+pub fn waiting(cluster: Cluster, group: &str, count: u32) -> Cluster {
     (0..count).fold(cluster, |cluster, number| cluster.with(&pod(group, number, "", "")))
 }
 
-fn machines(plan: &Plan) -> usize {
+pub fn machines(plan: &Plan) -> usize {
     plan.scale_up.iter().map(|pool| pool.machines.len()).sum()
 }
 
-fn verdict<'p>(plan: &'p Plan, pod: &str) -> &'p PodVerdict {
+pub fn verdict<'p>(plan: &'p Plan, pod: &str) -> &'p PodVerdict {
     plan.pods.iter().find(|verdict| &*verdict.pod == pod).unwrap()
 }
 

@@ -12,6 +12,7 @@ mod devices;
 mod disruptions;
 mod flapping;
 mod fresh_nodes;
+mod gang_troubles;
 mod gangs;
 mod grow;
 mod headroom;
