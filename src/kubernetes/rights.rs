@@ -59,16 +59,19 @@ struct Needed {
     place: Place,
     name: Option<&'static str>,
     purpose: &'static str,
-    /// Where the API server serves none of these, the right is not needed.
-    only_with: &'static [CustomKind],
 }
 
-/// A kind that a CustomResourceDefinition or a gate brings: API group and version, and its name in paths.
-type CustomKind = (&'static str, &'static str);
-
-const CAPACITY_BUFFERS: CustomKind = (capacity_buffer::VERSION, capacity_buffer::PLURAL);
-const PROVISIONING_REQUESTS: CustomKind = (provisioning_request::VERSION, provisioning_request::PLURAL);
-const POD_GROUPS: CustomKind = (gangs::VERSION, gangs::PLURAL);
+/// Kinds that a CustomResourceDefinition or a gate brings: API group and version, name in paths, and the resources that are needed for
+/// them alone.
+const OPTIONAL: [(&str, &str, &[&str]); 3] = [
+    (capacity_buffer::VERSION, capacity_buffer::PLURAL, &[capacity_buffer::PLURAL, "podtemplates"]),
+    (
+        provisioning_request::VERSION,
+        provisioning_request::PLURAL,
+        &[provisioning_request::PLURAL, "podtemplates"],
+    ),
+    (gangs::VERSION, gangs::PLURAL, &[gangs::PLURAL]),
+];
 
 /// Everything that `packaging/rbac.yaml` grants, and nothing else.
 const NEEDED: &[Needed] = &[
@@ -86,7 +89,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what is scheduled and what waits",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -95,7 +97,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what makes pods",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -104,7 +105,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see what makes pods",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -113,7 +113,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "respect disruption budgets",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -122,7 +121,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know which pods go first",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -131,7 +129,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know which pods are placed together or not at all",
-        only_with: &[POD_GROUPS],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -140,7 +137,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know where volumes can be used",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -149,25 +145,14 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know which devices are free",
-        only_with: &[],
     },
     Needed {
         verbs: &["list", "watch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers"],
+        resources: &["capacitybuffers", "provisioningrequests"],
         place: Place::Everywhere,
         name: None,
         purpose: "see what capacity is asked for",
-        only_with: &[CAPACITY_BUFFERS],
-    },
-    Needed {
-        verbs: &["list", "watch"],
-        group: "autoscaling.x-k8s.io",
-        resources: &["provisioningrequests"],
-        place: Place::Everywhere,
-        name: None,
-        purpose: "see what capacity is asked for",
-        only_with: &[PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["list", "watch"],
@@ -176,25 +161,14 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "know what pods capacity is asked for",
-        only_with: &[CAPACITY_BUFFERS, PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["patch"],
         group: "autoscaling.x-k8s.io",
-        resources: &["capacitybuffers/status"],
+        resources: &["capacitybuffers/status", "provisioningrequests/status"],
         place: Place::Everywhere,
         name: None,
         purpose: "say how much of it there is",
-        only_with: &[CAPACITY_BUFFERS],
-    },
-    Needed {
-        verbs: &["patch"],
-        group: "autoscaling.x-k8s.io",
-        resources: &["provisioningrequests/status"],
-        place: Place::Everywhere,
-        name: None,
-        purpose: "say how much of it there is",
-        only_with: &[PROVISIONING_REQUESTS],
     },
     Needed {
         verbs: &["get", "patch", "delete"],
@@ -203,7 +177,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "label, taint, cordon and remove the nodes of its machines",
-        only_with: &[],
     },
     Needed {
         verbs: &["create"],
@@ -212,7 +185,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "drain nodes",
-        only_with: &[],
     },
     Needed {
         verbs: &["create"],
@@ -221,7 +193,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "say what was decided about pods and nodes",
-        only_with: &[],
     },
     Needed {
         verbs: &["get", "list", "create", "update", "delete"],
@@ -230,7 +201,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Own,
         name: None,
         purpose: "keep the records of its machines",
-        only_with: &[],
     },
     Needed {
         verbs: &["get", "create", "update"],
@@ -239,7 +209,6 @@ const NEEDED: &[Needed] = &[
         place: Place::Own,
         name: None,
         purpose: "agree on one active instance",
-        only_with: &[],
     },
     Needed {
         verbs: &["create", "delete"],
@@ -248,7 +217,6 @@ const NEEDED: &[Needed] = &[
         place: Place::In("kube-system"),
         name: None,
         purpose: "make and remove bootstrap tokens",
-        only_with: &[],
     },
     Needed {
         verbs: &["get"],
@@ -257,7 +225,6 @@ const NEEDED: &[Needed] = &[
         place: Place::In("kube-public"),
         name: Some("cluster-info"),
         purpose: "read cluster-info, for joining",
-        only_with: &[],
     },
 ];
 
@@ -271,7 +238,6 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "see requests for serving certificates",
-        only_with: &[],
     },
     Needed {
         verbs: &["patch"],
@@ -280,7 +246,6 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: None,
         purpose: "approve serving certificates",
-        only_with: &[],
     },
     Needed {
         verbs: &["approve"],
@@ -289,7 +254,6 @@ const SERVING: &[Needed] = &[
         place: Place::Everywhere,
         name: Some(SERVING_SIGNER),
         purpose: "approve serving certificates",
-        only_with: &[],
     },
 ];
 
@@ -304,7 +268,13 @@ impl Cluster {
     /// # Errors
     /// The API server could not be asked.
     pub async fn rights(&self) -> Result<Vec<Right>, Error> {
-        self.asked(NEEDED).await
+        let mut served = Vec::new();
+        for (version, plural, _) in OPTIONAL {
+            served.push(self.serves(version, plural).await?);
+        }
+        let mut rights = needed(NEEDED, &self.namespace);
+        rights.retain(|right| is_needed(right, &served));
+        self.asked(rights).await
     }
 
     /// The same of the rights that approving serving certificates needs besides.
@@ -312,18 +282,11 @@ impl Cluster {
     /// # Errors
     /// The API server could not be asked.
     pub async fn serving_rights(&self) -> Result<Vec<Right>, Error> {
-        self.asked(SERVING).await
+        self.asked(needed(SERVING, &self.namespace)).await
     }
 
-    async fn asked(&self, all: &[Needed]) -> Result<Vec<Right>, Error> {
+    async fn asked(&self, mut rights: Vec<Right>) -> Result<Vec<Right>, Error> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let mut served = Vec::new();
-        for entry in all {
-            if self.serves_one(entry.only_with).await? {
-                served.push(entry);
-            }
-        }
-        let mut rights = needed(&served, &self.namespace);
         for right in &mut rights {
             let question =
                 SelfSubjectAccessReview { spec: question(right), ..SelfSubjectAccessReview::default() };
@@ -333,18 +296,17 @@ impl Cluster {
         }
         Ok(rights)
     }
-
-    async fn serves_one(&self, kinds: &[CustomKind]) -> Result<bool, Error> {
-        for (version, plural) in kinds {
-            if self.serves(version, plural).await? {
-                return Ok(true);
-            }
-        }
-        Ok(kinds.is_empty())
-    }
 }
 
-fn needed(all: &[&Needed], own: &str) -> Vec<Right> {
+/// Whether the right is needed where so many of the optional kinds are served.
+fn is_needed(right: &Right, served: &[bool]) -> bool {
+    let kind = right.resource.split('/').next().unwrap_or_default();
+    let mut of_it =
+        OPTIONAL.iter().zip(served).filter(|((_, _, resources), _)| resources.contains(&kind)).peekable();
+    of_it.peek().is_none() || of_it.any(|(_, served)| *served)
+}
+
+fn needed(all: &[Needed], own: &str) -> Vec<Right> {
     let mut rights = Vec::new();
     for entry in all {
         for resource in entry.resources {

@@ -36,6 +36,7 @@ pub mod inherited;
 mod jobs;
 mod join;
 mod leftovers;
+mod lost_host;
 mod node;
 pub mod out_of_service;
 mod ownership;

@@ -167,7 +167,7 @@ fn try_in_order(
     found
 }
 
-/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it preempts nobody, tolerations, node selector, and the
+/// What distinguishes a pod for which a node alone decides: CPU, memory, whether it never preempts, tolerations, node selector, and the
 /// templates of its claims with their namespace.
 type Kind = (i64, i64, bool, Vec<Toleration>, Labels, Vec<(String, String)>);
 

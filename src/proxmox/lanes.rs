@@ -103,7 +103,7 @@ impl Client {
     /// Waits until the memory of one more guest of a host may be written to disk. The caller bounds the wait.
     pub async fn suspend_turn(&self, host: &str) -> CloneTurn {
         let lane = self.lanes().lane(Key::Suspensions(host.to_owned()));
-        // Nobody closes a lane.
+        // A lane is never closed.
         CloneTurn(lane.acquire_owned().await.ok().into_iter().collect())
     }
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::pod_topology_spread::Counted;
+use super::sim_node::SimNode;
 use super::spreads::{Counts, Spreads};
 use super::terms::{Namespaces, Terms};
 use super::topology::{Domain, Key, Topologies};
-use super::world::{NodeIndex, SimNode};
+use super::world::NodeIndex;
 use crate::model::digest::Fingerprint;
 use crate::model::pod::Pod;
 

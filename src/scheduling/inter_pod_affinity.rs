@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::crowd::{Around, Crowd};
 use super::refusal::Refusal;
+use super::sim_node::SimNode;
 use super::terms::{Namespaces, Own, Terms, matches};
 use super::topology::{Domain, Key};
-use super::world::{SimNode, World};
+use super::world::World;
 use crate::model::pod::{Pod, PodAffinityTerm};
 
 /// Which terms have a say for one pod. How many pods they speak of, the world knows at any time.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::refusal::Refusal;
+use super::sim_node::SimNode;
 use super::volume_restrictions::missing;
 use super::volumes::{Counted, Mounted, Volumes};
-use super::world::SimNode;
 use crate::model::pod::Pod;
 use crate::model::workload::CsiNode;
 

@@ -9,10 +9,11 @@ use super::crowd::{Around, Kind};
 use super::node_affinity;
 use super::refusal::Refusal;
 use super::selector::labels_match;
+use super::sim_node::SimNode;
 use super::spreads::merged;
 use super::taint_toleration::tolerates_all;
 use super::topology::{Domain, Key};
-use super::world::{NodeIndex, SimNode, World};
+use super::world::{NodeIndex, World};
 use crate::model::pod::{Pod, SpreadConstraint};
 use crate::model::selector::LabelSelector;
 

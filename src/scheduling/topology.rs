@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::world::{NodeIndex, SimNode};
+use super::sim_node::SimNode;
+use super::world::NodeIndex;
 use crate::model::selector::Labels;
 
 /// Marks a node without the label.

@@ -1,14 +1,15 @@
 //! A cluster that can be changed in thought.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::crowd::{Around, Crowd};
-use super::dynamic_resources::{self, Asked, Devices, NodeDevices};
+use super::dynamic_resources::{self, Asked, Devices};
 use super::effort::{self, Effort, Price};
 use super::node_volume_limits::Held;
 use super::refusal::Refusal;
+use super::sim_node::SimNode;
 use super::spreads::Spreads;
 use super::terms::{Namespaces, Terms};
 use super::topology::{Key, Topologies};
@@ -18,12 +19,10 @@ use super::{
     node_unschedulable, node_volume_limits, pod_topology_spread, preferences, taint_toleration,
     volume_binding, volume_restrictions, volume_zone,
 };
-use crate::model::devices::ResourceSlice;
 use crate::model::features::Features;
 use crate::model::node::Node;
-use crate::model::pod::{HostPort, Pod, PodPhase, Volume};
+use crate::model::pod::{Pod, PodPhase, Volume};
 use crate::model::resources::Resources;
-use crate::model::workload::CsiNode;
 use crate::model::{KubernetesVersion, Snapshot};
 
 /// The label that makes every node a domain.
@@ -31,31 +30,6 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// A node's place in its world; stays valid while the world lives.
 pub type NodeIndex = usize;
-
-/// A node with the pods that are placed on it.
-#[derive(Clone, Debug)]
-pub struct SimNode {
-    /// The node.
-    pub node: Arc<Node>,
-    /// Its pods, but for the copies.
-    pub pods: Vec<Arc<Pod>>,
-    /// Pods that were placed as so many equal ones; they cannot be taken off again.
-    pub copies: Vec<(Arc<Pod>, i64)>,
-    /// What they request in sum.
-    pub used: Resources,
-    /// What pods there request that anyone who may preempt takes from them: it counts for others alone.
-    yielded: Resources,
-    pub(super) ports: Vec<HostPort>,
-    /// Its CSI drivers, with their limits.
-    pub csi: Option<Arc<CsiNode>>,
-    /// CSI drivers that have not said yet how much room there is for new volumes on it.
-    pub room_unknown: Arc<BTreeSet<String>>,
-    pub(super) held: Held,
-    pub(super) devices: NodeDevices,
-    /// It takes pods. A ghost does not: it only keeps its domain known to topology spread.
-    pub open: bool,
-    pub(super) counts_for_spread: bool,
-}
 
 /// A cluster that can be changed in thought. Cloning it forks it; nodes and pods are shared.
 #[derive(Clone, Debug)]
@@ -644,85 +618,6 @@ impl Free {
     }
 }
 
-impl SimNode {
-    /// A node without pods.
-    pub fn empty(node: Arc<Node>) -> Self {
-        Self {
-            node,
-            pods: Vec::new(),
-            copies: Vec::new(),
-            used: Resources::default(),
-            yielded: Resources::default(),
-            ports: Vec::new(),
-            csi: None,
-            room_unknown: Arc::default(),
-            held: Held::default(),
-            devices: NodeDevices::default(),
-            open: true,
-            counts_for_spread: true,
-        }
-    }
-
-    /// The same node without its pods.
-    pub fn emptied(&self) -> Self {
-        let mut emptied = Self::empty(self.node.clone());
-        emptied.expect(self);
-        emptied
-    }
-
-    /// Takes over what is expected of the storage and the devices of another node like it.
-    pub fn expect(&mut self, other: &Self) {
-        self.devices.expect_like(&other.devices);
-        if let Some(csi) = &other.csi {
-            self.csi.get_or_insert_with(|| csi.clone());
-        }
-        self.room_unknown.clone_from(&other.room_unknown);
-    }
-
-    /// Says which slices of devices it will have, if it is still to come.
-    pub fn expect_slices(&mut self, slices: &Arc<[Arc<ResourceSlice>]>) {
-        self.devices.expect(slices);
-    }
-
-    /// Says that no slices of devices are expected of it beside those that are known under its name.
-    pub fn expect_no_slices(&mut self) {
-        self.devices = NodeDevices::default();
-    }
-
-    /// What it offers and nobody has requested.
-    pub fn free(&self) -> Resources {
-        let mut free = self.node.allocatable.clone();
-        free.subtract(&self.used);
-        free
-    }
-
-    /// What is in use as far as this pod is concerned.
-    fn used_for(&self, pod: &Pod) -> Cow<'_, Resources> {
-        if !pod.never_preempts || self.yielded.pods == 0 {
-            return Cow::Borrowed(&self.used);
-        }
-        let mut used = self.used.clone();
-        used.add(&self.yielded);
-        Cow::Owned(used)
-    }
-
-    /// Places so many pods like this one, as [`World::place_copies`] does.
-    pub fn hold_copies(&mut self, pod: &Arc<Pod>, count: i64) {
-        self.used.add_times(&pod.requests, count);
-        for _ in 0..count {
-            self.ports.extend(pod.host_ports.iter().cloned());
-        }
-        self.copies.push((pod.clone(), count));
-    }
-
-    /// Places a pod without checking it, on a node that is in no world.
-    pub fn hold(&mut self, pod: &Arc<Pod>) {
-        self.used.add(&pod.requests);
-        self.ports.extend(pod.host_ports.iter().cloned());
-        self.pods.push(pod.clone());
-    }
-}
-
 impl Prepared {
     /// The pod.
     pub fn pod(&self) -> &Arc<Pod> {
@@ -733,15 +628,6 @@ impl Prepared {
     /// topology spread and pod affinity, which other pods can satisfy.
     pub fn refusals_last(&self) -> bool {
         self.spread.is_empty() && self.pod.affinity.pods.is_empty()
-    }
-
-    /// Whether nothing but the node itself decides, so that equal nodes take equal sets of such pods.
-    pub fn is_plain(&self, world: &World) -> bool {
-        self.refusals_last()
-            && self.pod.affinity.anti.is_empty()
-            && !self.volumes_matter
-            && self.devices.is_none()
-            && self.affinity.repels_nobody(world)
     }
 
     /// Whether nothing but the node itself decides, and room there only gets less with pods that come: so it is for plain pods, and for

@@ -232,7 +232,7 @@ impl Troupe {
         }
     }
 
-    /// The host of one of them stands still for so long, and its clock goes on.
+    /// The host of one of them stands still for this time, and its clock goes on.
     pub fn stand_still(&mut self, time: Duration) {
         let at = self.pick();
         let Some(seat) = self.seats.get_mut(at) else { return };

@@ -17,7 +17,8 @@ mod taking;
 
 use std::sync::{Arc, OnceLock};
 
-use super::world::{NodeIndex, SimNode};
+use super::sim_node::SimNode;
+use super::world::NodeIndex;
 use crate::model::Snapshot;
 use crate::model::devices::{ClaimSource, Made, PodClaim, ResourceClaim, ResourceSlice, may_be_devices};
 use crate::model::pod::Pod;
