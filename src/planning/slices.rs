@@ -97,7 +97,8 @@ fn by_driver(slices: impl IntoIterator<Item = ResourceSlice>) -> ByDriver {
     all
 }
 
-/// What the nodes of each pool have: of each driver what the newest node with it says.
+/// What the nodes of each pool have: of each driver what the newest node with it says. Newest nodes come first, so that the slices of
+/// the others are not looked into.
 fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
     let mut slices: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in &snapshot.resource_slices {
@@ -105,18 +106,21 @@ fn seen(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, Seen> {
             slices.entry(node).or_default().push(slice);
         }
     }
-    let mut nodes: Vec<&Arc<Node>> = snapshot.nodes.iter().collect();
-    nodes.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let others = Others::new(snapshot, config);
+    let of_pool = snapshot.nodes.iter().filter_map(|node| Some((pool_of(node)?, node)));
+    let mut nodes: Vec<(&str, &Arc<Node>)> =
+        of_pool.filter(|(pool, node)| !others.include(pool, node)).collect();
+    nodes.sort_by(|(_, a), (_, b)| (b.created, &b.name).cmp(&(a.created, &a.name)));
     let mut pools: BTreeMap<String, Seen> = BTreeMap::new();
-    for node in nodes {
-        let Some(pool) = pool_of(node).filter(|pool| !others.include(pool, node)) else { continue };
-        let seen = pools.entry(pool.to_owned()).or_default();
-        seen.settled |= !young(node, snapshot, config);
-        let own = slices.get(node.name.as_str()).map_or(&[][..], Vec::as_slice);
-        for (driver, slices) in complete(own) {
-            seen.drivers.insert(driver, slices);
+    for (pool, node) in nodes {
+        if !pools.contains_key(pool) {
+            pools.insert(pool.to_owned(), Seen::default());
         }
+        let Some(seen) = pools.get_mut(pool) else { continue };
+        seen.settled = seen.settled || !young(node, snapshot, config);
+        let own = slices.get(node.name.as_str()).into_iter().flatten().copied();
+        let unknown: Vec<_> = own.filter(|slice| !seen.drivers.contains_key(&slice.driver)).collect();
+        seen.drivers.extend(complete(&unknown));
     }
     pools
 }
@@ -240,6 +244,11 @@ fn bytes(slices: &[ResourceSlice]) -> usize {
 /// Adds to young nodes, in the planner's copy of the snapshot, the slices that are still to come. Until then kube-scheduler refuses a
 /// node that was made for the very pods that wait.
 pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
+    let of_pool = |node: &&Arc<Node>| young(node, snapshot, config) && pool_of(node).is_some();
+    let young: Vec<&Arc<Node>> = snapshot.nodes.iter().filter(of_pool).collect();
+    if young.is_empty() {
+        return;
+    }
     let slices = Slices::new(snapshot, config);
     if slices.pools.is_empty() {
         return;
@@ -251,7 +260,7 @@ pub(super) fn expect(snapshot: &mut Snapshot, config: &Config) {
         .collect();
     let others = Others::new(snapshot, config);
     let mut late = Vec::new();
-    for node in snapshot.nodes.iter().filter(|node| young(node, snapshot, config)) {
+    for node in young {
         let pool = pool_of(node).and_then(|name| config.pools.iter().find(|pool| pool.name == name));
         // One whose machine was given other devices gets none of those that new ones have.
         let Some(pool) = pool.filter(|pool| !others.include(&pool.name, node)) else { continue };

@@ -4,36 +4,29 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::ask::{ClaimAsk, Expressions};
+use super::slices::{self, Dev, DeviceId, Slice, Slices};
 use crate::model::devices::{
-    AllocatedDevice, CLASS_PREFIX, ClaimSource, Device, DeviceClass, DeviceTaint, DeviceTaintRule, Made,
-    ResourceClaim, ResourceSlice,
+    CLASS_PREFIX, ClaimSource, DeviceClass, DeviceTaintRule, Made, ResourceClaim, ResourceSlice,
 };
 use crate::model::pod::Pod;
 use crate::model::{KubernetesVersion, Snapshot};
-use crate::scheduling::cel::{self, Fault, Value};
+use crate::scheduling::cel::Fault;
 
 /// Namespace and name of a claim.
 pub(in crate::scheduling) type ClaimKey = (String, String);
 
-/// Stands for a device: its driver, its pool and its name.
-pub(super) type DeviceId = u32;
-
 /// Everything that is known of devices, classes and claims.
 #[derive(Debug, Default)]
 pub(in crate::scheduling) struct Facts {
-    /// Slices whose devices are of one node alone, by node.
-    of_node: BTreeMap<String, Vec<Arc<Slice>>>,
-    /// The other slices.
-    shared: Vec<Arc<Slice>>,
-    /// All of them, by driver and pool.
-    of_pool: BTreeMap<(String, String), Vec<Arc<Slice>>>,
+    /// The slices, and their devices once a pod asks for any.
+    objects: Vec<Arc<ResourceSlice>>,
+    slices: OnceLock<Slices>,
     classes: BTreeMap<String, Class>,
     /// By extended resource: the class that serves it.
     resources: BTreeMap<String, String>,
     claims: BTreeMap<ClaimKey, Claim>,
     /// By the pod's uid: the claim that the scheduler made for its extended resources.
     extended: BTreeMap<String, ClaimKey>,
-    ids: BTreeMap<(String, String, String), DeviceId>,
     expressions: Expressions,
     rules: Vec<Arc<DeviceTaintRule>>,
     pub(super) version: KubernetesVersion,
@@ -54,54 +47,6 @@ pub(super) struct Claim {
     pub ask: Arc<ClaimAsk>,
 }
 
-/// A slice.
-#[derive(Debug)]
-pub(super) struct Slice {
-    pub object: Arc<ResourceSlice>,
-    pub devices: Vec<Arc<Dev>>,
-}
-
-/// A device of a slice.
-#[derive(Debug)]
-pub(super) struct Dev {
-    pub id: DeviceId,
-    /// With the taints that rules give it.
-    pub taints: Vec<DeviceTaint>,
-    slice: Arc<ResourceSlice>,
-    at: usize,
-    value: OnceLock<Result<Value, Fault>>,
-    /// By expression: whether it selects the device.
-    selected: Box<[OnceLock<Result<bool, Fault>>]>,
-}
-
-impl Dev {
-    pub(super) fn object(&self) -> &Device {
-        &self.slice.devices[self.at]
-    }
-
-    pub(super) fn driver(&self) -> &str {
-        &self.slice.driver
-    }
-
-    /// `driver/pool/device`.
-    pub(super) fn words(&self) -> String {
-        format!("{}/{}/{}", self.slice.driver, self.slice.pool, self.object().name)
-    }
-
-    /// Whether an expression selects the device.
-    pub(super) fn is_selected(&self, facts: &Facts, expression: usize) -> Result<bool, Fault> {
-        let find = || {
-            let value = self.value.get_or_init(|| cel::value_of(self.driver(), self.object())).as_ref();
-            let program = facts.expressions.program(expression)?;
-            program.selects(value.map_err(Clone::clone)?)
-        };
-        match self.selected.get(expression) {
-            Some(known) => known.get_or_init(find).clone(),
-            None => find(),
-        }
-    }
-}
-
 impl Facts {
     /// What a snapshot knows; nothing where it knows of no devices, classes and claims.
     pub(in crate::scheduling) fn of(snapshot: &Snapshot) -> Option<Self> {
@@ -114,19 +59,11 @@ impl Facts {
         let mut facts = Self {
             version: snapshot.kubernetes,
             rules: snapshot.device_taint_rules.clone(),
+            objects: snapshot.resource_slices.clone(),
             ..Self::default()
         };
         facts.take_classes(snapshot);
         facts.take_claims(snapshot);
-        for object in &snapshot.resource_slices {
-            let slice = Arc::new(facts.slice(object));
-            match object.reach.node.clone() {
-                Some(node) => facts.of_node.entry(node).or_default().push(slice.clone()),
-                None => facts.shared.push(slice.clone()),
-            }
-            let pool = (object.driver.clone(), object.pool.clone());
-            facts.of_pool.entry(pool).or_default().push(slice);
-        }
         Some(facts)
     }
 
@@ -168,65 +105,24 @@ impl Facts {
         }
     }
 
-    fn slice(&mut self, object: &Arc<ResourceSlice>) -> Slice {
-        let mut devices = Vec::with_capacity(object.devices.len());
-        for (at, device) in object.devices.iter().enumerate() {
-            let key = (object.driver.clone(), object.pool.clone(), device.name.clone());
-            let next = DeviceId::try_from(self.ids.len()).unwrap_or(DeviceId::MAX);
-            let id = *self.ids.entry(key).or_insert(next);
-            devices.push(Arc::new(self.dev(object, at, id)));
-        }
-        Slice { object: object.clone(), devices }
-    }
-
-    fn dev(&self, slice: &Arc<ResourceSlice>, at: usize, id: DeviceId) -> Dev {
-        let device = &slice.devices[at];
-        let is = |wanted: &Option<String>, own: &str| wanted.as_ref().is_none_or(|wanted| wanted == own);
-        let tainted = self.rules.iter().filter(|rule| {
-            rule.selector.as_ref().is_some_and(|devices| {
-                is(&devices.driver, &slice.driver)
-                    && is(&devices.pool, &slice.pool)
-                    && is(&devices.device, &device.name)
-            })
-        });
-        let added = tainted.map(|rule| rule.taint.clone());
-        Dev {
-            id,
-            taints: device.taints.iter().cloned().chain(added).collect(),
-            slice: slice.clone(),
-            at,
-            value: OnceLock::new(),
-            selected: std::iter::repeat_with(OnceLock::new).take(self.expressions.count()).collect(),
-        }
+    /// The slices, looked into when the first pod asks for devices: a cluster whose pods ask for none pays nothing for them.
+    pub(super) fn slices(&self) -> &Slices {
+        self.slices.get_or_init(|| Slices::of(&self.objects, &self.rules, self.expressions.count()))
     }
 
     /// Slices of a node that is still to come, its devices counted from this number on.
     pub(super) fn local(&self, slices: &[Arc<ResourceSlice>], first: DeviceId) -> Vec<Arc<Slice>> {
-        let mut next = first;
-        let mut slice = |object: &Arc<ResourceSlice>| {
-            let dev = |at: usize| {
-                let dev = Arc::new(self.dev(object, at, next));
-                next = next.saturating_add(1);
-                dev
-            };
-            Arc::new(Slice { object: object.clone(), devices: (0..object.devices.len()).map(dev).collect() })
-        };
-        slices.iter().map(&mut slice).collect()
+        slices::local(slices, &self.rules, self.expressions.count(), first)
     }
 
-    /// Slices of a node alone.
-    pub(super) fn slices_of(&self, node: &str) -> &[Arc<Slice>] {
-        self.of_node.get(node).map_or(&[], Vec::as_slice)
+    /// Whether each slice is of one node alone.
+    pub(super) fn are_local(&self) -> bool {
+        self.objects.iter().all(|slice| slice.reach.node.is_some())
     }
 
-    /// Slices of no node alone.
-    pub(super) fn shared_slices(&self) -> &[Arc<Slice>] {
-        &self.shared
-    }
-
-    /// All slices of a pool.
-    pub(super) fn slices_in(&self, driver: &str, pool: &str) -> &[Arc<Slice>] {
-        self.of_pool.get(&(driver.to_owned(), pool.to_owned())).map_or(&[], Vec::as_slice)
+    /// Whether an expression selects a device.
+    pub(super) fn is_selected(&self, device: &Dev, expression: usize) -> Result<bool, Fault> {
+        device.selected_by(expression, || self.expressions.program(expression))
     }
 
     pub(super) fn class(&self, name: &str) -> Option<&Class> {
@@ -251,15 +147,10 @@ impl Facts {
         self.resources.get(resource).map(String::as_str)
     }
 
-    /// The device that was allocated, if a slice has it.
-    pub(super) fn id_of(&self, device: &AllocatedDevice) -> Option<DeviceId> {
-        let key = (device.driver.clone(), device.pool.clone(), device.device.clone());
-        self.ids.get(&key).copied()
-    }
-
-    /// How many devices are known.
+    /// How many devices there are at most: one that two slices have counts twice.
     pub(super) fn devices(&self) -> DeviceId {
-        DeviceId::try_from(self.ids.len()).unwrap_or(DeviceId::MAX)
+        let count: usize = self.objects.iter().map(|slice| slice.devices.len()).sum();
+        DeviceId::try_from(count).unwrap_or(DeviceId::MAX)
     }
 
     /// The text of an expression.

@@ -12,6 +12,7 @@ mod pools;
 mod problem;
 mod search;
 mod shortage;
+mod slices;
 mod state;
 mod taking;
 
@@ -24,9 +25,10 @@ use crate::model::devices::{ClaimSource, Made, PodClaim, ResourceClaim, Resource
 use crate::model::pod::Pod;
 use crate::model::resources::Resources;
 use ask::ClaimAsk;
-use facts::{ClaimKey, DeviceId, Facts, named_claims};
+use facts::{ClaimKey, Facts, named_claims};
 use pools::Pool;
 pub use problem::{DeviceProblem, Shortage};
+use slices::DeviceId;
 use state::{Place, State, Taken};
 
 /// The number of the first device of a node that is in no world: none of its devices is in use.
@@ -95,7 +97,7 @@ impl Asked {
 impl Devices {
     /// Whether each device can be used from one node alone.
     pub(super) fn are_local(&self) -> bool {
-        self.facts.shared_slices().is_empty()
+        self.facts.are_local()
     }
 
     /// Those of a snapshot before any pod is placed; none where it knows of nothing of the kind.
@@ -133,7 +135,7 @@ impl Devices {
             let first = node.devices.first.unwrap_or(OF_NO_WORLD);
             match &node.devices.expected {
                 Some(slices) => pools::gather(&self.facts, &node.node, &self.facts.local(slices, first)),
-                None => pools::gather(&self.facts, &node.node, self.facts.slices_of(&node.node.name)),
+                None => pools::gather(&self.facts, &node.node, self.facts.slices().of_node(&node.node.name)),
             }
         })
     }

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::facts::{Dev, Facts, Slice};
+use super::facts::Facts;
+use super::slices::{Dev, Slice};
 use crate::model::amount::Amount;
 use crate::model::devices::Reach;
 use crate::model::node::Node;
@@ -49,7 +50,7 @@ impl Candidate {
 /// The pools that a node reaches. `own` are the slices that are of this node alone.
 pub(super) fn gather(facts: &Facts, node: &Node, own: &[Arc<Slice>]) -> Arc<[Pool]> {
     let mut pools: BTreeMap<(&str, &str), Vec<&Arc<Slice>>> = BTreeMap::new();
-    let shared = facts.shared_slices().iter().filter(|slice| is_relevant(slice, node));
+    let shared = facts.slices().shared().iter().filter(|slice| is_relevant(slice, node));
     for slice in own.iter().chain(shared) {
         let object = &slice.object;
         let pool = pools.entry((&object.driver, &object.pool)).or_default();
@@ -91,7 +92,7 @@ fn pool(facts: &Facts, node: &Node, mut slices: Vec<&Arc<Slice>>) -> Option<Pool
     let is_complete = |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slices);
     let mut elsewhere = Vec::new();
     if !is_complete(slices.len()) {
-        let all = facts.slices_in(&driver, &name);
+        let all = facts.slices().of_pool(&driver, &name);
         if all.iter().any(|slice| slice.object.generation > first.generation) {
             return None;
         }

@@ -8,9 +8,10 @@ use super::ask::{Ask, ClaimAsk};
 use super::capacity;
 use super::constraints::Constraint;
 use super::counters::Counters;
-use super::facts::{Class, DeviceId, Facts};
+use super::facts::{Class, Facts};
 use super::pools::{Candidate, Pool};
 use super::problem::DeviceProblem;
+use super::slices::DeviceId;
 use super::state::{State, Taken, TakenDevice};
 use super::taking::Undo;
 use crate::model::devices::{AllocationMode, Amounts, DeviceTaint, DeviceToleration};
@@ -312,12 +313,12 @@ pub(super) fn is_selectable(
             return Err(DeviceProblem::Unknown { claim, what });
         };
         let of = || format!("device class {}", class.object.name);
-        if !candidate.dev.is_selected(facts, number).map_err(|fault| problem(of(), number, fault))? {
+        if !facts.is_selected(&candidate.dev, number).map_err(|fault| problem(of(), number, fault))? {
             return Ok(false);
         }
     }
     for number in ask.selectors.iter().flatten() {
-        let selected = candidate.dev.is_selected(facts, *number);
+        let selected = facts.is_selected(&candidate.dev, *number);
         if !selected.map_err(|fault| problem(claim.name.clone(), *number, fault))? {
             return Ok(false);
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::OF_NO_WORLD;
-use super::facts::{ClaimKey, DeviceId, Facts};
+use super::facts::{ClaimKey, Facts};
+use super::slices::DeviceId;
 use crate::model::devices::{Allocation, Amounts};
 use crate::model::node::Node;
 use crate::model::selector::NodeSelector;
@@ -89,7 +90,7 @@ impl Taken {
     fn of(allocation: &Allocation, facts: &Facts) -> Self {
         // A device that no slice has is in nobody's way.
         let device = |one| {
-            let id = facts.id_of(one)?;
+            let id = facts.slices().id_of(one)?;
             let share = one.share.is_some();
             Some(TakenDevice { id, admin: one.admin, share, consumed: one.consumed.clone() })
         };

@@ -2,10 +2,10 @@
 
 use super::ask::Ask;
 use super::capacity;
-use super::facts::DeviceId;
 use super::pools::Candidate;
 use super::problem::DeviceProblem;
 use super::search::{Search, Step, Stop, tolerates};
+use super::slices::DeviceId;
 use super::state::{Place, Taken, TakenDevice, Use};
 use crate::model::devices::Amounts;
 use crate::model::selector::{NodeSelector, NodeSelectorTerm};
