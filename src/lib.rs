@@ -27,6 +27,7 @@ pub mod observability;
 pub mod pinning;
 pub mod planning;
 pub mod proxmox;
+pub mod recording;
 pub mod redfish;
 pub mod scheduling;
 pub mod snapshot;

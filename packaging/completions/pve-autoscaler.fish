@@ -129,6 +129,8 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l o
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l config -d 'The configuration' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l records -d 'A folder of recorded rounds (`[record] days`), in place of the live cluster' -r -F
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -l at -d 'Of recorded rounds the last at this time (RFC 3339) or before; without it the last of all' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand snapshot" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l config -d 'The configuration [default: /etc/pve-autoscaler/config.toml]; of pods of a snapshot, pools are shown if it is given' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand explain" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F

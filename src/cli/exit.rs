@@ -4,6 +4,7 @@ use std::error::Error;
 
 use crate::config::{Report, SecretError};
 use crate::observability::SocketError;
+use crate::recording::RecordingError;
 use crate::snapshot::SnapshotError;
 
 /// All went well, whatever a plan says.
@@ -43,6 +44,8 @@ pub(super) enum Failure {
     Snapshot(SnapshotError),
     /// The snapshot's file cannot be read.
     File(String, std::io::Error),
+    /// The recorded rounds cannot be read.
+    Recording(RecordingError),
     /// The configuration lacks what the command needs.
     Lacking(&'static str),
     /// A secret or a certificate named by the configuration cannot be used.
@@ -76,7 +79,7 @@ impl Failure {
             | Self::Secrets(_)
             | Self::Socket(_) => USAGE,
             Self::Unreachable(..) => UNREACHABLE,
-            Self::Snapshot(_) | Self::File(..) => SNAPSHOT,
+            Self::Snapshot(_) | Self::File(..) | Self::Recording(_) => SNAPSHOT,
             // A reader that has seen enough (`| head`) is no failure.
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => SUCCESS,
             Self::Output(_) | Self::System(..) => OUTPUT,
@@ -99,6 +102,7 @@ impl Failure {
             Self::Lacking(table) => format!("the configuration has no table `[{table}]`"),
             Self::Configuration(report) => report.plain(),
             Self::Snapshot(error) => chain(error),
+            Self::Recording(error) => chain(error),
             Self::File(name, error) => format!("cannot read the snapshot `{name}`: {error}"),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::NotFound(what) => what.clone(),

@@ -1,10 +1,15 @@
-//! `snapshot`: what `plan` reads, from the live cluster.
+//! `snapshot`: what `plan` reads, from the live cluster or a recording.
+
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 
 use super::exit::{Failure, SUCCESS};
 use super::input::{self, ConfigFile};
 use super::live;
+use crate::model::Snapshot;
+use crate::recording::Recording;
 use crate::snapshot;
 
 /// Arguments of `snapshot`.
@@ -12,12 +17,29 @@ use crate::snapshot;
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigFile,
+    /// A folder of recorded rounds (`[record] days`), in place of the live cluster
+    #[arg(long, value_name = "DIR")]
+    records: Option<PathBuf>,
+    /// Of recorded rounds the last at this time (RFC 3339) or before; without it the last of all
+    #[arg(long, value_name = "TIME", requires = "records")]
+    at: Option<Timestamp>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let config = arguments.config.load()?;
-    let seen = live::snapshot(&config, None)?;
+    let seen = match &arguments.records {
+        Some(folder) => recorded(folder, arguments.at)?,
+        None => live::snapshot(&arguments.config.load()?, None)?,
+    };
     let text = snapshot::write(&seen).map_err(|error| Failure::Output(std::io::Error::other(error)))?;
     input::text(&text)?;
     Ok(SUCCESS)
+}
+
+fn recorded(folder: &Path, at: Option<Timestamp>) -> Result<Snapshot, Failure> {
+    let recording = Recording::open(folder).map_err(Failure::Recording)?;
+    let (seen, damages) = recording.at(at.unwrap_or(Timestamp::MAX)).map_err(Failure::Recording)?;
+    for damage in damages {
+        anstream::eprintln!("warning: {damage}");
+    }
+    Ok(seen)
 }

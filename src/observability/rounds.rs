@@ -1,27 +1,29 @@
 //! The last rounds as files: what each decision read, and the decision.
 //!
 //! `round-TIME.yaml` is a snapshot as `snapshot` writes it, `round-TIME.json` what `plan --output json` makes of it with the
-//! same configuration. Only their owner can read them. A round is written beside the rounds that follow; one that comes
+//! same configuration. Rounds of days are kept as a recording ([`crate::recording`]). Only their owner can read them. A round is written beside the rounds that follow; one that comes
 //! while the last is still being written is left out, so that a slow disk delays nothing and fills no memory.
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::config::Record;
 use crate::model::{Plan, Snapshot};
+use crate::recording::Writer;
 use crate::snapshot;
 
 /// Writes rounds, one at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     writing: Arc<AtomicBool>,
+    recording: Arc<Mutex<Writer>>,
 }
 
 /// Why a round was not kept.
@@ -39,8 +41,8 @@ pub enum RecordError {
     /// The snapshot has no form as a text.
     #[error(transparent)]
     Snapshot(#[from] snapshot::WriteError),
-    /// The plan has no form as JSON.
-    #[error("the plan cannot be written as JSON")]
+    /// The plan, or what has changed since the last round, has no form as JSON.
+    #[error("the round cannot be written as JSON")]
     Plan(#[source] serde_json::Error),
     /// One round alone is more than all may take.
     #[error("a round of {size} bytes is more than all rounds may take ({most})")]
@@ -55,15 +57,23 @@ pub enum RecordError {
 impl Rounds {
     /// Keeps a round if that is asked for, without waiting for the disk.
     pub fn keep(&self, settings: &Record, snapshot: &Snapshot, plan: &Plan) {
-        if settings.rounds == 0 || self.writing.swap(true, Ordering::AcqRel) {
+        if (settings.rounds == 0 && settings.days == 0) || self.writing.swap(true, Ordering::AcqRel) {
             return;
         }
         let (settings, snapshot, plan) = (settings.clone(), snapshot.clone(), plan.clone());
-        let writing = self.writing.clone();
+        let (writing, recording) = (self.writing.clone(), self.recording.clone());
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = write(&settings, &snapshot, &plan) {
+            let failed = |error: RecordError| {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the round was not recorded");
+            };
+            if settings.rounds > 0 {
+                write(&settings, &snapshot, &plan).unwrap_or_else(failed);
+            }
+            if settings.days > 0 {
+                let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+                let bounds = (settings.days, settings.share());
+                recording.keep(&settings.directory, bounds, &snapshot).unwrap_or_else(failed);
             }
             writing.store(false, Ordering::Release);
         });
@@ -79,8 +89,8 @@ fn write(settings: &Record, snapshot: &Snapshot, plan: &Plan) -> Result<(), Reco
     let mut decision = serde_json::to_string_pretty(plan).map_err(RecordError::Plan)?;
     decision.push('\n');
     let size = (text.len() + decision.len()) as u64;
-    if size > settings.max_size {
-        return Err(RecordError::TooLarge { size, most: settings.max_size });
+    if size > settings.share() {
+        return Err(RecordError::TooLarge { size, most: settings.share() });
     }
     let folder = settings.directory.as_path();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
@@ -140,7 +150,7 @@ fn make_room(settings: &Record, coming: u64) -> Result<(), RecordError> {
     let mut bytes: u64 = rounds.values().map(|round| round.0).sum();
     let mut left = rounds.len();
     for (size, files) in rounds.into_values() {
-        if left < settings.rounds as usize && bytes.saturating_add(coming) <= settings.max_size {
+        if left < settings.rounds as usize && bytes.saturating_add(coming) <= settings.share() {
             break;
         }
         for file in files {
@@ -159,7 +169,7 @@ mod tests {
     use super::*;
 
     fn round(folder: &Path, rounds: u32, max_size: u64, second: i64) -> Result<(), RecordError> {
-        let settings = Record { rounds, directory: folder.join("kept"), max_size };
+        let settings = Record { rounds, days: 0, directory: folder.join("kept"), max_size };
         let time = Timestamp::from_second(second).unwrap();
         write(&settings, &Snapshot { time, ..Snapshot::default() }, &Plan { time, ..Plan::default() })
     }

@@ -29,6 +29,7 @@ pub(super) struct Document<'t> {
 enum Body<'t> {
     Text(&'t str),
     Tree(Value),
+    Seen(&'t Value),
 }
 
 /// What an object says of itself, and the objects of a list.
@@ -172,6 +173,21 @@ fn yaml(text: &str) -> Result<Vec<Value>, SnapshotError> {
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
 }
 
+impl<'t> Document<'t> {
+    /// An object that is kept elsewhere; `None`: it has no kind.
+    pub(super) fn of(value: &'t Value) -> Option<Self> {
+        let field = |name: &str| value.pointer(name).and_then(Value::as_str).map(Cow::Borrowed);
+        Some(Self {
+            number: 1,
+            kind: field("/kind")?,
+            version: field("/apiVersion").unwrap_or_default(),
+            namespace: field("/metadata/namespace").unwrap_or_default(),
+            name: field("/metadata/name").unwrap_or_default(),
+            body: Body::Seen(value),
+        })
+    }
+}
+
 impl Document<'_> {
     /// Whether it is of this version.
     pub(super) fn is(&self, version: &str) -> bool {
@@ -193,6 +209,7 @@ impl Document<'_> {
             Body::Text(text) => serde_json::from_str(text)
                 .or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value)),
             Body::Tree(value) => T::deserialize(value),
+            Body::Seen(value) => T::deserialize(*value),
         };
         parsed.map_err(|source| SnapshotError::Shape {
             kind: self.kind.clone().into_owned(),

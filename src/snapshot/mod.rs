@@ -4,10 +4,19 @@
 //! three optional documents of our own: `ProxmoxInventory`, `AutoscalerState` and `KubernetesCluster`, which says the version of the
 //! control plane.
 
+//!
+//! Many snapshots of one cluster, one after the other, are mostly the same: [`changes`] says what makes the next of the last, object by
+//! object and field by field, and a [`Fold`] puts them together again.
+
+mod changes;
 mod document;
+mod fold;
 mod own;
+mod patch;
 mod read;
 mod write;
 
+pub use changes::{Changes, changes};
+pub use fold::{Fold, FoldError};
 pub use read::{SnapshotError, read};
 pub use write::{WriteError, write};

@@ -83,7 +83,7 @@ pub fn read(text: &str) -> Result<(Snapshot, Option<Timestamp>), SnapshotError> 
 }
 
 /// Only the templates that a buffer refers to are of use.
-fn forget_templates(snapshot: &mut Snapshot) {
+pub(super) fn forget_templates(snapshot: &mut Snapshot) {
     for controller in &mut snapshot.controllers {
         if controller.template.is_some()
             && !snapshot.buffers.iter().any(|buffer| buffer.refers_to(controller))
@@ -94,11 +94,11 @@ fn forget_templates(snapshot: &mut Snapshot) {
 }
 
 #[derive(Default)]
-struct Reader {
-    snapshot: Snapshot,
-    time: Option<Timestamp>,
+pub(super) struct Reader {
+    pub snapshot: Snapshot,
+    pub time: Option<Timestamp>,
     /// There are buffers, which may refer to the templates of controllers.
-    templates: bool,
+    pub templates: bool,
 }
 
 impl Document<'_> {
@@ -120,7 +120,7 @@ impl Document<'_> {
 impl Reader {
     /// What pods take depends on the version, and the document that says it may come last. That the API server has ProvisioningRequests
     /// or PodGroups is said there, too: a list of none says nothing.
-    fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
+    pub(super) fn version(&mut self, it: &Document) -> Result<(), SnapshotError> {
         if it.kind == "KubernetesCluster" && it.group() == "pve-autoscaler" {
             let cluster: ClusterDocument = it.parse()?;
             self.snapshot.kubernetes = cluster.version;
@@ -134,7 +134,7 @@ impl Reader {
         Ok(())
     }
 
-    fn object(&mut self, it: &Document) -> Result<(), SnapshotError> {
+    pub(super) fn object(&mut self, it: &Document) -> Result<(), SnapshotError> {
         let all = &mut self.snapshot;
         match (it.group(), it.kind.as_ref()) {
             ("", "Node") => all.nodes.push(it.checked(convert::node(&it.parse()?))?),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pve_autoscaler::config::{self, Needs};
 use pve_autoscaler::model::Plan;
+use pve_autoscaler::recording::Recording;
 use pve_autoscaler::{planning, snapshot};
 use tempfile::TempDir;
 
@@ -15,7 +16,11 @@ const SOON: Duration = Duration::from_mins(2);
 
 /// The pool whose rounds are recorded in this folder, so many of them.
 pub fn recording(folder: &Path, rounds: u32) -> String {
-    let record = format!("[record]\nrounds = {rounds}\ndirectory = \"{}\"\n", folder.display());
+    let record = format!(
+        "[record]\nrounds = {rounds}\ndays = {}\ndirectory = \"{}\"\n",
+        rounds.min(1),
+        folder.display()
+    );
     let scaling = "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n";
     ONE_POOL.replace("[[pool]]", &format!("{record}{scaling}[[pool]]"))
 }
@@ -41,6 +46,23 @@ fn replayed(folder: &Path, text: &str) -> Vec<(PathBuf, Plan)> {
         (path, plan)
     };
     records(folder).into_iter().map(again).collect()
+}
+
+/// A plan is made of each round of the recording, too, and is what was decided.
+fn replayed_from_recording(folder: &Path, text: &str) -> usize {
+    let config = config::parse("lab.toml", text, Needs::Plan).unwrap();
+    let mut rounds = Recording::open(folder).unwrap().rounds();
+    let mut count = 0;
+    while rounds.next_round() {
+        let read = rounds.fold().snapshot();
+        let name = format!("round-{:.9}", read.time).replace(':', "-") + ".json";
+        let Ok(taken) = std::fs::read_to_string(folder.join(name)) else { continue };
+        let plan = serde_json::to_string_pretty(&planning::plan(&read, &config)).unwrap() + "\n";
+        assert_eq!(plan, taken, "{}", read.time);
+        count += 1;
+    }
+    assert!(rounds.damages().is_empty());
+    count
 }
 
 /// The same; how many rounds they are.
@@ -70,6 +92,8 @@ async fn each_recorded_round_gives_the_decision_that_was_taken() {
             shrunk.get_or_insert(path);
         }
     }
+    let yaml = records(folder.path()).len();
+    assert!(yaml > 10 && replayed_from_recording(folder.path(), &text) == yaml, "{yaml}");
     let settings = folder.path().join("config.toml");
     std::fs::write(&settings, &text).unwrap();
     for path in [grown.expect("a round of growth"), shrunk.expect("a round of removal")] {

@@ -1,0 +1,127 @@
+//! Writing a recording.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::{SignedDuration, Timestamp};
+
+use super::file;
+use crate::model::Snapshot;
+use crate::observability::RecordError;
+use crate::snapshot;
+
+/// A file holds so much time at most.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// A file takes this part of what all may take at most, so that there is something to drop.
+const PART: u64 = 8;
+
+/// Writes rounds, each as what has changed since the one before.
+#[derive(Debug, Default)]
+pub struct Writer {
+    open: Option<Open>,
+}
+
+/// The file that is written now.
+#[derive(Debug)]
+struct Open {
+    path: PathBuf,
+    began: Timestamp,
+    /// The round that was written last.
+    before: Snapshot,
+    /// What was written of it, in bytes of the file.
+    size: u64,
+    file: GzEncoder<fs::File>,
+}
+
+impl Writer {
+    /// Keeps a round in this folder, and drops what is older than so many days or beyond what all may take.
+    ///
+    /// # Errors
+    /// What refuses; the next round begins a new file then.
+    pub fn keep(
+        &mut self,
+        folder: &Path,
+        (days, most): (u32, u64),
+        round: &Snapshot,
+    ) -> Result<(), RecordError> {
+        let goes_on = |open: &Open| {
+            let age = round.time.duration_since(open.began);
+            open.path.parent() == Some(folder)
+                && !age.is_negative()
+                && age < LONGEST
+                && round.time > open.before.time
+                && open.size < most / PART
+        };
+        let open = match self.open.take().filter(goes_on) {
+            Some(open) => open.go_on(round)?,
+            None => Open::begin(folder, round)?,
+        };
+        let size = open.size;
+        if size > most {
+            drop(open.file);
+            fs::remove_file(&open.path).map_err(failed(&open.path))?;
+            return Err(RecordError::TooLarge { size, most });
+        }
+        let oldest = round.time.saturating_sub(SignedDuration::from_hours(24 * i64::from(days)));
+        let oldest = oldest.unwrap_or(Timestamp::MIN);
+        make_room(folder, &open.path, oldest, most)?;
+        self.open = Some(open);
+        Ok(())
+    }
+}
+
+impl Open {
+    fn begin(folder: &Path, round: &Snapshot) -> Result<Self, RecordError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(failed(folder))?;
+        let path = folder.join(file::name(round.time));
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(failed(&path))?;
+        let file = GzEncoder::new(file, Compression::default());
+        let (began, before) = (round.time, round.clone());
+        Self { path, began, before, size: 0, file }.line(&snapshot::changes(None, round))
+    }
+
+    fn go_on(mut self, round: &Snapshot) -> Result<Self, RecordError> {
+        let changes = snapshot::changes(Some(&self.before), round);
+        self.before = round.clone();
+        self.line(&changes)
+    }
+
+    fn line(mut self, changes: &snapshot::Changes) -> Result<Self, RecordError> {
+        let mut line = serde_json::to_vec(changes).map_err(RecordError::Plan)?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.flush()).map_err(failed(&self.path))?;
+        let written = self.file.get_ref().metadata().map_err(failed(&self.path))?;
+        self.size = written.len();
+        Ok(self)
+    }
+}
+
+/// Drops the oldest files but the one that is written.
+fn make_room(folder: &Path, written: &Path, oldest: Timestamp, most: u64) -> Result<(), RecordError> {
+    let mut files = Vec::new();
+    for (began, path) in file::all(folder).map_err(failed(folder))? {
+        let size = fs::metadata(&path).map_err(failed(&path))?.len();
+        files.push((began, path, size));
+    }
+    let mut bytes: u64 = files.iter().map(|file| file.2).sum();
+    for (began, path, size) in files {
+        let over = began.saturating_add(LONGEST).is_ok_and(|end| end < oldest);
+        if path == written || !(over || bytes > most) {
+            continue;
+        }
+        fs::remove_file(&path).map_err(failed(&path))?;
+        bytes -= size;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> RecordError {
+    let path = path.to_owned();
+    move |source| RecordError::File { path: path.clone(), source }
+}

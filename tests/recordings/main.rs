@@ -1,0 +1,185 @@
+//! Recordings: what is read back is what was written, days of them are small, and damage is said.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
+
+mod cluster;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::SignedDuration;
+use pve_autoscaler::model::Snapshot;
+use pve_autoscaler::observability::RecordError;
+use pve_autoscaler::recording::{Recording, RecordingError, Writer};
+use pve_autoscaler::snapshot;
+use tempfile::TempDir;
+
+use cluster::Cluster;
+
+/// More than any test writes.
+const MUCH: u64 = 1 << 30;
+/// Rounds of an hour in which nothing hurries.
+const HOUR: usize = 360;
+
+/// Records so many rounds of a cluster, and returns them.
+fn record(folder: &Path, cluster: &mut Cluster, rounds: usize) -> Vec<Snapshot> {
+    let mut writer = Writer::default();
+    let seen = (0..rounds).map(|_| {
+        let round = cluster.next_round();
+        writer.keep(folder, (7, MUCH), &round).unwrap();
+        round
+    });
+    seen.collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// As a file has it, in the order in which it is read.
+fn text(snapshot: &Snapshot) -> String {
+    let mut read = snapshot::read(&snapshot::write(snapshot).unwrap()).unwrap().0;
+    read.time = snapshot.time;
+    snapshot::write(&read).unwrap()
+}
+
+#[test]
+fn each_round_is_read_back_as_it_was() {
+    let folder = TempDir::new().unwrap();
+    // Two files: the second begins after an hour.
+    let written = record(folder.path(), &mut Cluster::new(3, 20), HOUR + 20);
+    let mut rounds = Recording::open(folder.path()).unwrap().rounds();
+    for round in &written {
+        assert!(rounds.next_round());
+        if round.time.as_second() % 200 == 0 {
+            assert_eq!(text(&rounds.fold().snapshot()), text(round));
+        }
+    }
+    assert!(!rounds.next_round());
+    assert!(rounds.damages().is_empty());
+    assert_eq!(files(folder.path()).len(), 2);
+    for file in files(folder.path()) {
+        assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+/// What is written for an hour of 50 nodes and 1500 pods, of which one goes and one comes every ten seconds.
+#[test]
+fn a_day_takes_less_than_twenty_megabytes() {
+    let folder = TempDir::new().unwrap();
+    let written = record(folder.path(), &mut Cluster::new(50, 1500), HOUR);
+    println!("a round as a whole: {} bytes", snapshot::write(&written[0]).unwrap().len());
+    let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    println!("{size} bytes an hour, {:.1} MB a day", 24e-6 * f64::from(u32::try_from(size).unwrap()));
+    assert!(size * 24 < 20_000_000, "{size} bytes an hour");
+}
+
+#[test]
+fn all_files_take_no_more_than_they_may() {
+    let folder = TempDir::new().unwrap();
+    let most = 200_000;
+    let mut cluster = Cluster::new(3, 60);
+    let mut writer = Writer::default();
+    for _ in 0..600 {
+        writer.keep(folder.path(), (7, most), &cluster.next_round()).unwrap();
+        let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+        assert!(size <= most, "{size}");
+    }
+    assert!(files(folder.path()).len() > 1);
+    let refused = Writer::default().keep(folder.path(), (7, 100), &cluster.next_round());
+    assert!(matches!(refused, Err(RecordError::TooLarge { most: 100, .. })), "{refused:?}");
+}
+
+#[test]
+fn what_is_older_than_asked_for_goes() {
+    let folder = TempDir::new().unwrap();
+    let mut cluster = Cluster::new(1, 1);
+    let mut writer = Writer::default();
+    for _ in 0..60 {
+        cluster.time += SignedDuration::from_hours(1);
+        writer.keep(folder.path(), (1, MUCH), &cluster.next_round()).unwrap();
+    }
+    let kept = files(folder.path()).len();
+    assert!((24..=26).contains(&kept), "{kept}");
+}
+
+#[test]
+fn a_file_without_its_end_is_read_as_far_as_it_goes() {
+    let folder = TempDir::new().unwrap();
+    let written = record(folder.path(), &mut Cluster::new(2, 10), 30);
+    let file = &files(folder.path())[0];
+    let whole = fs::read(file).unwrap();
+    // As a daemon leaves it that is killed: all its rounds are there.
+    fs::write(file, &whole[..whole.len() - 10]).unwrap();
+    assert_eq!(count(folder.path()), (30, Vec::new()));
+    // Cut off in the midst of a round.
+    fs::write(file, &whole[..whole.len() * 3 / 4]).unwrap();
+    let (rounds, damages) = count(folder.path());
+    assert!((1..30).contains(&rounds), "{rounds}");
+    let said = format!(
+        "{} is damaged after its first {rounds} rounds, which were read (until {}): its end is missing",
+        file.display(),
+        written[rounds - 1].time
+    );
+    assert_eq!(damages, [said]);
+}
+
+/// How many rounds can be read, and what cannot.
+fn count(folder: &Path) -> (usize, Vec<String>) {
+    let mut rounds = Recording::open(folder).unwrap().rounds();
+    let mut count = 0;
+    while rounds.next_round() {
+        count += 1;
+    }
+    (count, rounds.damages().iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn a_damaged_file_hides_no_other() {
+    let folder = TempDir::new().unwrap();
+    record(folder.path(), &mut Cluster::new(2, 10), HOUR + 30);
+    let first = &files(folder.path())[0];
+    let mut bytes = fs::read(first).unwrap();
+    let at = bytes.len() / 2;
+    for byte in &mut bytes[at..at + 40] {
+        *byte = !*byte;
+    }
+    fs::write(first, bytes).unwrap();
+    let (rounds, damages) = count(folder.path());
+    assert!((31..HOUR).contains(&rounds), "{rounds}");
+    assert!(damages.len() == 1 && damages[0].contains("is damaged after its first"), "{damages:?}");
+    fs::write(first, "no recording").unwrap();
+    let (rounds, damages) = count(folder.path());
+    assert_eq!(rounds, 30);
+    assert!(damages[0].contains("is damaged from its beginning on"), "{damages:?}");
+}
+
+#[test]
+fn a_round_is_taken_out_for_a_plan() {
+    let folder = TempDir::new().unwrap();
+    let written = record(folder.path(), &mut Cluster::new(2, 10), 30);
+    let snapshot = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pve-autoscaler"));
+        command.arg("snapshot").arg("--records").arg(folder.path()).args(more).output().unwrap()
+    };
+    let said = snapshot(&["--at", &(written[7].time + SignedDuration::from_secs(3)).to_string()]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert_eq!(String::from_utf8(said.stdout).unwrap(), text(&written[7]));
+    assert_eq!(String::from_utf8(snapshot(&[]).stdout).unwrap(), text(&written[29]));
+    let early = snapshot(&["--at", "2020-01-01T00:00:00Z"]);
+    assert_eq!(early.status.code(), Some(3));
+    let words = String::from_utf8(early.stderr).unwrap();
+    assert!(words.contains("nothing was recorded at 2020-01-01T00:00:00Z or before"), "{words}");
+}
+
+#[test]
+fn an_empty_folder_says_how_it_is_filled() {
+    let folder = TempDir::new().unwrap();
+    let error = Recording::open(folder.path()).unwrap_err();
+    assert!(matches!(error, RecordingError::Empty { .. }));
+    assert!(error.to_string().contains("days = 14"), "{error}");
+}
