@@ -10,7 +10,7 @@
 # real one until the driver's pod has registered on it. When the last Node of a zone goes, its object goes, too.
 # Versions: external-provisioner 6.4.0, kube-scheduler 1.37.2 (its VolumeBinding).
 # Source of the rule: external-provisioner's pkg/capacity/topology; volumebinding/binder.go of Kubernetes.
-# Why it matters: with local storage each Proxmox host is a zone of its own. Whoever scales a pool from zero, or
+# Why it matters: with local storage each Proxmox host is a zone of its own. An autoscaler that scales a pool from zero, or
 # simulates the first node on another host with the scheduler's code, must take a segment that does not exist yet
 # as unknown, not as full. An object made by hand gives the scheduler its answer, and external-provisioner leaves it
 # alone.
@@ -151,7 +151,7 @@ func main() {
 		NodeTopology:     &metav1.LabelSelector{MatchLabels: map[string]string{zone: "b"}},
 		Capacity:         &size,
 	}, metav1.CreateOptions{}))
-	report("5. somebody makes zone b's object by hand", 2)
+	report("5. an administrator makes zone b's object by hand", 2)
 }
 GO
 cat > schedule/main.go <<'GO'
@@ -293,7 +293,7 @@ cat > want <<'WANT'
   the driver was asked about: zone a true, zone b true
   scheduler, new node of zone a: fits
   scheduler, new node of zone b: refused, node(s) did not have enough free storage
-5. somebody makes zone b's object by hand
+5. an administrator makes zone b's object by hand
   published capacity: a=1Ti b=1Ti
   the driver was asked about: zone a true, zone b true
   scheduler, new node of zone a: fits

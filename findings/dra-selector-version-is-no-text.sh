@@ -9,7 +9,7 @@
 # as well. With the sides swapped `==` is false, without an error.
 # Versions: k8s.io/dynamic-resource-allocation 0.37.2 (Kubernetes 1.37.2).
 # Source of the rule: Semver.Equal in apiserver's pkg/cel/semver.go; evalNe of cel-go's interpreter.
-# Why it matters: a class that means to leave one driver version out with `!=` leaves out nothing. Whoever simulates the
+# Why it matters: a class that means to leave one driver version out with `!=` leaves out nothing. A program that simulates the
 # scheduler has to know an error from a "no". semver("535.104.5") on the other side does what one means.
 #
 # Needs Go.

@@ -106,14 +106,14 @@ fi
 has /pools poolid "$pool" || run pveum pool add "$pool" --comment "machines of pve-autoscaler"
 has /access/users userid "$user" || run pveum user add "$user" --comment "pve-autoscaler"
 
-# The secret is shown once: it goes straight into its file, which nobody else can read at any time.
+# The secret is shown once: it goes straight into its file, which no other user can read at any time.
 if has "/access/users/$user/token" tokenid "$token"; then
     echo "The token $user!$token is there and is kept; its secret should be in $file." >&2
 elif [ $dry = yes ]; then
     echo "pveum user token add $user $token --privsep 1 --output-format json    # its value goes to $file"
 else
     (
-        # The service's user passes through the folder above, and nobody else looks into this one. Those that are there stay as they are.
+        # The service's user passes through the folder above, and no other user looks into this one. Those that are there stay as they are.
         umask 022
         mkdir -p "$(dirname "$(dirname "$file")")"
         umask 077

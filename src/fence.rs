@@ -9,7 +9,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Whoever asks at a closed fence is ended with its term: it waits so long for that before it is refused.
+/// A task that asks at a closed fence is ended with its term: it waits this long for that before it is
+/// refused.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// This instance does not lead (any more).
@@ -29,7 +30,7 @@ enum Gate {
 pub struct Fence(watch::Sender<Gate>);
 
 impl Fence {
-    /// One that lets everything pass: for commands that an operator gives, and where nobody else can lead.
+    /// One that lets everything pass: for commands that an operator gives, and if no other instance can lead.
     pub fn open() -> Self {
         Self(watch::Sender::new(Gate::Open))
     }
@@ -72,7 +73,8 @@ impl Fence {
     /// Lets a write pass.
     ///
     /// # Errors
-    /// This instance does not lead. The answer comes after a moment in which whoever asks is usually ended.
+    /// This instance does not lead. The answer comes after a moment in which the task that asks is usually
+    /// ended.
     pub async fn pass(&self) -> Result<(), Fenced> {
         if self.is_open() {
             return Ok(());

@@ -38,8 +38,8 @@ async fn what_speaks_against_it_is_said_and_nothing_is_written() {
     assert_eq!(status, 1, "{said}");
     let answer: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(answer["outcome"], "refused");
-    let (status, said) = bench.adopt(&["nobody", "--pool", "workers"]).await;
-    assert_eq!((status, said.as_str()), (1, "error: there is no node `nobody`\n"));
+    let (status, said) = bench.adopt(&["absent", "--pool", "workers"]).await;
+    assert_eq!((status, said.as_str()), (1, "error: there is no node `absent`\n"));
     let (status, said) = bench.adopt(&["cp1", "--pool", "others"]).await;
     assert_eq!((status, said.as_str()), (1, "error: the configuration has no pool `others`\n"));
     bench.change("[metrics]", "mode = \"observe\"\n[metrics]");

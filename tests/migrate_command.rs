@@ -1,5 +1,5 @@
-//! `migrate`: what it writes of each autoscaler's settings, as it is written down beside them. The files are written anew with
-//! `UPDATE=1 cargo test --test migrate_command`.
+//! `migrate`: what it writes of each autoscaler's settings, as it is written down beside them. The files are
+//! updated with `UPDATE=1 cargo test --test migrate_command`.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 

@@ -164,8 +164,8 @@ async fn every_refusal_is_told_apart() {
     let several = emulator.client(None, PASSWORD).power().await.unwrap_err();
     assert_eq!(several.kind, Kind::NotFound);
     assert!(several.to_string().contains(FIRST) && several.to_string().contains(SECOND), "{several}");
-    let nobody = emulator.client(Some("/redfish/v1/Systems/nobody"), PASSWORD).power().await.unwrap_err();
-    assert_eq!(nobody.kind, Kind::NotFound);
+    let absent = emulator.client(Some("/redfish/v1/Systems/absent"), PASSWORD).power().await.unwrap_err();
+    assert_eq!(absent.kind, Kind::NotFound);
     emulator.process.kill().unwrap();
     emulator.process.wait().unwrap();
     assert_eq!(client.power().await.unwrap_err().kind, Kind::Unreachable);

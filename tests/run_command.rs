@@ -310,7 +310,7 @@ async fn systemd_is_told_of_the_start_the_reload_and_the_end() {
     assert!(child.wait().await.unwrap().success());
 }
 
-/// What systemd is told, up to this text.
+/// What is reported to systemd, up to this text.
 async fn until(systemd: &UnixDatagram, text: &'static str) -> String {
     let systemd = systemd.try_clone().unwrap();
     let reading = tokio::task::spawn_blocking(move || {

@@ -20,7 +20,7 @@ use tokio::process::Command;
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;
 
-/// A bench with an administrator's token, in which nothing of ours was made yet.
+/// A bench with an administrator's token, in which `setup` has made nothing yet.
 async fn bare() -> Bench {
     with_roles(&[]).await
 }
@@ -104,7 +104,7 @@ impl Bench {
 
     async fn set_up_by(&self, administrator: &[&str], more: &[&str]) -> (i32, String) {
         let file = |name: &str| self.path(name).display().to_string();
-        // As somebody does who has just copied a secret, and let nobody else read what comes next.
+        // As a user does who has just copied a secret, and closed what comes next to all others.
         let mut command = Command::new("sh");
         command
             .args(["-c", r#"umask 077; exec "$@""#, "sh", env!("CARGO_BIN_EXE_pve-autoscaler")])
@@ -153,7 +153,7 @@ async fn what_is_made_from_nothing_passes_the_check_and_a_second_time_changes_no
     let (code, again) = bench.set_up(&ANSWERS).await;
     assert_eq!(code, 0, "{again}");
     let made: Vec<&str> = again.lines().filter(|line| line.trim_start().starts_with("made")).collect();
-    assert_eq!(made.len(), 2, "only what Kubernetes is told anew, and its token: {made:?}");
+    assert_eq!(made.len(), 2, "only what Kubernetes gets again, and its token: {made:?}");
     assert_eq!(fs::read_to_string(bench.path("etc/credentials/pve-token")).unwrap(), token);
     assert_eq!(fs::read_to_string(bench.path("etc/config.toml")).unwrap(), configuration);
 }
@@ -204,7 +204,7 @@ async fn the_script_takes_nothing_away_and_opens_the_folder_that_the_service_pas
     for (name, mode) in [("etc", 0o755), ("etc/credentials", 0o700), ("etc/credentials/pve-token", 0o600)] {
         bench.has_mode(name, mode);
     }
-    // Both are folders of somebody's now.
+    // Both folders belong to a user now.
     fs::set_permissions(bench.path("etc"), fs::Permissions::from_mode(0o750)).unwrap();
     bench.script(&["--token", "second"]).await;
     bench.has_mode("etc", 0o750);
@@ -294,7 +294,7 @@ async fn what_an_earlier_set_up_closed_to_the_service_is_opened_or_named() {
     bench.has_mode("etc/config.toml", 0o644);
     let opened = format!("made        `{}`: mode 0644", bench.path("etc/config.toml").display());
     assert!(said.contains(&opened), "{said}");
-    // Whose folder it is, and what else is in it, nobody knows.
+    // Whose folder it is, and what else is in it, is not known.
     bench.has_mode("etc", 0o700);
     let folder = format!("run `chmod 0755 {}`\n", bench.path("etc").display());
     assert!(said.contains(&folder), "{said}");

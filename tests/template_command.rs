@@ -1,4 +1,5 @@
-//! `template` as an operator runs it, against the embedded Proxmox VE over TLS: made, made anew, finished, destroyed.
+//! `template` as an operator runs it, against the embedded Proxmox VE over TLS: made, replaced, finished,
+//! destroyed.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at what it did not expect")]
 
@@ -203,7 +204,7 @@ async fn a_template_is_made_on_each_host_and_made_anew_where_its_description_has
     assert!(shop.pve.is_as(9000, &by_hand), "what is not ours is as it was");
 
     shop.good(&["k8s-worker", "--force"]).await;
-    assert_eq!(shop.named("k8s-worker"), [9010, 9011], "made anew although nothing has changed");
+    assert_eq!(shop.named("k8s-worker"), [9010, 9011], "replaced although nothing has changed");
     let said = shop.good(&[]).await;
     assert_eq!(said.matches("kept").count(), 2, "{said}");
 }
@@ -254,20 +255,21 @@ async fn a_vm_that_takes_the_vmid_of_a_former_version_while_the_quorum_is_asked_
 #[tokio::test]
 async fn a_vm_of_others_in_the_range_is_gone_round() {
     let shop = Shop::new(|_| {}).await;
-    // A VM of somebody else in the range: it is gone round.
+    // An unmanaged VM in the range: it is gone round.
     assert!(shop.pve.create_by_hand(VmSpec::machine(9010, "pve3", "somebodys")));
     let somebodys = shop.pve.vm(9010).unwrap();
     shop.good(&[]).await;
     assert_eq!(shop.named("k8s-worker"), [9011, 9012]);
     assert!(shop.pve.is_as(9010, &somebodys));
-    // A description that somebody rewrote proves nothing any more.
+    // A description that was rewritten no longer proves anything.
     shop.pve.set_config_by_hand(9011, "description", Some("mine now"));
     let (status, said) = shop.run(&[]).await;
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("was not made here") && shop.pve.vm(9011).is_some(), "{said}");
 }
 
-/// Somebody's full clone of our template in the range: it has the template's description, as Proxmox VE gives it to clones.
+/// A user's full clone of our template in the range: it has the template's description, as Proxmox VE gives
+/// it to clones.
 fn clone_by_hand(shop: &Shop, vmid: u32) {
     let mut clone = VmSpec::machine(vmid, "pve1", "databases");
     clone.pool = Some("k8s-templates".into());

@@ -62,7 +62,7 @@ for columns in (200, 60):
     drawn = time.monotonic()
     size(terminal, columns, 24)
     read(terminal, seen, lambda seen: seen[there:].endswith(b"\x1b[J"), "a frame of the new size")
-    assert time.monotonic() - drawn < 1.5, "it is drawn anew at once, not when the next one is due"
+    assert time.monotonic() - drawn < 1.5, "it is drawn again at once, not when the next one is due"
     last = frames(bytes(seen))[-1]
     assert (widest(last) > 60) == (columns > 60), last
 

@@ -1,4 +1,4 @@
-//! What the daemon is told.
+//! What the daemon is configured with.
 
 use std::path::Path;
 

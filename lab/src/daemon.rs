@@ -33,7 +33,7 @@ pub fn launch(program: &Path, directory: &Path) -> anyhow::Result<Child> {
 /// It cannot be started.
 pub fn launch_as(program: &Path, directory: &Path, host: &str) -> anyhow::Result<Child> {
     let mut command = Command::new("unshare");
-    // The process that is started becomes the daemon: a signal to it reaches nobody else.
+    // The process that is started becomes the daemon: a signal to it reaches no other process.
     command.args(["--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", host]).arg(program);
     start(command, directory)
 }

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match story {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A terminal that is gone is told nothing.
+            // Nothing is written to a terminal that is gone.
             let _ = writeln!(anstream::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

@@ -39,7 +39,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "pin" 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "adopt" -d 'Make a worker that others made a machine of a pool'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "template" -d 'Make the templates that the configuration describes, or make them anew where they have changed'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "template" -d 'Make the templates that the configuration describes, or replace them if their description has changed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_needs_command" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'
@@ -71,7 +71,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l so
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -l log-level -d 'How much to log: error, warn, info, debug or trace; or directives such as `info,kube=debug`' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l socket -d 'Where the daemon listens' -r -F
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l watch -d 'Show it anew every so many seconds (2 unless given), until Ctrl-C; line by line where there is no terminal' -r
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l watch -d 'Refresh every SECONDS (2 unless given), until Ctrl-C; without a terminal, print line by line' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -105,7 +105,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l socket -d 'Where the daemon listens, to be told of it' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l output -d 'How to print' -r -f -a "text\t'For a person'
 json\t'For a program; the format is stable'"
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Do it: from then on the VM may be destroyed once nobody needs the node'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l yes -d 'Do it: from then on the VM may be destroyed once no pod needs the node'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -l dry-run -d 'Say what would be written, and write nothing, as without `--yes`'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand adopt" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand check" -l config -d 'The configuration' -r -F
@@ -120,7 +120,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-id -d 'The token that may make templates; without it the daemon\'s' -r
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l token-file -d 'The file with that token\'s secret' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l dry-run -d 'Say what would be done, and do nothing'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l force -d 'Make them anew, even where nothing has changed'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -l force -d 'Replace them even if nothing has changed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand template" -s h -l help -d 'Print help'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l config -d 'The configuration' -r -F
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand plan" -l snapshot -d 'A file of Kubernetes objects as kubectl prints them; `-` is standard input; without it the live cluster' -r -F
@@ -154,7 +154,7 @@ complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and 
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "unpin" -d 'Treat a node that was pinned as any other again'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "adopt" -d 'Make a worker that others made a machine of a pool'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "check" -d 'Check the configuration and both clusters, and say what is wrong'
-complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "template" -d 'Make the templates that the configuration describes, or make them anew where they have changed'
+complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "template" -d 'Make the templates that the configuration describes, or replace them if their description has changed'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "plan" -d 'Show what would be decided, and why; touches nothing'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "snapshot" -d 'Write what `plan` reads from the live cluster to standard output'
 complete -c pve-autoscaler -n "__fish_pve_autoscaler_using_subcommand help; and not __fish_seen_subcommand_from setup migrate run status pause resume retry history retire pin unpin adopt check template plan snapshot explain help" -f -a "explain" -d 'Show which nodes could take a pod, or why a node stays'

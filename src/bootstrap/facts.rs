@@ -135,7 +135,7 @@ impl MachineFacts {
         (cores, memory): (u32, i64),
     ) -> Self {
         let mut labels = pool.labels_for(host, name, slot.vmid);
-        // A kubelet that is told another one does not start; that one is set through the API.
+        // A kubelet does not start if it is given another one; that one is set through the API.
         labels.retain(|key, _| may_set_itself(key));
         labels.insert(POOL_LABEL.to_owned(), pool.name.clone());
         let taints =
@@ -248,7 +248,7 @@ mod tests {
             ("{{ machine.memory // 1048576 }} {{ host.name }} {{ cluster.name }}", "4096 pve home"),
             ("{{ machine.labels['size'] }} {{ machine.taints[0] }}", "small a=b:NoExecute"),
             ("{% for k, v in pool.kubelet_args | items %}--{{ k }}={{ v }}{% endfor %}", "--v=2"),
-            // A kubelet that is told a role does not start.
+            // A kubelet does not start if its labels name a role.
             ("{{ machine.labels | list | join(' ') }}", "pve-autoscaler/pool size"),
             ("{{ \"a'b\" | sh }} {{ machine.labels['size'] | tojson }}", "'a'\\''b' \"small\""),
         ] {

@@ -1,7 +1,8 @@
 //! What a guest runs whose machine grows: whether it can, and then to take what was plugged into use and to say so.
 //!
-//! A kubelet looks at its machine once, when it starts (`cadvisor`'s machine info), so that it is started anew; pods run on meanwhile.
-//! Kernels and udev rules differ in whether what is plugged is used at once: what is not is switched on here, by the kernel's own files.
+//! A kubelet looks at its machine once, when it starts (`cadvisor`'s machine info), so it is started again;
+//! pods keep running meanwhile. Whether plugged CPUs and memory are used at once depends on the kernel and
+//! its udev rules: what is not used yet is switched on here, through the kernel's own files.
 
 /// What speaks against it is found out before anything is plugged.
 const ASK: &str = r#"systemctl cat "$1" >/dev/null 2>&1 || { echo "there is no unit $1" >&2; exit 73; }
@@ -16,7 +17,8 @@ esac
 /// How what takes CPUs and memory into use ends where some of the CPUs do not come. The unit was restarted then, too.
 pub const TOO_FEW_CPUS: i64 = 74;
 
-/// `$1` CPUs are waited for; the unit `$2` is started anew, where some of them do not come, too: memory may have.
+/// Waits for `$1` CPUs, then starts the unit `$2` again, even if some of the CPUs do not come: memory may
+/// have.
 const TAKE: &str = r#"tries=0
 until [ "$tries" = 15 ]; do
     sleep 1

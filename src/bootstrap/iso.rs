@@ -117,7 +117,7 @@ fn descriptor(label: &str, size: u32, joliet: bool) -> Vec<u8> {
     put(140, &table.to_le_bytes());
     put(148, &(table + 1).to_be_bytes());
     put(156, &record(root, SECTOR, true, &[0]));
-    // Who made it, of what: nobody says.
+    // Who made it, and of what, is left empty.
     put(190, &blank(128));
     for at in [318, 446, 574] {
         put(at, &blank(128));

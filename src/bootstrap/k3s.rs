@@ -13,7 +13,7 @@ use super::join::{may_set_itself, starting_taint};
 use crate::model::node::Taint;
 use crate::model::selector::Labels;
 
-/// What a machine's agent is told.
+/// What a machine's agent is started with.
 #[derive(Clone, Debug)]
 pub struct K3sFacts {
     /// The Node's name.

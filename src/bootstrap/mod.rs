@@ -1,4 +1,4 @@
-//! A booted VM becomes a Node: what runs inside the guest, and what it is told.
+//! A booted VM becomes a Node: what runs inside the guest, and what it is given.
 //!
 //! `kubeadm join`, an agent of K3s, or a command of the operator's; where the template joins by itself, nothing is run at all.
 //!

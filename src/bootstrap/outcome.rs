@@ -51,7 +51,7 @@ fn advice(stderr: &str) -> &'static str {
     // kubeadm's `pubkeypin.Set.CheckAny`.
     if stderr.contains("none of the public keys") {
         return " (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when the machine was made; it is read \
-                anew for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
+                again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control plane)";
     }
     ""
 }
@@ -87,7 +87,7 @@ mod tests {
                 JoinEnd::Failed(
                     "`kubeadm join` exited with 1: cluster CA found in cluster-info ConfigMap is invalid: none of the public keys \
                      \"sha256:00\" are pinned (the CA in the ConfigMap kube-public/cluster-info is not the one that was pinned when \
-                     the machine was made; it is read anew for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
+                     the machine was made; it is read again for the next one: compare it with /etc/kubernetes/pki/ca.crt of the control \
                      plane)"
                         .to_owned(),
                 ),

@@ -1,6 +1,6 @@
 //! Bootstrap tokens from `kubeadm token` on a control plane node, over SSH.
 //!
-//! * Nobody is talked to but the host whose key is configured, and nothing but our key is offered: no password, no agent,
+//! * Only the host whose key is configured is talked to, and only our key is offered: no password, no agent,
 //!   no forwarding.
 //! * kubeadm makes the token: it comes back on standard output, and no command line ever holds one.
 //! * Every operation has one limit for everything, and its output a bound. The connection ends with the operation.
@@ -59,8 +59,8 @@ impl TokenHost {
     /// Has kubeadm make a token that authenticates and signs, for `ttl`. The description should name the machine.
     ///
     /// # Errors
-    /// See [`SshError`]. After a limit or a broken connection a token may exist that nobody knows the secret of; it ends
-    /// by itself.
+    /// See [`SshError`]. After a limit or a broken connection a token may exist whose secret is lost; it
+    /// expires by itself.
     pub async fn mint(&self, ttl: Duration, description: &str) -> Result<SshToken, SshError> {
         // kubeadm takes 0 for "for ever".
         let ttl = format!("{}s", ttl.as_secs().max(1));
@@ -115,7 +115,7 @@ impl TokenHost {
     /// # Errors
     /// See [`SshError`].
     pub async fn rehearse(&self) -> Result<(), SshError> {
-        // What it prints is a token that nobody has.
+        // What it prints is a token that does not exist.
         let printed = self.run(&self.command(&["token", "create", "--ttl", "1s", "--dry-run"])).await?;
         self.succeeded("kubeadm token create --dry-run", &printed)
     }
@@ -263,7 +263,7 @@ impl TokenHost {
     }
 }
 
-/// Whom we talk to: nobody but the holder of this key.
+/// The only peer we talk to: the holder of this key.
 struct Peer {
     expected: PublicKey,
 }

@@ -29,7 +29,7 @@ pub enum SshError {
         #[source]
         source: std::io::Error,
     },
-    /// Somebody else answers, or the host got new keys.
+    /// Another server answers, or the host got new keys.
     #[error(
         "{address} is not the host that it should be: its key is {seen}, but `ssh_host_key` is {expected}. If the host got new \
          keys, and `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` says so on the host itself, take the new one from \
@@ -142,7 +142,7 @@ pub enum CommandEnd {
 /// What is wrong with a private key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyFault {
-    /// It has a passphrase, and nobody is there to type it.
+    /// It has a passphrase, and there is no user to type it.
     #[error(
         "has a passphrase, which a daemon cannot type: make a key for it alone with `ssh-keygen -t ed25519 -N ''`"
     )]

@@ -25,7 +25,7 @@ What it needs
 What it does
   it writes the machine's record, our mark and tag into the VM's notes and tags, and the pool's labels, taints and annotations onto
     the Node; nothing else is changed
-  from then on the daemon treats it as any machine of its own: a node that nobody needs is drained, and ITS VM IS DESTROYED
+  from then on the daemon treats it as any machine of its own: a node that is no longer needed is drained, and ITS VM IS DESTROYED
 
 Without `--yes` nothing is written: it says what would be, or everything that speaks against it. It may be repeated.";
 
@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     /// The pool that it becomes a machine of
     #[arg(long, value_name = "POOL")]
     pool: String,
-    /// Do it: from then on the VM may be destroyed once nobody needs the node
+    /// Do it: from then on the VM may be destroyed once no pod needs the node
     #[arg(long)]
     yes: bool,
     /// Say what would be written, and write nothing, as without `--yes`
@@ -130,7 +130,9 @@ fn proposal(adoption: &Adoption) -> Vec<String> {
     let taints = adoption.taints.iter().map(|taint| format!("would taint the node: {}", taint.key));
     lines.extend(labels.chain(taints));
     lines.extend(adoption.remarks.iter().map(|remark| format!("note: {remark}")));
-    lines.push("once nobody needs it, it is drained and ITS VM IS DESTROYED; `--yes` does it".to_owned());
+    lines.push(
+        "once it is no longer needed, it is drained and ITS VM IS DESTROYED; `--yes` does it".to_owned(),
+    );
     lines
 }
 
@@ -148,7 +150,7 @@ fn say(arguments: &Arguments, outcome: &str, lines: &[String]) -> Result<(), Fai
     input::text(&text)
 }
 
-/// Has the daemon here read its records anew; one that leads elsewhere does so by itself.
+/// Has the daemon on this host read its records again; a daemon that leads elsewhere does so by itself.
 async fn tell(socket: &Path) -> bool {
     order(socket, Order::Reread).await.is_ok()
 }

@@ -149,7 +149,7 @@ impl Failure {
                  start; `pve-autoscaler setup` makes what it needs first), or name its socket with `--socket`",
             ),
             Self::Socket(SocketError::NoSocket { .. }) => {
-                Some("remove that file if nobody needs it, or name another path with `--socket`")
+                Some("remove that file if it is not needed, or name another path with `--socket`")
             }
             Self::Socket(_) => Some(
                 "systemd makes the folder (`RuntimeDirectory=`); without it name a path in a folder of yours with `--socket`",

@@ -146,7 +146,7 @@ pub(super) async fn kubernetes(config: &Config) -> Result<Cluster, Failure> {
 /// What is in the Kubernetes cluster, listed once.
 pub(super) async fn kubernetes_objects(cluster: &Cluster) -> Result<Snapshot, Failure> {
     let unreachable = |error| Failure::Unreachable(format!("Kubernetes at {}", cluster.server()), error);
-    // A wrong address or certificate is told at once, not after the limit.
+    // A wrong address or certificate is reported at once, not after the limit.
     cluster.version().await.map_err(|error| unreachable(error.into()))?;
     let cancel = CancellationToken::new();
     let watches = Watches::start(cluster, &cancel);
@@ -194,7 +194,7 @@ pub(super) fn client(settings: &Proxmox) -> Result<Client, Failure> {
         .map_err(|error| Failure::Named("the API token".to_owned(), error.into()))
 }
 
-/// A client of the management controller that switches a host. Its password is read anew each time.
+/// A client of the management controller that switches a host. Its password is read again each time.
 pub(super) fn controller(settings: &Redfish) -> Result<redfish::Client, Failure> {
     let trust = trust(&settings.trust)?;
     let password = settings.password.read().map_err(|error| {

@@ -66,7 +66,7 @@ enum Command {
     Adopt(adopt::Arguments),
     /// Check the configuration and both clusters, and say what is wrong
     Check(check::Arguments),
-    /// Make the templates that the configuration describes, or make them anew where they have changed
+    /// Make the templates that the configuration describes, or replace them if their description has changed
     Template(template::Arguments),
     /// Show what would be decided, and why; touches nothing
     Plan(plan::Arguments),

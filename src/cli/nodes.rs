@@ -25,7 +25,7 @@ back.";
 
 const PIN: &str = "\
 The Node gets the annotation `pve-autoscaler/scale-down-disabled=true`, which holds for all instances and over restarts. The node
-is not removed then, neither because nobody needs it nor because it is not ready; a drain that has begun is given up. Pods still
+is not removed then, neither because it is unneeded nor because it is not ready; a drain that has begun is given up. Pods still
 come to it: for maintenance, cordon it as well (`kubectl cordon`).";
 
 /// Arguments of `retire`.

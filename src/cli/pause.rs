@@ -16,7 +16,7 @@ While it is paused
   VMs that are being shut down or destroyed are finished
   nodes that are not needed do not come nearer to their end
 
-The switch is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it holds for all instances, whoever leads, and
+The switch is kept in Kubernetes (ConfigMap `autoscaler-state`, key `paused`): it holds for all instances, whichever leads, and
 over restarts. Only root and the daemon's own user may turn it.";
 
 /// Arguments of `pause`.

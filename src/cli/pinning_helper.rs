@@ -1,4 +1,4 @@
-//! `pinning-helper`: what `pve-autoscaler-pinning@.service` runs as root for each request. Nobody types it.
+//! `pinning-helper`: what `pve-autoscaler-pinning@.service` runs as root for each request. No user types it.
 
 use clap::Args;
 
@@ -18,6 +18,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let runtime = runtime.map_err(|error| Failure::System("start", error))?;
     let places = Places::of_host(&arguments.config.config);
     let served = runtime.block_on(serve_stdin(&places));
-    served.map_err(|error| Failure::System("serve whoever is connected to standard input", error))?;
+    served.map_err(|error| Failure::System("serve the connection on standard input", error))?;
     Ok(SUCCESS)
 }

@@ -158,7 +158,7 @@ fn warm(plan: &Plan, out: &mut String) {
     }
 }
 
-/// The host that it is made on; a machine that is there already is its own.
+/// The host that it is made on; a bare-metal machine is its own.
 fn place_of(machine: &NewMachine) -> String {
     if machine.vmid.is_some_and(|vmid| vmid >= FIRST_NUMBER) {
         return "switched on".to_owned();
@@ -217,7 +217,7 @@ fn hosts(plan: &Plan, out: &mut String) {
             HostOutcome::Wake => "is woken",
             HostOutcome::Waking => "is coming up",
             HostOutcome::GivenUp => "is left alone",
-            HostOutcome::NotOurs => "off, by somebody else",
+            HostOutcome::NotOurs => "off, not by the daemon",
         };
         let due = one.due.map(|due| due.duration_since(plan.time)).filter(SignedDuration::is_positive);
         let due = due.map(|due| format!(" (in {})", span(due))).unwrap_or_default();
@@ -275,7 +275,7 @@ fn kept(plan: &Plan, out: &mut String) {
 pub(super) fn node(verdict: &NodeVerdict, now: Timestamp) -> String {
     let used = verdict.utilization.map(|used| format!("{:.0} % used, ", used * 100.0)).unwrap_or_default();
     let what = match verdict.verdict {
-        NodeOutcome::NotManaged => "in no pool of ours".to_owned(),
+        NodeOutcome::NotManaged => "not in a managed pool".to_owned(),
         NodeOutcome::Utilized => "in use".to_owned(),
         NodeOutcome::Blocked => {
             let reason = verdict.reason.unwrap_or("UnexpectedError");

@@ -14,7 +14,7 @@ After a failure, a host or pool is left alone for `backoff_initial`, longer each
 long, and why. Once the cause is mended, this ends the waiting: of one host or pool, or of all. The next failure begins with the
 first length again.
 
-It may be given at any instance, whoever leads. Only root and the daemon's own user may do so.";
+It may be given at any instance, whichever leads. Only root and the daemon's own user may do so.";
 
 /// Arguments of `retry`.
 #[derive(Debug, Args)]

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Where the daemon listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
-    /// Show it anew every so many seconds (2 unless given), until Ctrl-C; line by line where there is no terminal
+    /// Refresh every SECONDS (2 unless given), until Ctrl-C; without a terminal, print line by line
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     watch: Option<u16>,

@@ -1,4 +1,5 @@
-//! `template`: makes the templates that the configuration describes, and makes them anew where the description has changed.
+//! `template`: makes the templates that the configuration describes, and replaces them if the description has
+//! changed.
 
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ pub(super) struct Arguments {
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Make them anew, even where nothing has changed
+    /// Replace them even if nothing has changed
     #[arg(long)]
     force: bool,
 }

@@ -1,7 +1,8 @@
-//! Showing something again and again, until somebody has seen enough.
+//! Showing something again and again, until the user has seen enough.
 //!
-//! On a terminal it is drawn over itself on the alternate screen, cut to what fits, and anew when the terminal changes its
-//! size; whatever ends it leaves the terminal as it was. Without a terminal it is written plainly, once a time.
+//! On a terminal each view is drawn over the last on the alternate screen, cut to what fits, and again when
+//! the terminal changes its size; whatever ends it leaves the terminal as it was. Without a terminal each
+//! view is written plainly.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};

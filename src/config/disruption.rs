@@ -37,7 +37,8 @@ enum Reason {
     HostOff,
 }
 
-/// Without `reasons`: all that can wait. A node that is lost serves nobody, and a host in maintenance is in somebody's hands.
+/// Without `reasons`: all that can wait. A lost node runs no pods, and an administrator works on a host in
+/// maintenance.
 const THAT_CAN_WAIT: [RemovalReason; 6] = [
     RemovalReason::Empty,
     RemovalReason::Underutilized,

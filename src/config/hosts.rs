@@ -44,7 +44,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// How it is switched on; a controller that nobody uses was meant for something.
+    /// How it is switched on; a controller that no host uses was meant for something.
     fn power(&self, checker: &mut Checker) -> Option<Power> {
         let name = self.name.get_ref();
         let redfish = self.redfish.as_ref().map(|table| (table, WrittenRedfish::check(table, checker)));

@@ -10,9 +10,9 @@ use super::values::Checker;
 /// Checked `[leader]`: `retry_period` × 2 ≤ `renew_deadline` < `lease_duration`, which is whole seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Others take the lease once they have seen it unchanged for so long.
+    /// Others take the lease once they have seen it unchanged for this long.
     pub lease_duration: Duration,
-    /// A leader that could not renew the lease for so long stops writing.
+    /// A leader that could not renew the lease for this long stops writing.
     pub renew_deadline: Duration,
     /// How often a leader renews the lease. Others look at it twice as often.
     pub retry_period: Duration,

@@ -54,7 +54,7 @@ impl Written {
         let page = self.status_page.as_ref().filter(|page| *page.get_ref());
         if let (Some(page), Some(address)) = (page, listen.filter(|address| !address.ip().is_loopback())) {
             checker.wrong(
-                format!("the status page would be shown to whoever reaches {address}"),
+                format!("the status page would be shown to every client that reaches {address}"),
                 page.span(),
                 "only served on loopback: it asks for no password and names pods",
                 "let `listen` be on 127.0.0.1 or [::1]; `ssh -L 9736:127.0.0.1:9736 HOST` brings the page to you",
@@ -83,7 +83,10 @@ mod tests {
             ("[metrics]\nlisten = \"localhost:9100\"", Err("c.toml:2:10")),
             ("[metrics]\nlisten = \"127.0.0.1\"", Err("is not an address to listen on")),
             ("[metrics]\nstatus_page = true", Ok(Some("127.0.0.1:9736"))),
-            ("[metrics]\nstatus_page = true\nlisten = \"0.0.0.0:9736\"", Err("shown to whoever reaches")),
+            (
+                "[metrics]\nstatus_page = true\nlisten = \"0.0.0.0:9736\"",
+                Err("shown to every client that reaches"),
+            ),
             ("[metrics]\nport = 1", Err("unknown field `port`")),
         ] {
             match (parse("c.toml", text, Needs::Plan), expected) {

@@ -317,7 +317,7 @@ impl Written {
             match (config.bootstrap_of(pool).map(|bootstrap| &bootstrap.method), script) {
                 (Some(BootstrapMethod::None), _) => written.get_ref().untold(checker),
                 (Some(BootstrapMethod::K3s(_)), _) => written.get_ref().without_kubeadm("k3s", checker),
-                // The one for all pools is told about once.
+                // The one for all pools is reported once.
                 (Some(BootstrapMethod::Command(command)), Some(script)) if own.is_some() || !told => {
                     let facts = MachineFacts::sample(&config.cluster, pool).without_mac();
                     let Err(error) = facts.fill(&command.script) else { continue };

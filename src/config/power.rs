@@ -111,7 +111,7 @@ impl WrittenRedfish {
 /// Checked `[power]`.
 #[derive(Clone, Debug)]
 pub struct PowerSettings {
-    /// A host goes once it could have been done without for so long.
+    /// A host goes once it could have been done without for this long.
     pub idle_for: Duration,
     /// The last machine has to have left a host within this time.
     pub empty_time: Duration,

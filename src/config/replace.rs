@@ -15,8 +15,8 @@ pub struct Replace {
     pub drift: bool,
     /// Nodes on hosts in maintenance.
     pub maintenance: bool,
-    /// Nodes that have not been ready for so long, however much they are used; `None`: only those that nobody needs go, as
-    /// `[scale_down]` says.
+    /// Nodes that have not been ready for this long, however much they are used; `None`: only unneeded ones
+    /// go, as `[scale_down]` says.
     pub unready_after: Option<Duration>,
     /// At most so many nodes of a pool are replaced at a time.
     pub max_parallel: usize,

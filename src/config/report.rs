@@ -163,7 +163,7 @@ fn shape(value: &str, message: &str) -> Option<String> {
     }
 }
 
-/// Keys under which somebody might write a secret into the file.
+/// Keys under which a user might write a secret into the file.
 fn is_secret(key: &str) -> bool {
     const KEYS: [&str; 9] = [
         "token",

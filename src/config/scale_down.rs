@@ -19,13 +19,13 @@ pub struct ScaleDown {
     pub unneeded_time: Duration,
     /// How long a node must have been not ready.
     pub unready_time: Duration,
-    /// No removal from a pool for so long after it grew.
+    /// No removal from a pool for this long after it grew.
     pub delay_after_add: Duration,
-    /// No removal from a pool for so long after the last one.
+    /// No removal from a pool for this long after the last one.
     pub delay_after_delete: Duration,
-    /// No removal from a pool for so long after one failed.
+    /// No removal from a pool for this long after one failed.
     pub delay_after_failure: Duration,
-    /// No removal from a pool for so long after its last addition or removal.
+    /// No removal from a pool for this long after its last addition or removal.
     pub stabilization_window: Duration,
     /// Nodes above the threshold go too where their pods fit elsewhere, and nodes are replaced by fewer or smaller ones.
     pub consolidation: bool,

@@ -31,7 +31,7 @@ pub struct ScaleUp {
     pub expendable_pods_priority_cutoff: i32,
     /// Pods younger than this cause no nodes yet.
     pub new_pod_delay: Duration,
-    /// No further machine for a pool for so long after its last one; its minimum is reached all the same.
+    /// No further machine for a pool for this long after its last one; its minimum is reached all the same.
     pub delay_after_add: Duration,
     /// The same after its last addition or removal.
     pub stabilization_window: Duration,
@@ -45,7 +45,8 @@ pub struct ScaleUp {
     pub backoff_initial: Duration,
     /// It is never left alone for longer.
     pub backoff_max: Duration,
-    /// A pod that fits a ready node, and that kube-scheduler has refused and not put there for so long, is a missed prediction.
+    /// A pod that fits a ready node, and that kube-scheduler has refused and not put there for this long, is
+    /// a missed prediction.
     pub prediction_timeout: Duration,
     /// How long a pool gets no machine for pods of a kind after the first missed prediction; each further one doubles it.
     pub prediction_backoff_initial: Duration,

@@ -135,7 +135,7 @@ impl Checker {
         value
     }
 
-    /// A number that is at least one; `way_out` says how to get what somebody may have meant by zero.
+    /// A number that is at least one; `way_out` says how to get what a user may have meant by zero.
     pub(super) fn count<N: Copy + Default + PartialEq>(
         &mut self,
         key: &str,
@@ -155,7 +155,7 @@ impl Checker {
         self.count(key, written, 1, "");
     }
 
-    /// A file, named from the root on: the folder in which the daemon runs is nobody's choice.
+    /// A file, named from the root on: the folder in which the daemon runs is not chosen by the user.
     pub(super) fn file(&mut self, key: &str, written: &Spanned<String>) -> PathBuf {
         let path = PathBuf::from(written.get_ref());
         if !path.is_absolute() {
@@ -219,7 +219,7 @@ impl Checker {
     }
 }
 
-/// The size that somebody meant who wrote `4GB`, `4 gb` or `4g`.
+/// The size that a user meant who wrote `4GB`, `4 gb` or `4g`.
 fn meant_size(text: &str) -> Option<String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(split);

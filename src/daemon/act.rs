@@ -19,7 +19,7 @@ use crate::model::{Record, Slot, Snapshot};
 
 /// Node annotations that are written at a time.
 const ANNOTATIONS_AT_A_TIME: usize = 8;
-/// A round waits so long for them.
+/// How long a round waits for them.
 const ANNOTATING: Duration = Duration::from_secs(3);
 /// Pods that a record names at most: more than a kubelet takes as a rule, since the planner keeps their places on the machine for them.
 const PODS_NAMED: usize = 250;
@@ -287,7 +287,8 @@ impl Daemon {
         Some(Going { view, reason: why(removal), decided: Some(removal.reason) })
     }
 
-    /// Takes nodes back. That they count for the hourly brake is stored first: whoever goes on after a crash knows of each that has begun.
+    /// Takes nodes back. That they count for the hourly brake is stored first: the instance that goes on
+    /// after a crash knows of each that has begun.
     async fn take_back(&mut self, config: &Arc<Config>, going: Vec<Going>, now: Timestamp) {
         if going.is_empty() {
             return;
@@ -308,7 +309,7 @@ impl Daemon {
     }
 
     /// Whether as many machines of a record's cluster are on their way out as may be at a time, with those that go in this round:
-    /// those of one that is away hold up no other's, and no machine that is there already. The tasks of those that were just taken
+    /// those of one that is away hold up no other's, and no bare-metal machine. The tasks of those that were just taken
     /// back have not begun yet.
     pub(super) fn retires_enough(
         &self,

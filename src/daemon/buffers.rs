@@ -47,7 +47,7 @@ fn are_alike(one: &BufferStatus, other: &BufferStatus) -> bool {
     quiet(one) == quiet(other)
 }
 
-/// What the status is to say; `None`: the buffer is no matter of ours.
+/// What the status is to say; `None`: the buffer is not for this daemon.
 fn status(buffer: &CapacityBuffer, verdict: &BufferVerdict, now: Timestamp) -> Option<BufferStatus> {
     if verdict.nowhere_because == Some(PodOutcome::Unfinished) {
         // A later round looks at the rest.

@@ -39,7 +39,7 @@ pub(super) struct DeadHosts {
     pub board: Board,
     pub clock: SharedClock,
     pub config: watch::Receiver<Arc<Config>>,
-    /// By their names among those of all clusters, since when they were off whenever somebody asked.
+    /// By their names among those of all clusters, since when every answer said that they are off.
     pub off: BTreeMap<String, Instant>,
     pub said: Said,
 }
@@ -53,7 +53,7 @@ impl DeadHosts {
                 self.bring_back().await;
                 self.look(&config).await;
             } else {
-                // What nobody looked at begins anew.
+                // What was not looked at begins again.
                 self.off.clear();
             }
             tokio::time::sleep(config.scan_interval).await;
@@ -71,7 +71,7 @@ impl DeadHosts {
             let off = match off(&region.proxmox).await {
                 Ok(off) => off,
                 Err(error) => {
-                    tracing::debug!(region = region.name(), %error, "nobody knows for now which hosts are off");
+                    tracing::debug!(region = region.name(), %error, "cannot tell for now which hosts are off");
                     continue;
                 }
             };
@@ -139,7 +139,8 @@ impl DeadHosts {
         }
     }
 
-    /// Asks once more, and for the hosts last: what is told of them must not be old. What could not be asked is said.
+    /// Asks once more, and for the hosts last: what is known of them must not be old. Hosts that could not be
+    /// asked are reported.
     async fn is_off(&self, region: &Region, view: &View, host: &str) -> Result<bool, String> {
         if self.kubernetes.pause().await.map_err(|error| error.to_string())?.is_some() {
             return Ok(false);

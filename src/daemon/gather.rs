@@ -22,7 +22,7 @@ use crate::model::{Record, Snapshot};
 /// What Proxmox VE's lists show may be so old: they are made every ten seconds (`pvestatd`).
 pub(super) const LISTS_LAG: SignedDuration = SignedDuration::from_secs(20);
 
-/// So long after a host came online it may still be about to start the VMs that come up with it.
+/// For this long after a host came online it may still be about to start the VMs that come up with it.
 const STARTS_WITH_HOST: SignedDuration = SignedDuration::from_mins(2);
 
 /// The looks that can be acted on, by the prefixes of their clusters.
@@ -54,8 +54,9 @@ fn just_stored(view: &View, looked: Timestamp) -> bool {
     !view.phase.is_over() && stored.is_some_and(|at| looked.duration_since(*at) < LISTS_LAG)
 }
 
-/// The host on which the look shows a machine's VM, if it is not the one of its record: somebody moved it, and whoever works on it has
-/// not followed it yet; or it was followed since. A clone is shown on its template's host for a while.
+/// The host on which the look shows a machine's VM, if it is not the one of its record: an administrator
+/// moved it, and the machine's task has not followed it yet; or it was followed since. A clone is shown on
+/// its template's host for a while.
 fn elsewhere<'a>(record: &Record, look: &'a Look) -> Option<&'a str> {
     record.smbios_uuid.as_ref()?;
     let cloned = record.entered.get(&Phase::Configuring).unwrap_or(&record.created);
@@ -107,7 +108,7 @@ fn devices<'a>(config: &'a Config, record: &'a Record) -> impl Iterator<Item = H
 /// be started.
 fn is_on(view: &View, look: &Look) -> bool {
     let started = match view.phase {
-        // Until its record says that it goes, somebody else who comes to lead goes on with it.
+        // Until its record says that it goes, another instance that comes to lead goes on with it.
         Phase::Failed if view.record.intent == Intent::Create => view.record.warm.is_none_or(WarmState::runs),
         Phase::Stopping | Phase::Failed => may_run(view, look),
         Phase::Warm => view.record.warm.is_some_and(WarmState::runs),
@@ -116,10 +117,11 @@ fn is_on(view: &View, look: &Look) -> bool {
     started && !view.record.is_physical()
 }
 
-/// Whether a machine that goes may run although the look does not say so. One that the look does not show at all may run unseen: a
-/// token without its rights sees nothing; and whoever started it may have been killed before its record said so. One that was kept
-/// warm may be given up because it was found started. One that is configured comes up with its host. It counts until its record says
-/// that it goes.
+/// Whether a machine on its way out may run although the inventory does not say so. One that the inventory
+/// does not show at all may run unseen: a token without its rights sees nothing; and the daemon that started
+/// it may have been killed before its record said so. One that was kept warm may be given up because it was
+/// found started. One that is configured comes up with its host. It counts until its record says that it
+/// goes.
 fn may_run(view: &View, look: &Look) -> bool {
     let View { record, .. } = view;
     let has_been = |phase: Phase| record.entered.contains_key(&phase);
@@ -160,7 +162,7 @@ impl Daemon {
         let looks: Looks = self.regions.iter().filter_map(fresh).collect();
         let several = self.regions.several();
         snapshot.proxmox = Inventory {
-            // Hosts that nobody has seen for long take no machines.
+            // Hosts that were not seen for long take no machines.
             hosts: Some(
                 looks.iter().flat_map(|(prefix, look)| hosts(config, prefix, look, &views)).collect(),
             ),
@@ -200,7 +202,8 @@ impl Daemon {
         all
     }
 
-    /// A pool's label that somebody else set makes nothing ours: only a Node with a machine of ours behind it is managed.
+    /// A pool's label that another client set does not make a Node ours: only a Node with one of our machines
+    /// behind it is managed.
     fn only_ours(&mut self, snapshot: &mut Snapshot, views: &[machines::View]) {
         let uuids: BTreeSet<&str> =
             views.iter().filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -215,7 +218,7 @@ impl Daemon {
                 if self.labelled.has_met(&node.uid) {
                     self.said.once(
                         &format!("label {}", node.name),
-                        || tracing::warn!(node = %node.name, "the Node has our pool label and no machine of ours behind it: it is left alone"),
+                        || tracing::warn!(node = %node.name, "the Node has our pool label but no managed machine behind it: it is left alone"),
                     );
                 }
                 unknown.insert(node.uid.clone());
@@ -235,8 +238,8 @@ impl Daemon {
         self.labelled.see(unknown);
     }
 
-    /// Marks the Nodes whose VMs somebody has protected, so that no removal of them is tried in vain. One that is silent serves nobody:
-    /// its pods are to find another place.
+    /// Marks the Nodes whose VMs an administrator has protected, so that no removal of them is tried in vain.
+    /// A silent node runs no pods for certain: its pods are to find another place.
     fn mark_protected(&self, snapshot: &mut Snapshot, views: &[View]) {
         let protected = views.iter().filter(|view| self.registry.is_protected(&view.record.id));
         let uuids: BTreeSet<&str> = protected.filter_map(|view| view.record.smbios_uuid.as_deref()).collect();
@@ -337,7 +340,7 @@ mod tests {
             (Intent::Create, stopped, None, false),
             (discard.clone(), None, None, false),
             (discard.clone(), booted, None, false),
-            // Nobody sees it, and it may have been started.
+            // It is not seen, and it may have been started.
             (discard, None, made, true),
         ] {
             let record = Record { smbios_uuid, ..record(intent, warm) };

@@ -23,7 +23,7 @@ const TEMPLATES: Duration = Duration::from_mins(5);
 /// The same, where a pool's template has a problem.
 const TEMPLATES_WITH_PROBLEMS: Duration = Duration::from_secs(30);
 
-/// After so long without a look, a host may have been off and be back again.
+/// After this long without a look, a host may have been off and be back again.
 const BLIND: SignedDuration = SignedDuration::from_mins(1);
 
 /// One look.
@@ -269,7 +269,8 @@ fn locks(seen: &Seen) -> impl Iterator<Item = u32> {
     seen.guests.values().filter(locked).map(|guest| guest.vmid)
 }
 
-/// Whether a machine of ours is gone since the last look, off, on another host or a template: it may have been somebody else.
+/// Whether one of our machines is gone since the last look, off, on another host or a template: another
+/// client may have done that.
 fn has_lost_some(before: &Seen, now: &Seen) -> bool {
     let mut ours = before.guests.values().filter(|guest| guest.tags.iter().any(|tag| tag == TAG));
     ours.any(|then| {
@@ -280,7 +281,8 @@ fn has_lost_some(before: &Seen, now: &Seen) -> bool {
     })
 }
 
-/// Since when hosts are online. Nobody knows of one that no look has seen for long: it may have been off meanwhile.
+/// Since when hosts are online. Unknown for one that no look has seen for long: it may have been off
+/// meanwhile.
 fn online_since(look: &Look, last: Option<&Look>) -> BTreeMap<String, Timestamp> {
     let last = last.filter(|last| look.at.duration_since(last.at) < BLIND);
     let since = |host: &String| last.and_then(|last| last.online.get(host).copied());

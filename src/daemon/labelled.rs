@@ -1,5 +1,6 @@
-//! Nodes with a pool's label and no machine of ours behind them. Most often somebody else has set it; but a machine that was adopted at
-//! another instance has a record that was not read here yet, and counts for its pool's maximum.
+//! Nodes with a pool's label and none of our machines behind them. Most often another client has set it; but
+//! a machine that was adopted at another instance has a record that was not read here yet, and counts for its
+//! pool's maximum.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(super) struct Labelled {
 }
 
 impl Labelled {
-    /// Takes those of a snapshot. One that is gone and comes back is met anew.
+    /// Takes those of a snapshot. One that is gone and comes back counts as new.
     pub fn see(&mut self, here: BTreeSet<String>) {
         self.met.retain(|uid| here.contains(uid));
         self.here = here;

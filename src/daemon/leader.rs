@@ -1,7 +1,8 @@
 //! Which of several instances acts: the one that holds the Lease, for as long as it can renew it.
 //!
-//! A term begins when the lease is ours and ends when it could not be renewed for `renew_deadline`, somebody else has it, or
-//! the daemon stops. Whatever writes has the term's fence, which closes by the clock alone, and runs under the term's token.
+//! A term begins when the lease is ours and ends when it could not be renewed for `renew_deadline`, another
+//! instance has it, or the daemon stops. Whatever writes has the term's fence, which closes by the clock
+//! alone, and runs under the term's token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(super) struct Term {
 pub(super) enum Standing {
     /// It is not known yet who leads.
     Unknown,
-    /// Somebody else leads.
+    /// Another instance leads.
     Standby {
         /// Who.
         leader: String,
@@ -85,12 +86,12 @@ async fn campaign(
                     Term { fence: Fence::until(since + settings.renew_deadline), over: cancel.child_token() };
                 standing.send_replace(Standing::Leading(term.clone()));
                 let end = hold(lease, config, (board, &mut lost), &term, since).await;
-                // Closed before anybody is told: nothing may be written while tasks still wind up.
+                // Closed before the tasks are told: nothing may be written while they still wind up.
                 term.fence.close();
                 term.over.cancel();
                 board.metrics().term_ended(end.cause());
                 lost.note(&end);
-                tracing::warn!(why = %end, "this instance leads no more");
+                tracing::warn!(why = %end, "lost leadership");
                 standing.send_replace(Standing::Unknown);
                 continue;
             }
@@ -140,7 +141,8 @@ async fn hold(
                 (trouble, late) = (None, Duration::ZERO);
                 lost.show(board);
             }
-            // Somebody was faster, which may have been our own last write, come late: the next try tells. The fence closes all the same.
+            // Another write was faster, perhaps our own last one, come late: the next try tells. The fence
+            // closes all the same.
             Ok(Ok(Claim::Other { free_at: None, .. })) => pause = settings.retry_period / 4,
             Ok(Ok(Claim::Other { holder, .. })) => return TermEnd::Taken { holder },
             Ok(Err(why)) => {

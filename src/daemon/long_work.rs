@@ -1,4 +1,4 @@
-//! Work that takes long and asks nobody anything, beside tasks that must not wait for it.
+//! Work that takes long and needs no other system, beside tasks that must not wait for it.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -22,7 +22,7 @@ mod tests {
     async fn other_tasks_go_on_meanwhile() {
         let heard = tokio::spawn(async {
             let (sender, receiver) = mpsc::channel();
-            // It is this thread's next task: without another thread nobody would run it.
+            // It is this thread's next task: without another thread it would not run.
             tokio::spawn(async move { sender.send(()) });
             at_length(|| receiver.recv_timeout(Duration::from_secs(20)))
         });

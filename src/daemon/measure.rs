@@ -51,7 +51,8 @@ impl Waiting {
                 self.0.insert(pod.id(), (pod.uid.clone(), since));
             }
         }
-        // Mostly nobody: to look through all pods of a large cluster would delay whatever waits for this round.
+        // Mostly nothing does: looking through all pods of a large cluster would delay whatever waits for
+        // this round.
         let no_more: BTreeMap<String, (String, Timestamp)> =
             before.into_iter().filter(|(pod, _)| !self.0.contains_key(pod)).collect();
         if no_more.is_empty() {

@@ -14,7 +14,7 @@ use crate::model::machine::{Intent, Phase};
 
 /// All records are read again this often.
 const READ_RECORDS: SignedDuration = SignedDuration::from_mins(5);
-/// A slot that somebody else has is looked at again after this time.
+/// A slot that another VM or Node has is looked at again after this time.
 const CLOSED: SignedDuration = SignedDuration::from_mins(5);
 /// A machine that got stuck is tried again after this time, then after twice that, and so on.
 const STUCK: (SignedDuration, SignedDuration) =
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub vm_locked: BTreeMap<String, Timestamp>,
     /// Machines whose Node is not there.
     node_missing: BTreeMap<String, Missing>,
-    /// The first look is over: whoever is met from now on was not counted.
+    /// The first look is over: a machine that is met from now on was not counted.
     begun: bool,
     /// Records that cannot be read close their slots.
     unreadable: Vec<u32>,
@@ -52,7 +52,8 @@ struct Missing {
 }
 
 impl State {
-    /// VMIDs that take no machine of this cluster now, by its prefix. Which cluster an unreadable record is of nobody knows.
+    /// VMIDs that take no machine of this cluster now, by its prefix. The cluster of an unreadable record is
+    /// not known.
     pub fn closed(&self, prefix: &str, now: Timestamp) -> impl Iterator<Item = u32> {
         let here = move |((at, vmid), until): (&(String, u32), &Timestamp)| {
             (at == prefix && waits(*until, CLOSED, now)).then_some(*vmid)
@@ -101,7 +102,7 @@ impl State {
                     vmid,
                     pool = told.record.pool,
                     what,
-                    "the slot is taken by somebody else and is left alone for a while"
+                    "the slot is taken by another VM or Node and is left alone for a while"
                 );
                 let prefix = config.prefix(told.record.region.as_deref()).to_owned();
                 self.closed.insert((prefix, vmid), now.saturating_add(CLOSED).unwrap_or(Timestamp::MAX));
@@ -179,7 +180,7 @@ impl Daemon {
         self.mend.forget_all_but(&known);
         for view in self.registry.all() {
             if !view.busy && !known.contains(&view.record.id) {
-                tracing::warn!(machine = %view.record.name, "its record was removed by somebody else: its VM is not ours any more");
+                tracing::warn!(machine = %view.record.name, "its record was removed by another client: its VM is no longer managed");
                 self.registry.forget(&view.record.id, now);
             }
         }
@@ -212,7 +213,8 @@ impl Daemon {
             return;
         }
         if settled {
-            // Its Node may be missing for a moment, or not be ready yet where it has registered anew: `hold_against_nodes` decides.
+            // Its Node may be missing for a moment, or not be ready yet if it has registered again:
+            // `hold_against_nodes` decides.
             view.phase = Phase::Ready;
             self.registry.put(view);
             let growing = stored.record.growing.is_some() && active;
@@ -260,7 +262,7 @@ impl Daemon {
                 continue;
             }
             if unseen {
-                // Its time stands still: what nobody can look at is not given up.
+                // Its time stands still: what cannot be looked at is not given up.
                 self.mend.node_missing.remove(&id);
                 continue;
             }

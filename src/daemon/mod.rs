@@ -141,7 +141,7 @@ impl std::fmt::Debug for Deps {
 /// Of several instances only the one that holds the lease acts; the others watch, and take over when it is gone.
 pub async fn run(deps: Deps, cancel: CancellationToken) {
     let tasks = TaskTracker::new();
-    // Whoever drops this future must not leave a candidate behind.
+    // Dropping this future must not leave a candidate behind.
     let candidate = cancel.child_token();
     let _guard = candidate.clone().drop_guard();
     let (standing, seen) = watch::channel(Standing::Unknown);
@@ -367,7 +367,7 @@ impl Daemon {
             let name = record.region.as_deref().unwrap_or_default();
             self.said.once(&format!("region {name}"), || {
                 tracing::error!(machine = %record.name, region = name,
-                    "the configuration has no such region, or has got it since the start: the machine is left alone");
+                    "its region is not configured, or was added since the start (restart to use it): the machine is left alone");
             });
             return None;
         };
@@ -422,14 +422,15 @@ impl Daemon {
             let why = kinds.keys().next().map_or("the first lists take long", String::as_str);
             self.board.problem("kubernetes", &format!("not everything could be listed yet: {why}"));
         }
-        // After a time without the API, in which somebody else may have led, old views are worth nothing.
+        // After a time without the API, in which another instance may have led, old views are worth nothing.
         let waited = tokio::time::Instant::now();
         while !self.watches.is_current() && waited.elapsed() < PATIENCE {
             tokio::time::sleep(LOOK).await;
         }
         self.memory.load(&self.kubernetes).await;
         self.board.recall(self.memory.decisions());
-        // Before anything goes on that a pause holds up: as long as nobody knows whether all is paused, nothing does.
+        // Before anything goes on that a pause holds up: as long as it is unknown whether all is paused,
+        // nothing does.
         let mut pause = mend::TRIES.0;
         while !self.read_switch().await {
             self.board.problem("kubernetes", "whether all is paused cannot be read yet");

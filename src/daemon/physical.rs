@@ -1,7 +1,7 @@
-//! The power of machines that are there already, looked at beside the rounds, so that a slow controller delays none.
+//! The power of bare-metal machines, looked at beside the rounds, so that a slow controller delays none.
 //!
-//! What is seen here only keeps machines from being switched on, or off where one of ours was off meanwhile: a machine's own task reads
-//! everything once more before it asks.
+//! What is seen here only keeps machines from being switched on, or off if one of ours was off meanwhile: a
+//! machine's own task reads everything once more before it asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,11 +114,13 @@ impl Physical {
                 Some(Ok(PowerState::Off)) => {
                     let there = snapshot.nodes.iter().any(|node| node.name == machine.name);
                     return there.then(|| {
-                        Why::Said("is off, and has a Node that is no machine of ours: delete it".to_owned())
+                        Why::Said(
+                            "is off, and has a Node that is not a managed machine: delete it".to_owned(),
+                        )
                     });
                 }
                 Some(Ok(PowerState::On | PowerState::PoweringOn)) => {
-                    "was switched on by somebody else, and is left alone".to_owned()
+                    "was not switched on by the daemon, and is left alone".to_owned()
                 }
                 Some(Ok(power)) => format!("is neither on nor off ({power:?})"),
             };
@@ -131,7 +133,7 @@ impl Physical {
 
 /// Why a machine may not be switched on.
 enum Why {
-    /// Nobody has looked since something was done to it, or since the start.
+    /// It was not looked at since something was done to it, or since the start.
     Unknown,
     /// For an operator to know.
     Said(String),
@@ -147,7 +149,7 @@ async fn look(controllers: &Controllers, machine: PhysicalMachine) -> (String, S
 }
 
 impl Daemon {
-    /// Notes which machines of ours were seen to be off, and which of these are Nodes again.
+    /// Notes which of our machines were seen to be off, and which of these are Nodes again.
     pub(super) fn hold_against_power(&mut self, now: Timestamp) {
         // One that is being switched on is off before it is on.
         let quiet = |view: &View| {
@@ -160,7 +162,7 @@ impl Daemon {
             let seen = machines::seen_off(&view.record, power, node.as_deref(), now);
             if seen != view.record.seen_off {
                 let off = seen.is_some();
-                tracing::info!(machine = %view.record.name, off, "somebody has switched a machine of ours");
+                tracing::info!(machine = %view.record.name, off, "an administrator has switched one of our machines");
                 self.note_on(&view, |record| record.seen_off = seen);
             }
         }

@@ -1,5 +1,6 @@
-//! CPUs for machines on this instance's own host: its helper is asked for those that wait, whoever leads. Nothing is written here, to
-//! neither side: the leader sees in the VM's configuration what has become of it.
+//! CPUs for machines on this instance's own host: its helper is asked for those that wait, whichever instance
+//! leads. Nothing is written here, to neither side: the leader sees in the VM's configuration what has become
+//! of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +71,8 @@ fn wanted(config: &Config) -> bool {
     config.pools.iter().any(|pool| pool.pinning.is_some())
 }
 
-/// Asks for each machine that waits and was not asked for just now. What was `refused` is told for as long as the machine waits.
+/// Asks for each machine that waits and was not asked for just now. What was `refused` is reported for as
+/// long as the machine waits.
 async fn round(
     deps: &Deps,
     host: &str,

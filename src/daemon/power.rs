@@ -1,7 +1,7 @@
 //! Hosts that are switched off and on, as the plan says ([`crate::model::power`]).
 //!
-//! * What is about to be asked of a host is stored before it is asked: whoever leads next knows that a host which goes off
-//!   went through us. Nothing is asked while that cannot be stored.
+//! * What is about to be asked of a host is stored before it is asked: the next leader knows that a host
+//!   which goes off was switched off by us. Nothing is asked while that cannot be stored.
 //! * Just before a host is asked to shut down it is asked itself whether anything runs on it: VMs, containers, tasks. Lists
 //!   lag, its own answer does not.
 //! * A call's answer says little; the plan looks at what the host does, and when its time is over it is left alone.
@@ -196,7 +196,7 @@ impl Daemon {
         let before = snapshot.memory.hosts.get(host).and_then(|memory| memory.power.clone());
         self.memory.host(host, now, |memory| memory.power = Some(power));
         if !self.memory.store_now(now).await {
-            tracing::warn!(host, "that it is switched off cannot be stored: it stays on");
+            tracing::warn!(host, "cannot record the shutdown; leaving the host on");
             self.memory.host(host, now, |memory| memory.power = before);
             return;
         }

@@ -21,7 +21,7 @@ impl Daemon {
             self.regions.iter().map(|region| (region.prefix.as_str(), region.templates.all())).collect();
         let now = snapshot.time;
         let soon = snapshot.time.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX);
-        // Machines that are there already need neither Proxmox VE nor a template.
+        // Bare-metal machines need neither Proxmox VE nor a template.
         for pool in config.pools.iter().filter(|pool| !pool.is_physical()) {
             let found = found.get(pool.prefix.as_str()).and_then(|found| found.get(&pool.name));
             let out_of_sight = self.regions.unseen(config, &pool.prefix, now);
@@ -33,7 +33,7 @@ impl Daemon {
             } else if !looks.contains_key(&pool.prefix) {
                 Some("Proxmox VE cannot be looked at".to_owned())
             } else if !were_asked {
-                Some("which addresses the VMs of others have is not known yet".to_owned())
+                Some("waiting to learn the addresses of unmanaged VMs".to_owned())
             } else {
                 let refused = found.and_then(|found| found.refused.clone());
                 refused.or_else(|| (!has_template).then(|| without_template(pool, found, looks)))

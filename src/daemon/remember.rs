@@ -28,8 +28,9 @@ const STORE_ANYWAY: SignedDuration = SignedDuration::from_mins(1);
 const STORE_LAST: Duration = Duration::from_secs(2);
 /// A host that was emptied in vain is emptied again after this time at the latest.
 const EMPTIED_AGAIN: SignedDuration = SignedDuration::from_hours(24);
-/// A pool whose creation failed through nobody's fault is left alone for this long at first: the cause may pass.
-const NOBODY: Duration = Duration::from_secs(10);
+/// A pool whose creation failed through no fault of pool or host is left alone for this long at first: the
+/// cause may pass.
+const NO_FAULT: Duration = Duration::from_secs(10);
 
 /// What is remembered.
 pub(super) struct Remembered {
@@ -77,7 +78,7 @@ impl Remembered {
                     return;
                 }
                 Err(error) if error.kind() == ErrorKind::Unusable => {
-                    tracing::warn!(%error, "what was remembered cannot be read: cool-downs and back-offs begin anew");
+                    tracing::warn!(%error, "what was remembered cannot be read: cool-downs and back-offs begin again");
                     return;
                 }
                 Err(error) => {
@@ -252,8 +253,8 @@ impl Remembered {
         self.store(now);
     }
 
-    /// Stores what is not stored yet; the task that otherwise does so has ended. A try that meets another version is repeated
-    /// once; where the API cannot be reached, or somebody else leads, nothing is stored.
+    /// Stores what is not stored yet; the task that otherwise does so has ended. A try that meets another
+    /// version is repeated once; if the API cannot be reached, or another instance leads, nothing is stored.
     pub async fn finish(&self) {
         let Some(memory) = self.to_store.borrow().clone() else { return };
         if self.store.lock().await.memory.as_ref() == Some(&memory) {
@@ -294,8 +295,9 @@ impl Remembered {
             }
             Blame::Pool | Blame::Nobody => (&mut pool.backoff, reason.to_owned()),
         };
-        // What is nobody's fault may last all the same: a right that is missing in Kubernetes, a network that is shut.
-        let first = if *blame == Blame::Nobody { NOBODY } else { config.scale_up.backoff_initial };
+        // What is no fault of pool or host may last all the same: a right that is missing in Kubernetes, a
+        // network that is shut.
+        let first = if *blame == Blame::Nobody { NO_FAULT } else { config.scale_up.backoff_initial };
         *place = Some(Backoff::next(place.as_ref(), &reason, (first, config.scale_up.backoff_max), now));
     }
 
@@ -364,8 +366,8 @@ async fn stored(kubernetes: &Cluster, store: &Shared, memory: &Memory) -> bool {
     write(kubernetes, &mut *store.lock().await, memory).await
 }
 
-/// Tries it once. Where the stored one has changed, the next try overwrites it: ours is the newer one, and the answer to an
-/// earlier try was lost, or somebody removed the object.
+/// Tries it once. If the stored one has changed, the next try overwrites it: ours is the newer one, and the
+/// answer to an earlier try was lost, or another client removed the object.
 async fn write(kubernetes: &Cluster, store: &mut Stored, memory: &Memory) -> bool {
     match kubernetes.store_memory(memory, store.version.as_ref()).await {
         Ok(new) => {
@@ -446,8 +448,8 @@ mod tests {
     #[test]
     fn what_is_nobodys_fault_backs_off_from_ten_seconds_on() {
         let (at, most) = (|seconds| Timestamp::from_second(seconds).unwrap(), Duration::from_mins(30));
-        let first = Backoff::next(None, "x", (NOBODY, most), at(0));
-        let second = Backoff::next(Some(&first), "x", (NOBODY, most), at(20));
+        let first = Backoff::next(None, "x", (NO_FAULT, most), at(0));
+        let second = Backoff::next(Some(&first), "x", (NO_FAULT, most), at(20));
         assert_eq!((first.seconds, second.seconds), (10, 20));
         // A pool that is to blame is left alone for as long as it ever is.
         let blamed = Backoff::next(Some(&second), "y", (Duration::from_mins(5), most), at(30));

@@ -1,8 +1,8 @@
 //! The approval of serving certificates, beside the rounds: where it is switched on, each request of a machine's kubelet is held
 //! against the machine's record. Requests of others are not touched, neither approved nor denied.
 //!
-//! A request that is not as it should be stays open: kubelets ask anew after 15 minutes, and what nobody decides on the
-//! cluster removes after a day.
+//! A request that is not as it should be stays open: kubelets ask again after 15 minutes, and the cluster
+//! removes undecided requests after a day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Approver {
                 self.say(node, EventKind::Normal, "ServingCertificateApproved", note).await;
                 Ok(())
             }
-            // Somebody else was faster; the watch tells.
+            // Another client was faster; the watch tells.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
             Err(error) => {
                 let pause = tried.map_or(AGAIN.0, |(_, pause)| (pause * 2).min(AGAIN.1));

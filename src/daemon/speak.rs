@@ -132,7 +132,7 @@ impl Daemon {
         }
     }
 
-    /// What has an annotation that cannot be read is told so.
+    /// Objects whose annotation cannot be read get an event that says so.
     fn name_ignored(&self, batch: &mut Batch, snapshot: &Snapshot, plan: &Plan) {
         if plan.ignored_annotations.is_empty() {
             return;

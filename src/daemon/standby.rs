@@ -54,7 +54,7 @@ pub(super) async fn serve(
         random: Arc::new(Mutex::new(fastrand::Rng::with_seed(deps.seed))),
     };
     deps.board.judges(judge(deps, &warm.watches));
-    // Most often nobody else leads: then nothing has to wait for the answer.
+    // Most often no other instance leads: then nothing has to wait for the answer.
     let mut eyes = Some(Eyes::open(deps, cancel, tasks));
     loop {
         let term = tokio::select! {
@@ -69,7 +69,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Judges orders about nodes by what is watched, whoever leads. Where that is old, nothing is known.
+/// Judges orders about nodes by what is watched, whichever instance leads. If that is old, nothing is known.
 fn judge(deps: &Deps, watches: &Watches) -> Judge {
     let (watches, config, clock) = (watches.clone(), deps.config.clone(), deps.clock.clone());
     Arc::new(move |node| {

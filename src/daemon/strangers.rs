@@ -1,11 +1,13 @@
-//! VMs at whose VMID no machine of ours is: whether they bear our mark all the same, and which addresses they were given. They are
-//! asked beside the rounds: whoever was not heard yet at once, all others again a few at a time, so that a cluster with hundreds of
-//! them costs no more than a small one. No machine is made in a cluster before it was looked at so once. What a VM said holds until it
-//! says something else or is gone: its address is its own while its host is off, too.
+//! VMs at whose VMID none of our machines is: whether they bear our mark all the same, and which addresses
+//! they were given. They are asked beside the rounds: one that has not answered yet at once, all others again
+//! a few at a time, so that a cluster with hundreds of them costs no more than a small one. No machine is
+//! made in a cluster before it was looked at so once. What a VM said holds until it says something else or is
+//! gone: its address is its own while its host is off, too.
 //!
-//! What bears our mark and has no record is nobody's: its record was deleted by hand, or somebody cloned a machine, notes and all. It is
-//! never touched, for nothing says that nobody needs it; it is reported, with the command. An address of a pool's that is set in
-//! somebody else's VM, or that a Node has which is no machine of ours, closes its slot.
+//! What bears our mark and has no record has no owner: its record was deleted by hand, or an administrator
+//! cloned a machine, notes and all. It is never touched, for nothing says that it is not needed; it is
+//! reported, with the command. If an address of a pool is set in an unmanaged VM, or belongs to an unmanaged
+//! Node, its slot is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,14 +27,16 @@ use crate::model::{Snapshot, place};
 use crate::proxmox::marker::{Description, Marker};
 use crate::proxmox::{Guest, Kind, VmConfig};
 
-/// So long the first round waits for the first answers. A cluster where they take longer gets its machines later, the others now.
+/// How long the first round waits for the first answers. A cluster whose answers take longer gets its
+/// machines later, the others now.
 const FIRST: Duration = Duration::from_secs(2);
 /// VMs of a cluster that are asked again in one look.
 const AT_A_TIME: usize = 5;
 /// A VM is asked again after this time; sooner where it did not answer.
 const AGAIN: Duration = Duration::from_mins(10);
 const AGAIN_UNHEARD: Duration = Duration::from_mins(1);
-/// A mark without a record is told after this time: all records are read anew within it, those that others wrote among them.
+/// A mark without a record is reported after this time: all records are read again within it, those that
+/// others wrote among them.
 const SURE: SignedDuration = SignedDuration::from_mins(6);
 /// What the status calls them.
 const PROBLEM: &str = "strangers";
@@ -47,7 +51,7 @@ struct Says {
     addresses: Vec<IpAddr>,
 }
 
-/// A VM that is no machine of ours by any record.
+/// A VM that no record names.
 #[derive(Clone, Debug)]
 struct Stranger {
     host: String,
@@ -107,7 +111,7 @@ impl Strangers {
         let all = asked.wait_for(|asked| seen.iter().all(|region| asked.contains(&region.prefix)));
         if tokio::time::timeout(FIRST, all).await.is_err() {
             tracing::warn!(
-                "VMs of others take long to say which addresses they have: machines are made once they were asked"
+                "unmanaged VMs take long to report their addresses: machines are made once they have"
             );
         }
         asked
@@ -244,7 +248,7 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
         }
     };
     format!(
-        "{whose}. It is left alone: take the first line out of its notes where it is to stay; where nobody needs it, \
+        "{whose}. It is left alone: take the first line out of its notes if it is to stay; if it is not needed, \
          on {host}: qm stop {vmid} && qm destroy {vmid} --purge 1"
     )
 }
@@ -266,8 +270,8 @@ fn closed(config: &Config, holders: &BTreeMap<IpAddr, Vec<String>>) -> Vec<Strin
 }
 
 impl Daemon {
-    /// The addresses of somebody else's VMs. Says which of these, and of other Nodes, are a pool's, and which VMs bear our mark without
-    /// a record.
+    /// The addresses of unmanaged VMs. Says which of these, and of other Nodes, are a pool's, and which VMs
+    /// bear our mark without a record.
     pub(super) fn meet_strangers(
         &mut self,
         config: &Config,

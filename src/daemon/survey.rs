@@ -112,7 +112,7 @@ fn of_own_name(at_home: Option<bool>) -> Option<String> {
     }
 }
 
-/// Whether a guest that is not ours keeps its host on: it may run, or somebody is at work on it.
+/// Whether a guest that is not ours keeps its host on: it may run, or an administrator is at work on it.
 fn stands_against(guest: &Guest) -> bool {
     !guest.template && (!guest.stopped || guest.lock.is_some())
 }

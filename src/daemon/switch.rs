@@ -56,14 +56,14 @@ impl Switch {
             Order::Retire { node, reason } => self.retire(&node, &reason).await?,
             Order::Pin { node, reason } => self.pin(&node, &reason).await?,
             Order::Unpin { node } => self.unpin(&node).await?,
-            // Whoever leads does, with every order.
+            // The leader does, with every order.
             Order::Reread => {}
         }
         self.board.poke();
         Ok(())
     }
 
-    /// Whoever leads is told over Kubernetes. Which hosts and pools there are only it knows.
+    /// The leader reads it from Kubernetes. Only the leader knows which hosts and pools there are.
     async fn retry(&self, name: Option<String>) -> Result<(), String> {
         let status = self.board.status();
         if let Some(name) = name.as_ref().filter(|_| status.leads) {
@@ -81,11 +81,11 @@ impl Switch {
     async fn turn(&self, pause: Option<Pause>) -> Result<(), String> {
         let turned = self.kubernetes.set_pause(pause.as_ref()).await;
         if turned.is_ok() && self.board.status().leads {
-            // Whoever asks next sees it, however long the round under way takes.
+            // The next client that asks sees it, however long the round under way takes.
             self.board.paused(pause.as_ref());
         }
         turned.map_err(|error| {
-            // Nobody acts without the API for longer than a term.
+            // No instance acts without the API for longer than a term.
             format!(
                 "{}; `systemctl stop pve-autoscaler` on each host stops it without Kubernetes",
                 chain(&error)

@@ -1,4 +1,4 @@
-//! How terms end, and what an operator is told of those that were lost because something was too slow.
+//! How terms end, and what an operator sees of those that were lost because something was too slow.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::observability::Board;
 
 /// What the board calls trouble with the lease.
 pub(super) const PROBLEM: &str = "lease";
-/// For so long a term that was lost to slowness stays a problem.
+/// How long a term that was lost to slowness stays a problem.
 const SHOWN: Duration = Duration::from_mins(10);
 /// So many lost terms are counted at most.
 const COUNTED: usize = 1000;

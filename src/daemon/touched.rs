@@ -119,7 +119,7 @@ impl Touched {
         let old = self.clock.now().saturating_sub(LATELY).unwrap_or(Timestamp::MIN);
         let before =
             self.tasks.insert(region.prefix.clone(), rows.iter().map(|row| row.upid.to_string()).collect());
-        // Those of before the first look are no news: whoever led then has said them.
+        // Those of before the first look are no news: the leader of that time has reported them.
         let Some(before) = before else { return };
         let is_new = |row: &&TaskRow| row.user != own && !before.contains(&row.upid.to_string());
         for row in rows.iter().filter(is_new) {
@@ -130,7 +130,7 @@ impl Touched {
             let follows = match row.upid.kind() {
                 "qmreset" | "qmreboot" => "its guest starts again, and its node is not ready until then",
                 "qmrollback" => "what its guest did since then is lost; it is started again where it is off",
-                "qmpause" => "its node falls silent until somebody resumes it",
+                "qmpause" => "its node falls silent until it is resumed",
                 // Its own task, or the list, tells the rest.
                 _ => {
                     self.registry.doubt(&view.record.id);

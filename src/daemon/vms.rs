@@ -1,7 +1,8 @@
 //! Machines held against what the cluster's list shows of their VMs: gone, off, on another host, made a template.
 //!
-//! The list lags, so nothing is concluded from it: whoever works on the machine asks the VM itself. That is done at the first look that shows
-//! something strange, so that what others do is noticed within some twenty seconds, and then at every third.
+//! The list lags, so nothing is concluded from it: the machine's task asks the VM itself. That is done at the
+//! first look that shows something strange, so that what others do is noticed within some twenty seconds, and
+//! then at every third.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ const ASKED_AGAIN: u64 = 3;
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 
 impl Daemon {
-    /// Machines whose VM is gone, off, or on another host. Where it is told even while everything else is paused: what comes after goes
-    /// by that.
+    /// Machines whose VM is gone, off, or on another host. Where it is gets reported even while everything
+    /// else is paused: what comes after depends on that.
     pub(super) fn hold_against_vms(&mut self, config: &Arc<Config>, now: Timestamp, paused: bool) {
         let looks: BTreeMap<String, Look> = (self.regions.iter())
             .filter_map(|region| match region.inventory.last() {
@@ -65,7 +66,7 @@ impl Daemon {
             let since = self.mend.vm_locked.get(id).copied().unwrap_or(now);
             locked.insert(id.clone(), since);
         }
-        // A lock is somebody's at work, unless it stays: of a machine that waits it may be its state.
+        // A lock means that a task is at work, unless it stays: for a machine that waits it may be its state.
         let is_held = || {
             let since = locked.get(id);
             since.is_some_and(|at| view.record.warm.is_some() || now.duration_since(*at) < patience)
@@ -102,7 +103,7 @@ impl Daemon {
         self.spawn(machines::missed(context, view.stored(), self.reports.clone()));
     }
 
-    /// Follows a VM that somebody moved to another host.
+    /// Follows a VM that was moved to another host.
     fn moved(&mut self, view: &View, host: String) {
         tracing::info!(machine = %view.record.name, from = %view.record.host, to = %host, "the VM was moved to another host");
         self.note_on(view, |record| record.follow(host));
@@ -127,8 +128,8 @@ fn is_doubtful(view: &View, look: &Look, now: Timestamp) -> bool {
     known && (guest.host != record.host || guest.template || off())
 }
 
-/// Whether a machine that waits has a VM by another name: somebody renamed it, or put another VM in its place. Of a node its
-/// Node tells.
+/// Whether a waiting machine's VM has another name: an administrator renamed it, or put another VM in its
+/// place. For a node, its Node tells.
 fn is_other(record: &Record, guest: &Guest) -> bool {
     record.warm.is_some() && guest.name.as_ref().is_some_and(|name| *name != record.name)
 }

@@ -63,7 +63,8 @@ impl Switch {
         }
     }
 
-    /// Refuses where the Node's machine is on its way out for good. That is in its record, whoever leads.
+    /// Refuses if the Node's machine is on its way out for good. That is in its record, whichever instance
+    /// leads.
     async fn not_stopped(&self, node: &Node) -> Result<(), String> {
         let records = self.kubernetes.list_records().await.map_err(|error| chain(&error))?;
         let mut readable = records.readable.iter().map(|one| &one.record);
@@ -86,7 +87,7 @@ impl Switch {
             self.noted(format!("{name} is pinned no more"));
         }
         match planning::disabled(&node).filter(|key| *key != PINNED) {
-            Some(key) => Err(format!("its annotation {key} still keeps it, which somebody else has set")),
+            Some(key) => Err(format!("its annotation {key} still keeps it, which another client has set")),
             None => Ok(()),
         }
     }
@@ -193,7 +194,7 @@ fn kept_by(
     Some(format!("{pod} has no place on another node yet"))
 }
 
-/// Ready nodes of a pool that nobody takes away. What was decided a moment ago no taint may show yet.
+/// Ready nodes of a pool that are not being removed. What was decided a moment ago no taint may show yet.
 fn others_ready(snapshot: &Snapshot, pool: &str) -> usize {
     let of_pool = |node: &&std::sync::Arc<Node>| node.labels.get(POOL_LABEL).is_some_and(|one| one == pool);
     let leaving = planning::leaving(snapshot);

@@ -15,7 +15,7 @@ use crate::model::condition::StatusCondition;
 
 /// Objects whose status is written at a time.
 const AT_A_TIME: usize = 8;
-/// A round waits so long for them.
+/// How long a round waits for them.
 const WRITING: Duration = Duration::from_secs(3);
 /// Where nothing but words has changed, a status is written no sooner than this after the last time.
 const WORDS: Duration = Duration::from_mins(1);
@@ -29,7 +29,7 @@ pub(super) struct Written(Mutex<BTreeMap<String, Last>>);
 #[derive(Clone, Copy, Debug)]
 struct Last {
     at: Instant,
-    /// It was refused, and is left alone for so long.
+    /// It was refused, and is left alone for this long.
     pause: Option<Duration>,
 }
 

@@ -167,7 +167,8 @@ impl Cluster {
         self
     }
 
-    /// The same cluster, whose writes this fence has to let pass: all requests but GET, whoever sends them.
+    /// The same cluster, whose writes this fence has to let pass: all requests but GET, whichever part of the
+    /// daemon sends them.
     pub fn fenced(&self, fence: &Fence) -> Self {
         let client = patient(&self.bare, fence, &self.namespace);
         Self { client, fence: fence.clone(), ..self.clone() }
@@ -179,7 +180,7 @@ impl Cluster {
         self
     }
 
-    /// The same cluster, with somebody who is told of each call.
+    /// The same cluster, with a listener that each call is reported to.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self

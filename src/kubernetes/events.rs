@@ -29,7 +29,7 @@ const LONGEST_NOTE: usize = 1024;
 pub enum EventKind {
     /// Nothing to worry about.
     Normal,
-    /// Something that somebody should look at.
+    /// Something that an administrator should look at.
     Warning,
 }
 

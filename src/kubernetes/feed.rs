@@ -1,4 +1,4 @@
-//! One watch: list, follow, convert, and begin anew after whatever goes wrong.
+//! One watch: list, follow, convert, and begin again after any failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -21,8 +21,8 @@ use super::signals::Worth;
 use super::store::Store;
 use crate::causes::chain;
 
-/// How long one watch lasts before it is asked for anew from where it ended. Bounds how long a dead connection goes
-/// unnoticed.
+/// How long one watch lasts before it is asked for again from where it ended. Bounds how long a dead
+/// connection goes unnoticed.
 pub(super) const WATCH_SECONDS: u32 = 60;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;

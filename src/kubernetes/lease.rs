@@ -1,8 +1,8 @@
 //! The Lease that makes one instance the active one.
 //!
-//! A Lease is advice, no lock: who holds it knows that nobody else thought so a moment ago. Every write is conditional
-//! all the same. Whether another holder's claim has run out is judged by how long we have seen it unchanged, never by
-//! comparing clocks (as client-go does).
+//! A Lease is advice, no lock: its holder knows that no other instance thought so a moment ago. Every write
+//! is conditional all the same. Whether another holder's claim has run out is judged by how long we have seen
+//! it unchanged, never by comparing clocks (as client-go does).
 //!
 //! An instance that was killed takes its own lease over at once when it is back, since it is known by its name. The mark of
 //! the run, an annotation, is what tells two living instances of one name apart: the first gives way to the second.
@@ -34,7 +34,7 @@ pub enum Claim {
         /// When it was asked for, by the monotonic clock: others count from later than that.
         since: Instant,
     },
-    /// Somebody else has it.
+    /// Another instance has it.
     Other {
         /// Who.
         holder: String,
@@ -51,9 +51,9 @@ pub struct Lease {
     run: Arc<str>,
     /// The lease as we have written it: it is renewed with one call.
     held: Option<Object>,
-    /// What somebody else's lease looked like, and when we first saw it so.
+    /// What another instance's lease looked like, and when we first saw it so.
     seen: Option<(String, Instant)>,
-    /// Whoever had our name before this run is dead; whoever has it since is another.
+    /// The instance that had our name before this run is dead; one that has it since is another.
     looked: bool,
 }
 
@@ -70,12 +70,13 @@ impl Lease {
     /// # Errors
     /// The call failed. What was held is still held until its end.
     pub async fn claim(&mut self, duration: Duration) -> Result<Claim, Error> {
-        // It stays until an answer has come: whoever calls may not wait for that, and then it is renewed in the same way.
+        // It stays until an answer has come: the caller may not wait for that, and then it is renewed in the
+        // same way.
         if let Some(held) = self.held.clone() {
             let asked = Instant::now();
             match self.write(Some(&held), duration).await {
                 Ok(()) => return Ok(Claim::Held { since: asked }),
-                // Somebody wrote it, or the answer to our last write was lost: it has to be read.
+                // Another client wrote it, or the answer to our last write was lost: it has to be read.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {
                     self.held = None;
                 }
@@ -98,12 +99,12 @@ impl Lease {
         } else if let Some(free_at) = self.seen.as_ref().map(|(_, since)| *since + duration)
             && asked <= free_at
         {
-            // Somebody deleted it, and whoever held it goes on until its next renewal.
+            // It was deleted, and its holder goes on until its next renewal.
             return Ok(Claim::Other { holder: "another instance".to_owned(), free_at: Some(free_at) });
         }
         match self.write(found.as_ref(), duration).await {
             Ok(()) => Ok(Claim::Held { since: asked }),
-            // Somebody else was faster; who, the next call tells.
+            // Another instance was faster; which one, the next call tells.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {
                 Ok(Claim::Other { holder: "another instance".to_owned(), free_at: None })
             }

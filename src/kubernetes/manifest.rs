@@ -22,7 +22,8 @@ pub struct AccountToken {
 }
 
 impl Cluster {
-    /// Applies every object of a manifest in its order, over whoever else has set their fields. Returns `kind/name` of each.
+    /// Applies every object of a manifest in its order, over other clients that have set their fields.
+    /// Returns `kind/name` of each.
     ///
     /// # Errors
     /// It is no manifest, or a call failed: what came before it is applied.

@@ -1,7 +1,8 @@
-//! What the daemon remembers between rounds, and what operators say to whoever leads, in one ConfigMap of its own namespace.
+//! What the daemon remembers between rounds, and what operators say to the leader, in one ConfigMap of its
+//! own namespace.
 //!
-//! Who leads writes the one, whoever is told to the other: each write keeps what it does not mean to change, and is based on
-//! the version that it was read in.
+//! The leader writes the former, the instance that an operator talks to writes the latter: each write keeps
+//! what it does not mean to change, and is based on the version that it was read in.
 
 use std::collections::BTreeMap;
 
@@ -63,8 +64,8 @@ impl Cluster {
     /// has no room for is left out: brakes and back-offs are stored in any case.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] where somebody else stored something
-    /// meanwhile; else the call failed.
+    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::AlreadyExists`] if another client stored
+    /// something meanwhile; else the call failed.
     pub async fn store_memory(
         &self,
         memory: &Memory,
@@ -135,7 +136,7 @@ impl Cluster {
         .await
     }
 
-    /// Says to whoever leads what is to be tried again. The operator's word: no lease is asked for.
+    /// Says to the leader what is to be tried again. The operator's word: no lease is asked for.
     ///
     /// # Errors
     /// The call failed, or others got in the way again and again.
@@ -153,7 +154,7 @@ impl Cluster {
         .await
     }
 
-    /// Takes what is to be tried again: it is told once.
+    /// Takes what is to be tried again: it is returned once.
     ///
     /// # Errors
     /// The call failed, or others got in the way again and again.
@@ -240,7 +241,7 @@ fn json(action: &str, value: &impl serde::Serialize) -> Result<String, Error> {
         .map_err(|source| Error::Malformed { action: action.to_owned(), source: Box::new(source) })
 }
 
-/// What somebody has written by hand is a name, or nothing for everything.
+/// What was written by hand is a name, or nothing for everything.
 fn retries(text: Option<&String>) -> Vec<Retry> {
     let by_hand = |text: &str| {
         let name = Some(text.trim().to_owned()).filter(|name| !name.is_empty());

@@ -93,7 +93,7 @@ impl Cluster {
         let edit = |node: &Object, taints: &mut Vec<Value>| {
             let fits = convert::node(node).is_ok_and(|node| may(&node));
             has.store(fits, Ordering::Relaxed);
-            // One that somebody has set stays.
+            // One that is set already stays.
             let there = || taints.iter().any(|one| one["key"] == taint.key.as_str());
             fits && !there() && add(taint, taints)
         };

@@ -87,7 +87,7 @@ impl Cluster {
     /// All records.
     ///
     /// # Errors
-    /// The list could not be had. A record that cannot be read is no error, but is told apart.
+    /// The list could not be read. A record that cannot be read is no error, but is listed apart.
     pub async fn list_records(&self) -> Result<Records, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{POOL}");
         let mut page = ListParams::default().labels(&selector).limit(PAGE);
@@ -110,7 +110,7 @@ impl Cluster {
     /// Records of machines on this host that wait for CPUs of their own. Few at any time, so that they can be asked for often.
     ///
     /// # Errors
-    /// The list could not be had. Records that cannot be read are left out: nobody waits for those.
+    /// The list could not be read. Records that cannot be read are left out: nothing waits for those.
     pub async fn awaiting_cpus(&self, host: &str) -> Result<Vec<Record>, Error> {
         let selector = format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PINS_ON}={host}");
         let page = ListParams::default().labels(&selector).limit(PAGE);
@@ -141,8 +141,8 @@ impl Cluster {
 
     /// Writes a changed record over the version that it is based on.
     ///
-    /// A conflict that the lost answer to the very same write left behind is recognised and no error; one that nobody has
-    /// caused is a failed call, to be tried again.
+    /// A conflict that the lost answer to the very same write left behind is recognised and no error; one
+    /// without another writer is a failed call, to be tried again.
     ///
     /// # Errors
     /// [`RecordError::Changed`] where the stored one is another; else the call failed.
@@ -163,7 +163,7 @@ impl Cluster {
                         record.resource_version = stored.resource_version;
                         Ok(())
                     }
-                    // Nobody has changed it: what stood in the way was no other writer.
+                    // It has not changed: what stood in the way was no other writer.
                     Some(stored)
                         if stored.uid == record.uid && stored.resource_version == record.resource_version =>
                     {

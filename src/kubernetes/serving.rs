@@ -50,7 +50,7 @@ pub struct ServingRequest {
     pub usages: Vec<String>,
     /// The PKCS#10 as PEM; empty where it is longer than any kubelet's.
     pub pem: Vec<u8>,
-    /// Somebody has approved or denied it, or it was signed or given up.
+    /// It was approved or denied, or it was signed or given up.
     pub decided: bool,
 }
 
@@ -87,7 +87,7 @@ impl ServingRequests {
         Self { store, board, _stop: cancel.drop_guard() }
     }
 
-    /// Those that nobody has decided on, the oldest first.
+    /// The undecided ones, the oldest first.
     pub fn open(&self) -> Vec<Arc<ServingRequest>> {
         let mut open: Vec<_> = self.store.all().into_iter().filter(|one| !one.decided).collect();
         open.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));

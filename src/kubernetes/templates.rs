@@ -27,8 +27,9 @@ pub(super) const KIND: &str = "PodTemplate";
 const PAUSE: Duration = Duration::from_secs(5);
 
 impl Starter<'_> {
-    /// Of controllers that buffers refer to the templates are kept, too: where others are referred to, all are listed anew, but no list
-    /// is given up for that, so that whoever changes references all the time cannot keep the kind from being seen.
+    /// Of controllers that buffers refer to the templates are kept, too: if others are referred to, all are
+    /// listed again, but no list is given up for that, so that a client that changes references all the time
+    /// cannot keep the kind from being seen.
     pub(super) fn controllers_of<K>(
         &self,
         kind: &'static str,

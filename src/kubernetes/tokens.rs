@@ -65,7 +65,7 @@ impl Cluster {
         self.ask_of_secrets("create a bootstrap token", create(token, description)).await
     }
 
-    /// Deletes a token by the id that a record of ours holds. One that is gone already is no error.
+    /// Deletes a token by the id that one of our records holds. One that is gone already is no error.
     ///
     /// We may not read Secrets, so the admission policy that is shipped with the rights is what keeps this from deleting
     /// anything but a bootstrap token with our label.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::proxmox::{Client, Error, Kind};
 
-/// So long an answer is waited for that takes milliseconds from a host that is well.
+/// How long to wait for an answer that takes milliseconds from a healthy host.
 const ANSWER: Duration = Duration::from_secs(3);
 /// What a host was not asked until then is left for the next look.
 const ALL: Duration = Duration::from_secs(8);

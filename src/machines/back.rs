@@ -1,5 +1,6 @@
-//! Guests that are Nodes again: a host that was away has come back, or somebody has started the VM. Between the decision to take
-//! the VM away and the moment in which its plug is pulled pods may have come to it.
+//! Guests that are Nodes again: a host that was away has come back, or an administrator has started the VM.
+//! Between the decision to take the VM away and the moment in which its plug is pulled pods may have come to
+//! it.
 
 use tokio::time::Instant;
 
@@ -127,12 +128,13 @@ pub(super) async fn pinned(
     Ok(Some((Box::new(node), why)))
 }
 
-/// The Node that keeps a guest from being shut down, and why: it is open, for somebody has opened it, or it has registered anew, unseen
-/// or while its VM could not be reached; and it is ready or cannot be emptied. Any other is closed and empty then.
+/// The Node that keeps a guest from being shut down, and why: it is open, as an administrator has opened it,
+/// or it has registered again, unseen or while its VM could not be reached; and it is ready or cannot be
+/// emptied. Any other is closed and empty then.
 ///
 /// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its pods now, and gives its
 /// volumes back. Where its guest was asked to shut down before, for which `emptied` is `None`, it is waited for and no more.
-pub(super) async fn anew(
+pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut Tracked,
     emptied: Option<Instant>,

@@ -16,7 +16,7 @@ const PART: u32 = 3;
 /// What a guest takes from its first open port to its agent's first answer, until it was seen.
 const AFTER_PROBE: Duration = Duration::from_millis(700);
 
-/// So many times the first guess is waited for a port where nobody knows yet how long the pool's guests take.
+/// How many times the first guess to wait for a port if it is not known yet how long the pool's guests take.
 const UNKNOWN: u32 = 3;
 /// Questions that follow each other sooner than `agent_poll`.
 const NEAR: u32 = 4;

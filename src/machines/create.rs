@@ -17,7 +17,7 @@ use crate::model::machine::{Phase, STORED_ON, WarmState};
 use crate::proxmox::marker::Marker;
 use crate::proxmox::{CloneRequest, Exit, Kind, Power, Upid, VmConfig};
 
-/// Between two looks at a clone that somebody makes.
+/// Between two looks at a clone that another client makes.
 const CLONE_LOOK: Duration = Duration::from_secs(2);
 
 /// What a machine has become.
@@ -38,7 +38,8 @@ pub(super) async fn run(
 ) -> Result<Made, Trouble> {
     let made = Box::pin(in_time(ctx, machine, fresh, reports)).await;
     let nothing_known = machine.record().task.is_none() && machine.record().smbios_uuid.is_none();
-    // Whoever was before may have asked for its VM, whatever ends this; and so may one who was cut off before the answer.
+    // An earlier run may have asked for its VM, whatever ends this; and so may one that was cut off before
+    // the answer.
     let cut_off = machine.phase == Phase::Cloning && matches!(made, Err(Trouble::Limit { .. }));
     if made.is_err() && nothing_known && (!fresh || cut_off) {
         machine.stored.record.clone_in_doubt = true;
@@ -246,9 +247,10 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                     tokio::time::sleep(CLONE_LOOK).await;
                     continue;
                 }
-                // Its guest may have become a Node that nobody has seen yet: that has to go before another has its name.
+                // Its guest may have become a Node that was not seen yet: that has to go before another gets
+                // its name.
                 Sight::Absent | Sight::BeingDestroyed if machine.record().smbios_uuid.is_some() => {
-                    let what = "its VM was removed by somebody else".to_owned();
+                    let what = "its VM was removed by another client".to_owned();
                     return Err(Trouble::Failed { what, blame: Blame::Nobody });
                 }
                 Sight::BeingDestroyed => {
@@ -258,7 +260,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
                 Sight::Absent => {}
             }
         }
-        // Whoever goes on with a machine does not know what the one before has asked for.
+        // A run that goes on with a machine does not know what the one before has asked for.
         let mut doubt = !fresh;
         let template = template_now(ctx, machine).await;
         machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
@@ -368,15 +370,15 @@ fn sent(answer: Result<Upid, crate::proxmox::Error>) -> Result<Sent, Trouble> {
     }
 }
 
-/// Something has the VMID already: it may be the machine's own, which is awaited, or somebody else's.
+/// Something has the VMID already: it may be the machine's own, which is awaited, or an unmanaged one.
 async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<(), Trouble> {
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await? {
         Sight::Ours(_) | Sight::BeingCloned => Ok(()),
-        // Whoever went before may have asked for it, and it is still at work.
+        // An earlier run may have asked for it, and it is still at work.
         Sight::Absent
             if machine.record().clone_in_doubt && jobs::is_cloning(ctx, machine.record()).await? =>
         {
-            machine.say(ctx, "a clone that may be its own is awaited");
+            machine.say(ctx, "waiting for a clone that may be its own");
             tokio::time::sleep(CLONE_LOOK).await;
             Ok(())
         }
@@ -384,7 +386,8 @@ async fn had_before(ctx: &Context, machine: &mut Tracked, said: &str) -> Result<
     }
 }
 
-/// The VMID is somebody else's: says whose, where that can be seen. Or a clone of our own has ended since it was last looked at.
+/// The VMID belongs to another VM: says which, if that can be seen. Or a clone of our own has ended since it
+/// was last looked at.
 async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Trouble> {
     let vmid = machine.record().slot.vmid;
     match look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await {
@@ -394,7 +397,7 @@ async fn taken(ctx: &Context, machine: &Tracked, said: &str) -> Result<(), Troub
         _ if ctx.proxmox.vmid_taken(vmid).await? => {
             Err(Trouble::Foreign { vmid, what: "it was there before ours".to_owned() })
         }
-        // A disk or a file that somebody has left.
+        // A disk or a file that was left behind.
         _ => Err(Trouble::Foreign { vmid, what: format!("it is gone, and has left something: {said}") }),
     }
 }
@@ -408,7 +411,8 @@ async fn configure(
 ) -> Result<(), Trouble> {
     let limit = ctx.config.limits.configure;
     let record = machine.record().clone();
-    // Whoever was before has configured it, and it was started as it was asked for: other settings are for others.
+    // An earlier run has configured it, and it was started as it was asked for: changed settings apply to
+    // later machines.
     if record.smbios_uuid.is_some() {
         let (host, vmid) = (&record.host, record.slot.vmid);
         let power = insist!(limit, machine.seed(), Ok(ctx.proxmox.power(host, vmid).await?));
@@ -481,8 +485,8 @@ async fn set_options(
     .await
 }
 
-/// A new VM that somebody started before it was configured has booted as its template, with its size and its name: it is none that
-/// was asked for.
+/// A new VM that an administrator started before it was configured has booted as its template, with its size
+/// and its name: it is not what was asked for.
 async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let record = machine.record();
     if record.entered.contains_key(&Phase::Booting) {
@@ -494,7 +498,7 @@ async fn as_configured(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> 
     }
     let waiting = waiting.into_iter().collect::<Vec<_>>().join("`, `");
     let what = format!(
-        "somebody started VM {} before it was configured: `{waiting}` waits for its next start",
+        "VM {} was started by another client before it was configured: `{waiting}` waits for its next start",
         record.slot.vmid
     );
     Err(Trouble::Failed { what, blame: Blame::Nobody })
@@ -516,7 +520,7 @@ pub(super) async fn start(ctx: &Context, machine: &Tracked, known_off: bool) -> 
             exit if exit.is_success() => Ok(()),
             // QEMU did not come up: the host lacks something (memory, a device, a bridge, an image) more often than the template does.
             exit => match jobs::failed(START, &upid, &exit) {
-                // One that somebody has removed meanwhile says nothing about its host.
+                // One that was removed meanwhile says nothing about its host.
                 Trouble::Proxmox(error) if error.text.contains("onfiguration file") => {
                     Err(Trouble::Failed { what: error.text, blame: Blame::Nobody })
                 }

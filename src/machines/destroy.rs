@@ -21,15 +21,17 @@ use crate::proxmox::{Client, Exit, Kind, Power, Upid, VmConfig};
 /// How a VM is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
-    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` where nobody looked in this run, as
-    /// after a restart in the midst of it. `cut_short` where its drain ended because its VM was off: it is removed only while it stays off.
+    /// The guest is asked to shut down, and has its time. With when its Node was seen empty: `None` if it was
+    /// not looked at in this run, as after a restart in the midst of it. `cut_short` where its drain ended
+    /// because its VM was off: it is removed only while it stays off.
     Graceful { emptied: Option<Instant>, cut_short: bool },
-    /// Its plug is pulled: nobody depends on it.
+    /// Its plug is pulled: nothing depends on it.
     Abrupt,
 }
 
-/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for so long: Kubernetes waits as long before it ends
-/// the pods of such a node (`--default-unreachable-toleration-seconds`).
+/// A Node whose VM cannot be seen, and may run, goes only after its kubelet was silent for this long:
+/// Kubernetes waits as long before it ends the pods of such a node
+/// (`--default-unreachable-toleration-seconds`).
 const UNHEARD: SignedDuration = SignedDuration::from_mins(5);
 
 /// How the end of a VM ended.
@@ -66,7 +68,7 @@ fn clearing(record: &Record) -> &'static str {
 
 /// Stops the VM, deletes its Node, destroys it and drops the record. Each part is skipped where it is done already.
 ///
-/// A guest that is a Node again, and is needed as one, is left running: nobody pulls its plug.
+/// A guest that is a Node again, and is needed as one, is left running: its plug is not pulled.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner) -> Result<Ended, Trouble> {
     if machine.record().is_physical() {
         return physical::end(ctx, machine).await;
@@ -104,7 +106,7 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, mut manner: Manner
         }
         forget_node(ctx, machine, off).await?;
     }
-    // Whoever goes on knows that it is no machine any more, however long that takes.
+    // A run that goes on knows that it is no longer a machine, however long that takes.
     machine.enter(ctx, Phase::Clearing, clearing(machine.record()));
     machine.save(ctx).await?;
     // Before disks that only an administrator can remove: the record may be dropped by hand after those.
@@ -122,7 +124,7 @@ async fn begin(
     emptied: &mut Option<Instant>,
     cut_short: bool,
 ) -> Result<Option<(Box<Node>, String)>, Trouble> {
-    if let Some(kept) = back::anew(ctx, machine, *emptied).await? {
+    if let Some(kept) = back::serving_again(ctx, machine, *emptied).await? {
         return Ok(Some(kept));
     }
     if cut_short {
@@ -131,7 +133,8 @@ async fn begin(
     if emptied.is_none_or(|at| at.elapsed() > FRESH) {
         *emptied = Some(Instant::now());
     }
-    // One that is off is not shut down: where somebody starts it before its Node is gone, whoever goes on drains that first.
+    // One that is off is not shut down: if it is started before its Node is gone, the run that goes on drains
+    // the Node first.
     let (phase, note) = if cut_short {
         (Phase::Deleting, "the VM is off; the Node and the VM are being deleted")
     } else {
@@ -139,12 +142,14 @@ async fn begin(
     };
     let again = machine.record().entered.contains_key(&phase);
     machine.enter(ctx, phase, note);
-    // The point of no return, for one that was emptied: whoever goes on after a crash must not open the node again.
+    // The point of no return, for one that was emptied: a run that goes on after a crash must not open the
+    // node again.
     machine.save(ctx).await?;
     if again { Ok(None) } else { back::pinned(ctx, machine).await }
 }
 
-/// Refuses to remove a node that was not emptied, as its VM was off, where somebody has started that again: pods may run on it.
+/// Refuses to remove a node that was not emptied, as its VM was off, if the VM was started again: pods may
+/// run on it.
 async fn stays_off(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     if let Some(what) = ctx.paused() {
         return Err(Trouble::Failed { what, blame: Blame::Nobody });
@@ -161,14 +166,14 @@ fn started_again() -> Trouble {
     Trouble::Failed { what, blame: Blame::Nobody }
 }
 
-/// Records what nobody could read any more once the VM is gone: where its disks are, and the uuid by which a Node is known that its
-/// guest may have become although its making was given up.
+/// Records what can no longer be read once the VM is gone: where its disks are, and the uuid by which a Node
+/// is known that its guest may have become although its making was given up.
 async fn note(ctx: &Context, machine: &mut Tracked, present: &VmConfig) -> Result<(), Trouble> {
     let uuid = present.smbios_uuid();
     let storages = present.storages().into_iter().map(ToOwned::to_owned);
     machine
         .change(ctx, |record| {
-            // Somebody has restored it from a backup.
+            // An administrator has restored it from a backup.
             record.vm_gone = None;
             record.smbios_uuid = record.smbios_uuid.take().or(uuid);
             record.storages.extend(storages);
@@ -238,7 +243,7 @@ async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trou
     })
 }
 
-/// The VM, if it is there and ours. One that somebody moved to another host is followed there.
+/// The VM, if it is there and ours. One that was moved to another host is followed there.
 async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Trouble> {
     let limits = &ctx.config.limits;
     leave_lost_host(ctx, machine).await?;
@@ -248,7 +253,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
         let destroys = jobs::recorded_destruction(machine.record()).is_some();
         let job = if destroys { DESTROY } else { jobs::making(machine.record()) };
         let exit = jobs::finish(ctx, job, &upid, limits.clone).await?;
-        // One that did not end well may have left its VM behind where nobody sees it.
+        // One that did not end well may have left its VM behind where it is not seen.
         let taken = exit.problem() == Some(Kind::Exists);
         machine.stored.record.clone_in_doubt |= jobs::makes(upid.kind()) && !exit.is_success() && !taken;
     }
@@ -337,12 +342,12 @@ async fn stop(
         let kept = match manner {
             Manner::Abrupt => back::keeps(ctx, machine).await?,
             Manner::Graceful { .. } if looked.is_some_and(|at| at.elapsed() <= FRESH) => None,
-            Manner::Graceful { .. } => back::anew(ctx, machine, None).await?,
+            Manner::Graceful { .. } => back::serving_again(ctx, machine, None).await?,
         };
         if let Some((node, why)) = kept {
             return Ok(Stopped::Kept(node, why));
         }
-        // Somebody wants it as it is, and it could not be destroyed then.
+        // An administrator wants it as it is, and it could not be destroyed then.
         if config.is_set("protection") {
             return Err(protection::protected(machine));
         }
@@ -372,11 +377,12 @@ async fn stop(
     .await
 }
 
-/// HA was asked to stop the VM and takes its time, or somebody has started it meanwhile: it is stopped once more.
+/// HA was asked to stop the VM and takes its time, or another client has started it meanwhile: it is stopped
+/// once more.
 fn still_runs() -> Trouble {
     passing(
         STOP,
-        "the VM runs although it was stopped: HA takes its time, or somebody has started it".to_owned(),
+        "the VM runs although it was stopped: HA takes its time, or another client has started it".to_owned(),
     )
 }
 
@@ -398,7 +404,7 @@ async fn forget_node(ctx: &Context, machine: &mut Tracked, off: Off) -> Result<(
     {
         return Ok(());
     }
-    // One that is not seen yet: it may have registered anew until its VM was stopped.
+    // One that is not seen yet: it may have registered again until its VM was stopped.
     match back::node(ctx, machine).await? {
         Some(node) => delete_node(ctx, machine, (&node.name, &node.uid), off).await.map(|_| ()),
         None => Ok(()),
@@ -447,7 +453,7 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
             ours(ctx, record).await?;
             // In the place that it has: who holds one and waits for another may wait for others who do the same.
             if placed.power(&record.host, record.slot.vmid).await? != Power::Stopped {
-                return Err(passing(DESTROY, "somebody has started the VM meanwhile".to_owned()));
+                return Err(passing(DESTROY, "another client has started the VM meanwhile".to_owned()));
             }
         }
         if is_fresh(asked_for_quorum) || tries >= TRIES {
@@ -456,8 +462,8 @@ async fn still_quorate_and_ours(ctx: &Context, record: &Record, asked: Instant) 
     }
 }
 
-/// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells apart from somebody else's VM.
-/// One that would not be asked for now is not written down.
+/// Writes down that the VM is about to be destroyed: halfway, a destruction leaves what nothing else tells
+/// apart from an unmanaged VM. One that would not be asked for now is not written down.
 async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Result<(), Trouble> {
     if machine.record().destroy_asked {
         return Ok(());
@@ -469,8 +475,8 @@ async fn announce(ctx: &Context, machine: &mut Tracked, asked: Instant) -> Resul
     stored
 }
 
-/// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it; unless somebody has started it
-/// meanwhile, and the Node that it is again keeps it.
+/// Proves once more whose the VM is, that it is stopped and that the cluster is quorate, then destroys it;
+/// unless it was started meanwhile, and the Node that it is again keeps it.
 async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Node>, String)>, Trouble> {
     let vmid = machine.record().slot.vmid;
     let limit = ctx.config.limits.destroy;
@@ -492,7 +498,7 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
             },
         };
         let is_protected = config.is_set("protection");
-        // Somebody may have moved it meanwhile.
+        // It may have been moved meanwhile.
         let host = machine.record().host.clone();
         // A start whose answer was lost may have come after the stop.
         if ctx.proxmox.power(&host, vmid).await? != Power::Stopped {

@@ -38,7 +38,7 @@ pub struct DeviceSurvey {
     /// Host and mapping → what is wrong.
     broken: BTreeMap<(String, String), String>,
     guests: BTreeMap<u32, Holder>,
-    /// VMs of which nobody knows yet what they hold: where they are, and why.
+    /// VMs whose devices are not known yet: where they are, and why.
     unread: BTreeMap<u32, (String, String)>,
     mappings_due: Option<Instant>,
 }
@@ -112,13 +112,13 @@ impl DeviceSurvey {
         Ok(())
     }
 
-    /// The VMs that hold devices, or would if somebody started them, and are to be read now. Until that is done, those that were never
-    /// read as they are keep the devices of their hosts.
+    /// The VMs that hold devices, or would if they were started, and are to be read now. Until that is done,
+    /// those that were never read as they are keep the devices of their hosts.
     fn expect<'a>(&mut self, counts_stopped: bool, seen: &'a Seen) -> Vec<&'a Guest> {
         let online = |guest: &Guest| seen.hosts.get(&guest.host).is_some_and(|host| host.online);
         let counts = |guest: &&Guest| {
             let vm = !guest.template && !guest.container && online(guest);
-            // Of one that has just been made or started nobody says that it runs.
+            // The lists do not show yet that one runs that has just been made or started.
             vm && (!guest.stopped || counts_stopped)
         };
         let there: BTreeMap<u32, &Guest> =

@@ -101,7 +101,7 @@ pub(super) async fn run(
 
 /// What a look at the node has shown.
 enum Look {
-    /// Pods that have to go; why nobody knows whether these are all.
+    /// Pods that have to go; why it is not known whether these are all.
     Left {
         snapshot: Box<Snapshot>,
         left: Evictions,
@@ -164,8 +164,8 @@ impl First {
 }
 
 impl Drain<'_> {
-    /// A pod that came although the node is closed, and not in the place of one that was evicted or with volumes: whoever evicts it may meet
-    /// the next one, without end.
+    /// A pod that came although the node is closed, and not in the place of one that was evicted or with
+    /// volumes: evicting it may bring the next one, without end.
     fn intruder(&mut self, snapshot: &Snapshot, left: &Evictions) -> Option<String> {
         let Some(first) = self.met.first.as_ref() else {
             let there = left.evict.iter().chain(&left.leaving).chain(&left.later);
@@ -292,7 +292,7 @@ impl Drain<'_> {
     }
 }
 
-/// Why a node stays that somebody wants to keep meanwhile.
+/// Why a node stays that an administrator wants to keep meanwhile.
 fn pinned(snapshot: &Snapshot, node: &str) -> Option<String> {
     kept(snapshot.nodes.iter().find(|one| one.name == node)?)
 }

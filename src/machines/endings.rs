@@ -1,6 +1,7 @@
-//! Since when pods are on their way out, by the time that has passed here. Until when one may take is written by the clock of the API
-//! server; that of this host may be wrong by minutes, or hours where its hardware clock is in local time. One that is ahead would
-//! take each pod for one that should have ended long ago, whose end nobody waits for.
+//! Since when pods are on their way out, by the time that has passed here. Until when one may take is written
+//! by the clock of the API server; that of this host may be wrong by minutes, or hours where its hardware
+//! clock is in local time. One that is ahead would take each pod for one that should have ended long ago, and
+//! not wait for its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use tokio::time::Instant;
 use crate::model::Snapshot;
 use crate::model::pod::{Deletion, Pod};
 
-/// A pod that was being deleted already when it was first seen, and whose time was over so long ago, is taken for one that does not end any
-/// more: here the clock is believed.
+/// A pod that was being deleted already when it was first seen, and whose time was over this long ago, is
+/// taken for one that does not end any more: here the clock is believed.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.

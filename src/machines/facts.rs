@@ -39,7 +39,7 @@ impl KnownFacts {
         Ok(known.insert(facts).clone())
     }
 
-    /// Has them read anew for the next join.
+    /// Has them read again for the next join.
     pub async fn forget(&self) {
         *self.0.lock().await = None;
     }

@@ -1,4 +1,5 @@
-//! Looking for a machine's VM: there, moved, gone, somebody else's, or what is left of it; and what only an administrator can tell.
+//! Looking for a machine's VM: there, moved, gone, unmanaged, or what is left of it; and what only an
+//! administrator can tell.
 
 use super::Context;
 use super::jobs::{self, Destruction};
@@ -29,7 +30,7 @@ pub(super) enum Found {
     Hidden,
 }
 
-/// Looks for a machine's VM. One that somebody moved to another host is followed there.
+/// Looks for a machine's VM. One that was moved to another host is followed there.
 ///
 /// # Errors
 /// What is there cannot be told for now, or only by an administrator.
@@ -108,11 +109,11 @@ pub(super) async fn sees_all(ctx: &Context, machine: &Tracked) -> Result<(), Tro
     .await
 }
 
-/// What a VM is that cannot be seen: gone, somebody else's, or a clone at work. `None`: it can be seen after all.
+/// What a VM is that cannot be seen: gone, unmanaged, or a clone at work. `None`: it can be seen after all.
 ///
-/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone that was
-/// interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with rights on the pool cannot
-/// see it, and nobody can prove whose it is.
+/// A token that has lost its rights over our machines sees nothing of them, and that proves nothing. A clone
+/// that was interrupted leaves a VM that is not in our pool yet and does not bear our mark: a token with
+/// rights on the pool cannot see it, and its owner cannot be proved.
 async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
@@ -172,8 +173,8 @@ pub(super) fn in_doubt(ctx: &Context, machine: &Tracked) -> Trouble {
     left_unseen(ctx, machine, "the clone of", "`lock: clone` or `lock: create`")
 }
 
-/// Something of ours was interrupted, and may be what has the VMID and cannot be seen: it is removed, or the record is dropped where
-/// that is not ours, and the seed with it.
+/// One of our tasks was interrupted, and may have left the VM that has the VMID and cannot be seen: the VM is
+/// removed, or the record is dropped if the VM is not ours, and the seed with it.
 fn left_unseen(ctx: &Context, machine: &Tracked, interrupted: &str, locks: &str) -> Trouble {
     let record = machine.record();
     let vmid = record.slot.vmid;
@@ -184,7 +185,7 @@ fn left_unseen(ctx: &Context, machine: &Tracked, interrupted: &str, locks: &str)
             "{interrupted} our VM {vmid} on {} was interrupted, and there is a VM {vmid} that we may not see: if `qm config {vmid}` shows {locks}, it is what is left of it",
             record.host
         ),
-        command: format!("{}; or, where it is somebody else's VM: {}", unlock(machine), foreign.join("; ")),
+        command: format!("{}; or, if it is an unmanaged VM: {}", unlock(machine), foreign.join("; ")),
     }
 }
 

@@ -7,8 +7,9 @@
 //! * The record holds the size that is wanted before anything is asked of Proxmox, so that its host's room and all limits count it.
 //!   Each step looks at what is there and goes on from that.
 //! * Proxmox keeps for the next start what it cannot plug, and says nothing of it: that is read back, and taken back.
-//! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of the VM again (`stock`), and the
-//!   record ends with what the VM has. Nothing else ever shrinks. Whoever goes on after a crash takes back and plugs nothing more.
+//! * Whatever goes wrong, the node serves on. What was plugged and its Node does not report is taken out of
+//!   the VM again (`stock`), and the record ends with what the VM has. Nothing else ever shrinks. A run that
+//!   goes on after a crash takes back and plugs nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +59,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);
     }
-    // Before its node takes pods again, and before the record says that it grows no more: whoever goes on after a crash opens it as well.
+    // Before its node takes pods again, and before the record says that it grows no more: a run that goes on
+    // after a crash opens it as well.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -93,7 +95,7 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
     ctx.registry.release(&machine.record().id);
 }
 
-/// Lets it grow, unless that was given up before; and whether somebody has done something with its VM meanwhile.
+/// Lets it grow, unless that was given up before; and whether another client has changed its VM meanwhile.
 async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), Trouble>, bool) {
     let given_up = machine.record().growing.as_ref().and_then(|growing| growing.failed.clone());
     if let Some(why) = given_up {
@@ -105,7 +107,7 @@ async fn grown(ctx: &Context, machine: &mut Tracked, size: Size) -> (Result<(), 
         biased;
         grown = Box::pin(run(ctx, machine)) => (grown, false),
         () = touched::noticed(ctx, &id) => {
-            (Err(failed("somebody has ended, moved or taken its VM".to_owned())), true)
+            (Err(failed("another client has ended, moved or taken its VM".to_owned())), true)
         }
     }
 }
@@ -177,7 +179,8 @@ async fn plug(ctx: &Context, machine: &mut Tracked, grow: &Grow) -> Result<(), T
     let waiting = insist!(limit, machine.seed(), Ok(ctx.proxmox.pending(host, vmid).await?)).await?;
     let kept: Vec<&str> = asked.into_iter().filter(|key| waiting.contains(*key)).collect();
     if kept.is_empty() {
-        // Without what waits besides, as `cores` does that somebody raised: the guest has none of it.
+        // Without other waiting changes, such as `cores` that an administrator raised: the guest has none of
+        // it.
         let now = insist!(limit, machine.seed(), Ok(ctx.proxmox.current_config(host, vmid).await?)).await?;
         let Size { cores, memory } = has(&now, Size { cores: record.cores, memory: record.memory });
         return machine.change(ctx, |record| (record.cores, record.memory) = (cores, memory)).await;
@@ -197,7 +200,7 @@ struct Wanted {
     asked: Vec<&'static str>,
 }
 
-/// What is to be set, where the VM has less `now`. Where it has more, somebody else gave it that, and it stays.
+/// What is to be set, where the VM has less `now`. If it has more, another client gave it that, and it stays.
 ///
 /// # Errors
 /// It is to have something else from its next start on, by the will of others.
@@ -222,7 +225,7 @@ fn wanted(
             let (vmid, next) =
                 (record.slot.vmid, next.map_or_else(|| "nothing".to_owned(), |next| next.to_string()));
             return Err(failed(format!(
-                "somebody has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} --revert {key}` takes that back"
+                "another client has set `{key}` of VM {vmid} to {next} for its next start: `qm set {vmid} --revert {key}` takes that back"
             )));
         }
         wanted.asked.push(key);
@@ -281,7 +284,7 @@ mod tests {
             "it was asked for before"
         );
         let refused = asked(&config(2, 8192), &[MEMORY]).unwrap_err();
-        assert!(refused.contains("somebody has set `memory`") && refused.contains("8192"), "{refused}");
+        assert!(refused.contains("another client has set `memory`") && refused.contains("8192"), "{refused}");
         let record = Record { memory: 4 * GIB, ..growing() };
         let waiting = BTreeSet::from([MEMORY.to_owned()]);
         let cpus = wanted(&record, &grow, &now, (&config(2, 8192), &waiting)).unwrap();

@@ -33,7 +33,7 @@ pub(super) fn is_for_good(trouble: &Trouble) -> bool {
 fn refuses_for_good(error: &Error) -> bool {
     match error.kind {
         Kind::Forbidden | Kind::BadRequest | Kind::NotFound => true,
-        // Somebody has stopped the VM, or taken its agent away.
+        // The VM was stopped, or its agent taken away.
         Kind::Other => error.text.contains("is not running") || error.text.contains("agent configured"),
         _ => false,
     }

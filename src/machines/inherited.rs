@@ -97,7 +97,7 @@ pub const ALL: &[Inherited] = &[
         Rule::Asked,
         "`network` is removed if the pool gives addresses: all machines would have one; `check` says what `user` replaces, and where its storage is missing",
     ),
-    told("cipassword", Rule::Left, "the template's password, for whoever has it"),
+    told("cipassword", Rule::Left, "the template's password, for anyone who has it"),
     told("citype", Rule::Left, "what kind of data the guest reads"),
     own(
         "ciupgrade",

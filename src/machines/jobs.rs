@@ -116,7 +116,7 @@ pub(super) enum Destruction {
     AtWork,
     /// It ended well.
     Done,
-    /// It ended otherwise, or nobody knows of it any more.
+    /// It ended otherwise, or is no longer known.
     Interrupted,
 }
 

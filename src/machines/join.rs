@@ -51,7 +51,7 @@ pub(super) async fn run(
         BootstrapMethod::Command(command) => ordered(ctx, machine, pool, command)?,
         BootstrapMethod::None => return self_join::run(ctx, machine).await,
     };
-    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+    machine.enter(ctx, Phase::Booting, "waiting for the guest agent");
     in_guest(ctx, machine, &order, settings.accept_degraded, boot).await
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn await_boot(
     pool: &Pool,
     boot: Boot,
 ) -> Result<(), Trouble> {
-    machine.enter(ctx, Phase::Booting, "the guest agent is awaited");
+    machine.enter(ctx, Phase::Booting, "waiting for the guest agent");
     let accept_degraded = settings(ctx, pool)?.accept_degraded;
     in_guest(ctx, machine, &Order { act: Act::Wait, input: None }, accept_degraded, boot).await
 }

@@ -1,9 +1,9 @@
 //! Disks that a destroyed VM has left behind.
 //!
-//! Proxmox's destroy goes on where a disk cannot be freed (its storage is busy, or away), ends well, and says so only in its
-//! log; a disk that an interrupted clone was writing is in no configuration at all. Such a disk belongs to the next VM with
-//! that VMID, so the record stays, and with it the slot is closed, until the disk is gone. Where that log is gone as well, and the
-//! token may not look for itself, somebody who may has to.
+//! Proxmox's destroy goes on where a disk cannot be freed (its storage is busy, or away), ends well, and says
+//! so only in its log; a disk that an interrupted clone was writing is in no configuration at all. Such a
+//! disk belongs to the next VM with that VMID, so the record stays, and with it the slot is closed, until the
+//! disk is gone. If that log is gone as well, and the token may not look for itself, an administrator has to.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,7 @@ async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
     let destructions = if let Some(upid) = jobs::recorded_destruction(record) {
         vec![upid]
     } else {
-        // Whoever asked for it was killed before it was recorded, or it was somebody else.
+        // The daemon that asked for it was killed before it was recorded, or another client asked for it.
         jobs::destructions(ctx, record).await?.into_iter().map(|row| row.upid).collect()
     };
     let mut told = Told { found: !destructions.is_empty(), ..Told::default() };
@@ -105,8 +105,9 @@ async fn told(ctx: &Context, machine: &Tracked) -> Result<Told, Trouble> {
     Ok(told)
 }
 
-/// Those of these storages that all hosts share, where a host that the machine was on, or may have been cloned on, has left the cluster:
-/// nobody has destroyed its VM, so that its disks are there. What the host had of its own went with it.
+/// Those of these storages that all hosts share, if a host that the machine was on, or may have been cloned
+/// on, has left the cluster: its VM was not destroyed, so its disks are still there. What the host had of its
+/// own went with it.
 async fn went_down_with_its_host(
     ctx: &Context,
     machine: &Tracked,
@@ -173,12 +174,12 @@ fn found(ctx: &Context, machine: &Tracked, left: &BTreeSet<String>, blind: bool)
     Trouble::Administrator { what, command: steps.join("; ") }
 }
 
-/// Nobody can tell from here whether something is left on these storages.
+/// The daemon cannot tell whether something is left on these storages.
 fn untold(ctx: &Context, machine: &Tracked, storages: &BTreeSet<String>) -> Trouble {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     let names: Vec<&str> = storages.iter().map(String::as_str).collect();
     let what = format!(
-        "VM {vmid} is destroyed, the log of that is gone, and the token may not see whether disks of it are left on {}; its slot stays closed until somebody has looked",
+        "VM {vmid} is destroyed, the log of that is gone, and the token may not see whether disks of it are left on {}; its slot stays closed until an administrator has looked",
         names.join(", ")
     );
     let lists: Vec<String> =
@@ -187,7 +188,7 @@ fn untold(ctx: &Context, machine: &Tracked, storages: &BTreeSet<String>) -> Trou
     Trouble::Administrator { what, command: format!("{look}; {}", a_word(ctx, machine)) }
 }
 
-/// It cannot be seen from here that nothing is left: somebody has to say so.
+/// The daemon cannot see that nothing is left: an administrator has to say so.
 fn a_word(ctx: &Context, machine: &Tracked) -> String {
     let dropped = crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), machine.record());
     format!("then, because the token may not see them: {dropped}")

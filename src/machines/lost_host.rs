@@ -46,7 +46,8 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Res
     machine.change(ctx, |record| record.follow(host)).await
 }
 
-/// `pvecm delnode` leaves the configurations of the VMs of a host. Whether that may come back nobody can tell from here.
+/// `pvecm delnode` leaves the configurations of the VMs of a host. The daemon cannot tell whether that may
+/// come back.
 fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(
@@ -58,8 +59,8 @@ fn is_on(seen: &Seen, host: &str) -> bool {
     seen.hosts.get(host).is_some_and(|host| host.online)
 }
 
-/// What was at work on a host that is off, or has left the cluster, has ended, and nobody says how: a clone may have left its VM behind
-/// where nobody sees it. It may have been on another host than its VM, the template's.
+/// What was at work on a host that is off, or has left the cluster, has ended, and it is not known how: a
+/// clone may have left its VM behind unseen. It may have been on another host than its VM, the template's.
 async fn forget_lost_task(ctx: &Context, machine: &mut Tracked, seen: &Seen) -> Result<(), Trouble> {
     let task = machine.record().task.as_deref().and_then(Upid::parse);
     let Some(upid) = task.filter(|upid| !is_on(seen, upid.node())) else { return Ok(()) };

@@ -6,7 +6,7 @@
 //!  keep:   record ─> clone ─> configure ─> (start ─> guest boots ─> (suspend)) ─> it waits;  woken: record ─> start ─> as create
 //!  grow:   record ─> the guest is asked ─> vCPUs and memory plugged ─> taken up in the guest ─> its Node says so ─> record
 //!  discard (a creation that failed, a node that was lost): as retire, without the eviction, unless it is a ready Node again
-//!  machines that are there already ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
+//!  bare-metal machines ([`physical`]): record ─> switched on ─> joins by itself ─> ready;  … evict ─> switched off ─> Node deleted ─> record dropped
 //! ```
 //!
 //! Rules:

@@ -73,12 +73,14 @@ pub(super) async fn serve(ctx: &Context, machine: &mut Tracked, node: &Node) -> 
     Ok(())
 }
 
-/// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered anew, or somebody took
-/// the pool's label off. One that is not ready lacks its labels only: like any other it has its time to be ready again.
+/// Whether the Node of a machine that has served lacks what was put on it: it was deleted and has registered
+/// again, or an administrator took the pool's label off. One that is not ready lacks its labels only: like
+/// any other it has its time to be ready again.
 pub(crate) fn is_bare(record: &Record, node: &Node) -> bool {
-    let anew = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
+    let registered_again = || record.node_uid.as_ref().is_some_and(|uid| *uid != node.uid);
     let starting = || node.taints.iter().any(|taint| taint.key == STARTING_TAINT);
-    node.labels.get(POOL_LABEL) != Some(&record.pool) || (is_ready(node) && (anew() || starting()))
+    node.labels.get(POOL_LABEL) != Some(&record.pool)
+        || (is_ready(node) && (registered_again() || starting()))
 }
 
 /// Puts that back, and notes which Node it is once it is open.
@@ -100,7 +102,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True")
 }
 
-/// Whether nothing is heard of the kubelet (`Unknown`): one that says that it is not ready still does what it is told.
+/// Whether nothing is heard of the kubelet (`Unknown`): one that says that it is not ready still obeys.
 pub(crate) fn is_silent(node: &Node) -> bool {
     node.conditions.iter().any(|one| one.kind == "Ready" && one.status == "Unknown")
 }

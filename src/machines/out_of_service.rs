@@ -1,9 +1,10 @@
 //! Nodes that are off and could not let go of what they had: their kubelet was dead, or their plug was pulled.
 //!
-//! Kubernetes waits six minutes before it detaches a volume that nobody has unmounted (`maxWaitForUnmountDuration` of the attach/detach
-//! controller), and for ever with a pod that is being deleted on a Node that is not ready. It does neither where a taint says that the
-//! Node is off (non-graceful node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only where
-//! Proxmox VE, or a management controller, says that nothing runs there any more.
+//! Kubernetes waits six minutes before it detaches a volume that was not unmounted
+//! (`maxWaitForUnmountDuration` of the attach/detach controller), and for ever with a pod that is being
+//! deleted on a Node that is not ready. It does neither if a taint says that the Node is off (non-graceful
+//! node shutdown). Pods that then start elsewhere write to the same volumes: the taint is set only where
+//! Proxmox VE, or a management controller, says that nothing runs there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,14 +29,14 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 pub(super) enum Off {
     /// It was seen to be off.
     Seen,
-    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under another VMID, or that of a
-    /// machine which somebody has switched on again.
+    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under
+    /// another VMID, or that of a machine which an administrator has switched on again.
     Gone,
     /// It is not known: what stands in its place is not ours.
     Unknown,
     /// It is not known: what stands in its place cannot be seen, and may be its own VM.
     Hidden,
-    /// Nobody knows: there is none any more, and a host that had it has left the cluster, where it may run on.
+    /// Not known: there is none here, and a host that had it has left the cluster, where it may run on.
     Apart,
 }
 
@@ -49,17 +50,18 @@ pub(crate) fn taint() -> Taint {
     }
 }
 
-/// Whether somebody has said already that the Node is off.
+/// Whether the Node bears the taint already that says it is off.
 pub(crate) fn is_out(node: &Node) -> bool {
     node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
 }
 
-/// Whether nobody waits for any of these volumes of a node: they are of pods that stay, such as a DaemonSet's, and go with the machine.
+/// Whether no pod waits for any of these volumes of a node: they are of pods that stay, such as a
+/// DaemonSet's, and go with the machine.
 pub(super) fn are_of_staying_pods(ctx: &Context, node: &str, attached: &BTreeSet<String>) -> bool {
     attached.is_empty() || attached.is_subset(&planning::volumes_that_stay(&ctx.watches.snapshot(), node))
 }
 
-/// Waits until the watches show that nobody waits for a volume of a node, or the condition holds.
+/// Waits until the watches show that no pod waits for a volume of a node, or the condition holds.
 pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     loop {
         // Which pods stay is looked for in the whole cluster: not with each change of it.
@@ -71,11 +73,11 @@ pub(super) async fn let_go(ctx: &Context, node: &str, or: impl Fn() -> bool) {
     }
 }
 
-/// Has the volumes of a Node let go of whose machine is off, before the Node is deleted. Those that nobody lets go of in time are left to
-/// Kubernetes, as are all where the taint is refused.
+/// Has the volumes of a Node detached whose machine is off, before the Node is deleted. Those that are not
+/// detached in time are left to Kubernetes, as are all if the taint is refused.
 ///
 /// # Errors
-/// The taint cannot be set for now, or this instance leads no more.
+/// The taint cannot be set for now, or this instance no longer leads.
 pub(super) async fn release(
     ctx: &Context,
     machine: &mut Tracked,

@@ -10,9 +10,9 @@ use crate::model::Record;
 use crate::proxmox::marker::Description;
 use crate::proxmox::{Client, Error, Kind, VmConfig};
 
-/// A proof that was asked for longer ago is asked for anew before anything is done.
+/// An older proof is asked for again before anything is done.
 const FRESH: Duration = Duration::from_secs(2);
-/// So often an answer that took longer is asked for: where all take so long, the last has to do.
+/// How often an answer that took longer is asked for again: if all take that long, the last has to do.
 pub(super) const TRIES: u32 = 3;
 
 /// What stands at a record's VMID.
@@ -20,7 +20,7 @@ pub(super) const TRIES: u32 = 3;
 pub enum Sight {
     /// The record's machine: its marker, or its SMBIOS uuid, says so.
     Ours(Box<VmConfig>),
-    /// Somebody else's VM.
+    /// An unmanaged VM.
     Foreign(String),
     /// A clone is being made; whose is not known yet.
     BeingCloned,
@@ -77,16 +77,18 @@ pub(super) fn is_fresh(asked: Instant) -> bool {
 }
 
 fn judge(cluster: &str, record: &Record, config: VmConfig) -> Sight {
-    // Whoever made it one wants to keep it: it runs no more, and destroying it would destroy what is to be cloned.
+    // The administrator who made it one wants to keep it: it no longer runs, and destroying it would destroy
+    // what is to be cloned.
     if config.is_template() {
-        return Sight::Foreign("somebody made it a template".to_owned());
+        return Sight::Foreign("it was made a template".to_owned());
     }
     let same_uuid = record.smbios_uuid.is_some() && config.smbios_uuid() == record.smbios_uuid;
     match config.owner() {
         Description::Ours(marker) if marker.machine == record.id && marker.cluster == cluster => {
             Sight::Ours(Box::new(config))
         }
-        // Somebody may have rewritten the notes; the uuid was recorded when the marker was still there.
+        // An administrator may have rewritten the notes; the uuid was recorded when the marker was still
+        // there.
         _ if same_uuid => Sight::Ours(Box::new(config)),
         Description::Ours(marker) => {
             Sight::Foreign(format!("it is machine {} of cluster `{}`", marker.machine, marker.cluster))

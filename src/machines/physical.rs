@@ -1,10 +1,11 @@
-//! Machines that are there already: switched on over Redfish, joined by themselves, drained as others are, and switched off.
+//! Bare-metal machines: switched on over Redfish, joined by themselves, drained as others are, and switched off.
 //!
-//! * Before a machine is switched on, its record says so (`Starting` in its timeline). It was off then, and no Node had its name. One
-//!   that runs without such a record is somebody else's, and is left alone.
+//! * Before a machine is switched on, its record says so (`Starting` in its timeline). It was off then, and
+//!   no Node had its name. One that runs without such a record was switched on by another client, and is left
+//!   alone.
 //! * Only one that the record says we switched on is switched off, and only while nothing is left on its Node that has to go.
-//! * One that was seen to be off is ours no more once somebody else switches it on: the record says when that was. Only one whose Node
-//!   is heard of again is.
+//! * One that was seen to be off is no longer ours once another client switches it on: the record says when
+//!   that was. It is ours again only once its Node is heard of.
 //! * Its Node is deleted once it is off. One that stayed would look broken to everybody who watches nodes, and would be Ready for a
 //!   moment when the machine is switched on again, with what it ran before; the kubelet makes another at its next start.
 //! * That Node is known by its name, and by its `systemUUID`: the controller's, which some write with the first three fields turned
@@ -102,7 +103,7 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
     }
     machine.enter(ctx, Phase::Starting, "it is being switched on");
     within(ctx.config.limits.start, "switching it on", switch_on(&client)).await?;
-    machine.enter(ctx, Phase::Booting, "it boots and joins by itself; its Node is awaited");
+    machine.enter(ctx, Phase::Booting, "it boots and joins by itself; waiting for its Node");
     let limit = ctx.config.scale_up.max_node_provision_time;
     let age = ctx.clock.now().duration_since(machine.record().wanted_since()).unsigned_abs();
     let record = machine.record().clone();
@@ -116,7 +117,7 @@ async fn come_up(ctx: &Context, machine: &mut Tracked) -> Result<Arc<Node>, Trou
     Err(Trouble::Failed { what, blame: Blame::Host })
 }
 
-/// Makes sure that the machine is nobody's, and writes down that it is switched on now.
+/// Makes sure that the machine is not in use, and writes down that it is switched on now.
 async fn claim(
     ctx: &Context,
     machine: &mut Tracked,
@@ -135,7 +136,7 @@ async fn claim(
     }
     let node = insist!(limits.start, machine.seed(), Ok(ctx.kubernetes.get_node(&name).await?)).await?;
     if node.is_some() {
-        return taken(format!("there is a Node `{name}` that is no machine of ours: delete it first"));
+        return taken(format!("there is a Node `{name}` that is not a managed machine: delete it first"));
     }
     machine.enter(ctx, Phase::Starting, "it is being switched on");
     machine.stored.record.smbios_uuid = seen.uuid;
@@ -193,8 +194,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
     if is_ours(machine.record()) {
         let (_, client) = controller(ctx, machine.record())?;
         if is_somebody_elses(ctx, machine, &client).await? {
-            let what =
-                "it was off, and somebody has switched it on since: it is left on, and its Node is deleted";
+            let what = "it was off, and another client has switched it on since: it is left on, and its Node is deleted";
             tracing::warn!(machine = %machine.record().name, "{what}");
             machine.enter(ctx, Phase::Deleting, what);
             // What ran there has ended with the power; what is heard of after all is not silenced.
@@ -208,7 +208,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
         let again = machine.record().entered.contains_key(&Phase::Stopping);
         let emptied = Instant::now();
         machine.enter(ctx, Phase::Stopping, "it is being shut down");
-        // The point of no return: whoever goes on after a crash must not open the node again.
+        // The point of no return: a run that goes on after a crash must not open the node again.
         machine.save(ctx).await?;
         if !again && let Some((node, why)) = pinned(ctx, machine).await? {
             return Ok(Ended::Serves(node, why));
@@ -216,7 +216,7 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
         if let Some((node, why)) = switch_off(ctx, machine, &client, emptied).await? {
             return Ok(Ended::Serves(node, why));
         }
-        // Whoever goes on must not switch it off once more.
+        // A run that goes on must not switch it off once more.
         let now = ctx.clock.now();
         machine.change(ctx, |record| record.seen_off = Some(now)).await?;
         machine.enter(ctx, Phase::Deleting, "it is off; its Node is being deleted");
@@ -226,7 +226,8 @@ pub(super) async fn end(ctx: &Context, machine: &mut Tracked) -> Result<Ended, T
     Ok(Ended::Gone)
 }
 
-/// Whether somebody has switched the machine on since it was seen to be off, and nothing is heard of its Node: it runs something else.
+/// Whether another client has switched the machine on since it was seen to be off, and nothing is heard of
+/// its Node: it runs something else.
 async fn is_somebody_elses(ctx: &Context, machine: &mut Tracked, client: &Client) -> Result<bool, Trouble> {
     let Some(off) = machine.record().seen_off else { return Ok(false) };
     let record = machine.record().clone();
@@ -313,7 +314,7 @@ enum ShutDown {
     Off,
     /// It was not asked: its Node keeps it.
     Kept(Kept),
-    /// It cannot be shut down in order, for this reason. With when its Node was seen empty; `None`: it was asked, and there is no way back.
+    /// It cannot be shut down gracefully, for this reason. With when its Node was seen empty; `None`: it was asked, and there is no way back.
     InVain(String, Option<Instant>),
 }
 
@@ -388,14 +389,14 @@ async fn shut_down(
         };
         let left = limits.shutdown.saturating_sub(refused.get_or_insert_with(Instant::now).elapsed());
         let why = match error.kind {
-            Kind::Unsupported => format!("it cannot be shut down in order ({error})"),
-            _ => format!("its controller refuses to shut it down in order ({error})"),
+            Kind::Unsupported => format!("it cannot be shut down gracefully ({error})"),
+            _ => format!("its controller refuses to shut it down gracefully ({error})"),
         };
         if error.kind == Kind::Unsupported || left.is_zero() {
             return Ok(ShutDown::InVain(why, Some(emptied)));
         }
         machine.say(ctx, &format!("{why}, and is asked again"));
-        tracing::warn!(machine = %machine.record().name, %error, "the machine cannot be shut down in order yet");
+        tracing::warn!(machine = %machine.record().name, %error, "graceful shutdown not possible yet; retrying");
         if is_off_within(client, AGAIN.min(left)).await {
             return Ok(ShutDown::Off);
         }

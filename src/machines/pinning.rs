@@ -33,7 +33,7 @@ pub(super) async fn settle(ctx: &Context, machine: &mut Tracked, pool: &Pool) ->
     machine.say(ctx, &format!("the helper on {host} is to give it its CPUs"));
     let limit = ctx.config.limits.pinning;
     let seen = tokio::time::timeout(limit, seen(ctx, machine, pinning)).await;
-    seen.unwrap_or_else(|_| Err(nobody(&host, limit)))?;
+    seen.unwrap_or_else(|_| Err(unanswered(&host, limit)))?;
     machine.change(ctx, |record| record.pinned = Some(Pinned::Done)).await
 }
 
@@ -63,8 +63,8 @@ async fn seen(ctx: &Context, machine: &Tracked, pinning: &Pinning) -> Result<(),
     }
 }
 
-/// Nobody tells the leader why the helper refuses: there, it is said.
-fn nobody(host: &str, limit: Duration) -> Trouble {
+/// The leader does not learn why the helper refuses: the log on that host says it.
+fn unanswered(host: &str, limit: Duration) -> Trouble {
     let what = format!(
         "no helper on {host} has given it CPUs of its own within {}; a daemon must run there, and its helper be enabled: {ENABLE} \
          (as root on {host}); whether it refuses, and why, `journalctl -u pve-autoscaler` and `pve-autoscaler check` say there",

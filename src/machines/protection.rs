@@ -1,4 +1,5 @@
-//! VMs that somebody has protected since they were made: Proxmox VE destroys none of them, so their nodes serve on.
+//! VMs that an administrator has protected since they were made: Proxmox VE destroys none of them, so their
+//! nodes serve on.
 
 use super::destroy::Manner;
 use super::tracked::Tracked;
@@ -8,8 +9,8 @@ use crate::model::machine::Phase;
 use crate::model::node::Node;
 use crate::proxmox::{Power, VmConfig};
 
-/// Why a node that is heard of is not drained: somebody has protected its VM, which could not be destroyed then. What cannot be told now
-/// is looked at once more before the VM is shut down.
+/// Why a node that is heard of is not drained: an administrator has protected its VM, which could not be
+/// destroyed then. If that cannot be seen now, it is looked at once more before the VM is shut down.
 pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) -> Option<String> {
     let record = machine.record();
     if record.is_physical() || node::is_silent(node) {
@@ -24,12 +25,12 @@ pub(super) async fn of_running(ctx: &Context, machine: &Tracked, node: &Node) ->
     if !is_protected {
         return None;
     }
-    // One that is off serves nobody.
+    // One that is off runs no pods.
     let runs = matches!(ctx.proxmox.power(host, vmid).await, Ok(power) if power != Power::Stopped);
     runs.then(|| protected(machine).to_string())
 }
 
-/// The Node that serves on because somebody has protected its VM since it was drained.
+/// The Node that serves on because its VM was protected since it was drained.
 ///
 /// # Errors
 /// There is none that is heard of, and the VM runs: it is left so.
@@ -44,7 +45,7 @@ pub(super) async fn keeps(
     if !drained || record.entered.contains_key(&Phase::Stopping) || !config.is_set("protection") {
         return Ok(None);
     }
-    // One that is off serves nobody.
+    // One that is off runs no pods.
     if ctx.proxmox.power(&record.host, record.slot.vmid).await? == Power::Stopped {
         return Ok(None);
     }
@@ -56,7 +57,7 @@ pub(super) async fn keeps(
     Ok(Some((Box::new(node), protected(machine).to_string())))
 }
 
-/// Somebody wants it kept: Proxmox VE destroys no VM that is protected.
+/// An administrator wants it kept: Proxmox VE destroys no VM that is protected.
 pub(super) fn protected(machine: &Tracked) -> Trouble {
     let (host, vmid) = (&machine.record().host, machine.record().slot.vmid);
     Trouble::Administrator {

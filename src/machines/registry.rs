@@ -106,7 +106,7 @@ struct Inner {
     freed: Mutex<BTreeMap<String, BTreeMap<u32, Timestamp>>>,
     /// Wakes the tasks that wait to hear that something is wrong with their machines' VMs.
     doubts: Mutex<BTreeMap<String, Arc<Notify>>>,
-    /// Machines whose VMs somebody has protected, by id.
+    /// Machines whose VMs an administrator has protected, by id.
     protected: Mutex<BTreeSet<String>>,
     changed: Changes,
 }
@@ -145,7 +145,7 @@ impl Registry {
         self.machines().get(id).cloned()
     }
 
-    /// A number that grows whenever a machine moves on.
+    /// A number that grows whenever a machine enters a phase.
     pub fn changed(&self) -> Changed {
         self.0.changed.subscribe()
     }
@@ -171,7 +171,7 @@ impl Registry {
         }
     }
 
-    /// Notes whether somebody has protected the VM of a machine: it could not be removed then.
+    /// Notes whether an administrator has protected the VM of a machine: it could not be removed then.
     pub fn protect(&self, id: &str, is_protected: bool) {
         let changed = {
             // Held, so that nothing is noted of one that is forgotten meanwhile.
@@ -211,7 +211,7 @@ impl Registry {
         }
     }
 
-    /// Puts a machine in, or shows it anew.
+    /// Puts a machine in, or shows it again.
     pub fn put(&self, view: View) {
         let id = view.record.id.clone();
         let moved = {

@@ -18,9 +18,10 @@ use crate::model::machine::{Intent, Phase};
 use crate::model::node::{Node, Taint, TaintEffect};
 use crate::model::snapshot::{BEING_DELETED_TAINT, RETIRE, UNNEEDED_SINCE};
 
-/// So long after a node was seen empty it is not looked at again.
+/// For this long after a node was seen empty it is not looked at again.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
-/// So often pods are looked for anew after volumes were waited for: where each answer takes long, the last has to do.
+/// How often pods are looked for again after volumes were waited for: if each answer takes long, the last has
+/// to do.
 const TURNS: u32 = 3;
 
 /// How a removal ended.
@@ -32,7 +33,8 @@ pub(super) enum Retired {
     GivenUp(String),
 }
 
-/// Takes a machine out of service. Once its VM is being stopped there is no way back, unless somebody starts it again.
+/// Takes a machine out of service. Once its VM is being stopped there is no way back, unless it is started
+/// again.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports) -> Result<Retired, Trouble> {
     let stopping = machine.record().entered.contains_key(&Phase::Stopping);
     let reason = match &machine.record().intent {
@@ -71,12 +73,13 @@ pub(super) async fn run(ctx: &Context, machine: &mut Tracked, reports: &Reports)
 /// How emptying a node ended.
 enum Emptied {
     Yes,
-    /// Somebody has ended its VM: there is nothing left to empty.
+    /// Another client has ended its VM: there is nothing left to empty.
     VmEnded,
     GivenUp(String),
 }
 
-/// Empties a node as long as its VM is there: a drain would wait in vain for the kubelet of one that somebody has ended.
+/// Empties a node as long as its VM is there: a drain would wait in vain for the kubelet of one that another
+/// client has ended.
 async fn empty_while_there(
     ctx: &Context,
     machine: &mut Tracked,
@@ -120,7 +123,7 @@ pub(super) async fn close(ctx: &Context, machine: &mut Tracked, node: &Node) -> 
     let limit = ctx.config.limits.drain;
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.add_taint(&node.name, &leaving()).await?)).await?;
     if !node.unschedulable {
-        // Recorded first: what an interrupted drain leaves behind has to be undone by whoever goes on.
+        // Recorded first: what an interrupted drain leaves behind has to be undone by the run that goes on.
         machine.change(ctx, |record| record.cordoned = true).await?;
         insist!(limit, machine.seed(), Ok(ctx.kubernetes.cordon(&node.name).await?)).await?;
     }
@@ -136,7 +139,7 @@ pub(super) async fn empty(
     go_on(ctx, machine, node, &mut Progress::default()).await
 }
 
-/// How far emptying a node has come. Whoever interrupts it and goes on keeps the limits.
+/// How far emptying a node has come. The limits hold across an interruption.
 #[derive(Default)]
 struct Progress {
     /// When volumes are not waited for any more.
@@ -187,8 +190,9 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node)
     }
 }
 
-/// Waits until no volume is attached to the node any more but those of pods that stay on it, such as a DaemonSet's: they are let go of with
-/// the machine. For those of a silent one nobody waits: no kubelet unmounts them, and they are let go of once its machine is off.
+/// Waits until no volume is attached to the node any more but those of pods that stay on it, such as a
+/// DaemonSet's: they are let go of with the machine. Those of a silent one are not waited for: no kubelet
+/// unmounts them, and they are let go of once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {
@@ -223,7 +227,8 @@ pub(super) async fn reopen(ctx: &Context, machine: &mut Tracked, node: &Node) ->
             .await?;
     }
     insist!(limit, machine.seed(), Ok(ctx.kubernetes.remove_taint(&node.name, &leaving()).await?)).await?;
-    // Until this is written it goes on leaving, for the rounds here as for whoever goes on after a crash.
+    // Until this is written it goes on leaving, for the rounds here as for the run that goes on after a
+    // crash.
     machine
         .change(ctx, |record| {
             record.cordoned = false;

@@ -1,7 +1,8 @@
 //! The image with a machine's NoCloud seed: written for it, uploaded before it is attached, removed with the machine.
 //!
-//! Its name holds the machine's unique id, so that it is nobody else's; its storage is in the machine's record, so that it is found
-//! whatever the configuration says later. What it holds are the operator's texts with the machine's facts: no secrets.
+//! Its name holds the machine's unique id, so that no other machine has it; its storage is in the machine's
+//! record, so that it is found whatever the configuration says later. What it holds are the operator's texts
+//! with the machine's facts: no secrets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -170,7 +171,8 @@ fn storage(record: &Record) -> Option<&str> {
     record.made_of.get(MADE_OF)?.strip_prefix("seed ")?.split(' ').next()
 }
 
-/// What an administrator runs for the seed of a machine before its record is dropped by hand: nobody knows of it after that.
+/// What an administrator runs for the seed of a machine before its record is dropped by hand: it is forgotten
+/// after that.
 pub(super) fn commands_to_free(record: &Record) -> Vec<String> {
     let Some(volume) = storage(record).map(|storage| volume(storage, record)) else { return Vec::new() };
     let hosts = [&record.host].into_iter().chain(&record.left_hosts);
@@ -218,8 +220,8 @@ pub(super) async fn remove(ctx: &Context, machine: &mut Tracked) -> Result<(), T
     Err(Trouble::Failed { what, blame: Blame::Nobody })
 }
 
-/// Why the machine's seed may be in a drive of what has its VMID now, which is not ours any more: of a template, for one, that somebody
-/// has made of its VM.
+/// Why the machine's seed may be in a drive of what has its VMID now, which is no longer ours: a template,
+/// for one, that an administrator has made of its VM.
 async fn still_in_a_drive(
     ctx: &Context,
     machine: &Tracked,

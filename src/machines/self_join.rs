@@ -9,7 +9,7 @@ use crate::proxmox::Power;
 
 /// Waits for the Node of a VM that runs: for what systemd and the join may take together.
 pub(super) async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
-    machine.enter(ctx, Phase::Booting, "it joins by itself; its Node is awaited");
+    machine.enter(ctx, Phase::Booting, "it joins by itself; waiting for its Node");
     let record = machine.record().clone();
     let limits = &ctx.config.limits;
     let limit = limits.system_running + limits.join;

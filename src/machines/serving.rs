@@ -30,7 +30,7 @@ const FURTHER_USAGE: &str = "key encipherment";
 /// Why a request is not approved.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotApproved {
-    /// Somebody else asks than the machine's kubelet.
+    /// Another client than the machine's kubelet asks.
     #[error("`{user}` asks, which is not this machine's kubelet")]
     Asker {
         /// Who asks.

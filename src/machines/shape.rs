@@ -105,7 +105,7 @@ fn size(pool: &Pool, record: &Record, current: &VmConfig) -> Vec<(String, String
     shape.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What the guest is told besides its addresses.
+/// What the guest is given besides its addresses.
 fn guest(pool: &Pool, current: &VmConfig) -> Vec<(String, String)> {
     // A full upgrade at first boot takes minutes and fails now and then.
     let mut values = vec![("ciupgrade".to_owned(), "0".to_owned())];
@@ -204,7 +204,7 @@ pub(super) fn network(number: usize, device: &Device, current: &VmConfig) -> Opt
     ];
     let mut set: Vec<(&str, String)> =
         parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    // Without a link its guest reaches nobody.
+    // Without a link its guest reaches nothing.
     if current.parts(&key).flag("link_down") == Some(true) {
         set.push(("link_down", "0".to_owned()));
     }

@@ -17,8 +17,8 @@ pub struct Taken {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// The free slots of each pool: never used ones first, then the one that has been free for longest. A slot whose VMID or
-/// address somebody else has is out of service.
+/// The free slots of each pool: never used ones first, then the one that has been free for longest. A slot
+/// whose VMID or address another VM or Node has is out of service.
 pub fn free(
     config: &Config,
     taken: &Taken,

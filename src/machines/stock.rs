@@ -18,10 +18,11 @@ use crate::model::machine::{Growing, NO_MORE};
 use crate::model::resources::Resources;
 use crate::proxmox::VmConfig;
 
-/// Brings the VM back to what its Node reports, its Node to say no more than that, and the record to what the VM has then, wherever it is
-/// by now. `plugged`: the size that it was given; `None` where somebody else is at work on the VM, which is then left as it is. Returns
-/// what came of it, in words. A VM that is gone, or cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest
-/// is seen to as of any other.
+/// Brings the VM back to what its Node reports, its Node to say no more than that, and the record to what the
+/// VM has then, wherever it is by now. `plugged`: the size that it was given; `None` if another client is at
+/// work on the VM, which is then left as it is. Returns what came of it, in words. A VM that is gone, or
+/// cannot be seen as ours, ends with what it had: pods do not wait for it, and the rest is seen to as of any
+/// other.
 ///
 /// # Errors
 /// What the VM has cannot be told for now, or its Node says more: the record goes on saying that it grows, and it is tried again.
@@ -67,7 +68,7 @@ async fn counted(ctx: &Context, machine: &mut Tracked, before: &Growing) -> Resu
             // Should it be seen again, it is never set to less than it has.
             Found::Gone | Found::NotOurs | Found::Hidden => return Ok((before, false)),
             Found::BeingCloned | Found::BeingDestroyed => {
-                let what = format!("somebody makes or destroys a VM with its VMID {vmid}");
+                let what = format!("another client makes or destroys a VM with its VMID {vmid}");
                 return Err(Trouble::Failed { what, blame: Blame::Nobody });
             }
         };
@@ -212,6 +213,6 @@ mod tests {
         assert_eq!(back(all, 3000, 3), (text("3"), text("2048")), "one CPU came, and its kernel keeps less");
         assert_eq!(back(all, 4000, 500), (None, text("2560")), "one of two DIMMs came");
         assert_eq!(back((2, 2 * GIB), 2000, 0), (None, None), "nothing was plugged");
-        assert_eq!(back((6, 8 * GIB), 2000, 0), (None, None), "somebody gave it more by hand");
+        assert_eq!(back((6, 8 * GIB), 2000, 0), (None, None), "an administrator gave it more");
     }
 }

@@ -23,10 +23,11 @@ use crate::proxmox::{ExecStatus, Kind};
 const IN_GUEST: Duration = Duration::from_mins(2);
 /// Between two looks at such a command.
 const LOOK: Duration = Duration::from_millis(500);
-/// So long the Node may be behind the guest before the guest is asked again.
+/// How long the Node may be behind the guest before the guest is asked again.
 const NODE_SAYS: Duration = Duration::from_secs(45);
-/// So long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it watches, and turns away for good
-/// (`OutOfcpu`) one that comes before it has seen its own word. Nothing tells when it has.
+/// How long the node stays closed after its Node says so. The kubelet that wrote it judges pods by what it
+/// watches, and turns away for good (`OutOfcpu`) one that comes before it has seen its own word. Nothing
+/// tells when it has.
 const KUBELET_SEES: Duration = Duration::from_secs(5);
 
 /// The unit in the guest that reports what the Node has.
@@ -54,7 +55,7 @@ pub(super) async fn taken_up(ctx: &Context, machine: &mut Tracked, service: &str
     let mut has_tried = false;
     let until_grown = async {
         loop {
-            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} anew"));
+            machine.say(ctx, &format!("the guest takes up what was plugged, and starts {service} again"));
             let taken = in_guest(ctx, machine, &command, what).await;
             has_tried |=
                 taken.as_ref().is_ok_and(|status| matches!(status.exit_code, Some(0 | TOO_FEW_CPUS)));
@@ -166,7 +167,8 @@ pub(super) async fn open(ctx: &Context, machine: &Tracked) -> Result<(), Trouble
     Ok(())
 }
 
-/// The same where nobody can tell what the VM has: it has what it had before, so that a Node that says no more than that may be open.
+/// The same if it is not known what the VM has: it has what it had before, so that a Node that says no more
+/// than that may be open.
 pub(super) async fn open_if_true(ctx: &Context, machine: &Tracked) -> Result<(), Trouble> {
     let Some(before) = &machine.record().growing else { return open(ctx, machine).await };
     let had = (before.cores, before.memory);

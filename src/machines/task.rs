@@ -35,7 +35,7 @@ pub enum Ending {
         /// Who should be left alone for a while.
         blame: Blame,
     },
-    /// The slot was taken by somebody else; nothing of ours is there.
+    /// The slot was taken by another VM or Node; the daemon has left nothing there.
     SlotTaken(String),
     /// The node was removed.
     Removed,
@@ -49,7 +49,7 @@ pub enum Ending {
     GivenUp(String),
     /// It was looked after, nothing was to be removed, and it serves on: how it is.
     LookedAfter(String),
-    /// It goes on, after somebody has done something with its VM: what, and what follows.
+    /// It goes on, after another client has changed its VM: what was changed, and what follows.
     Touched(String),
     /// It could not be brought to its end; it is tried again later.
     Stuck(String),
@@ -143,7 +143,7 @@ async fn ask(ctx: &Context, machine: &mut Tracked, pods: Vec<String>) -> Result<
             record.kept = record.warm.take();
             record.asked = Some(now);
             record.pods = pods;
-            // Its timeline begins anew: what it took before is nobody's wait.
+            // Its timeline begins again: no pod waited for what it took before.
             record.entered = BTreeMap::from([(Phase::Requested, now)]);
         })
         .await
@@ -163,7 +163,7 @@ pub async fn retire(ctx: Context, stored: Versioned<Record>, reason: String, rep
     }
 }
 
-/// Removes a machine that serves nobody any more, without draining it.
+/// Removes a machine that no longer runs pods, without draining it.
 pub async fn discard(ctx: Context, stored: Versioned<Record>, reason: String, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     match give_up(&ctx, &mut machine, &reason).await {
@@ -179,7 +179,7 @@ pub async fn missed(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = if machine.record().warm.is_some() { Phase::Warm } else { Phase::Ready };
     if let Err(trouble) = machine.save(&ctx).await {
-        // Somebody may have dropped the record, to keep the VM.
+        // An administrator may have dropped the record, to keep the VM.
         return lost(&ctx, &machine, &trouble, &reports);
     }
     if machine.record().warm.is_some() {
@@ -207,7 +207,7 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
         Ok(warm::Found::AsItWas) => ctx.registry.release(&machine.record().id),
         // Pods may run on it already: it is a node like any other.
         Ok(warm::Found::Joins) => {
-            tracing::warn!(machine = %machine.record().name, "somebody started a machine that was kept warm, and it joins by itself: it is kept as a node");
+            tracing::warn!(machine = %machine.record().name, "a warm machine was started by another client and joins by itself: it is kept as a node");
             if let Err(trouble) = ask(ctx, &mut machine, Vec::new()).await {
                 return lost(ctx, &machine, &trouble, reports);
             }
@@ -218,7 +218,7 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
             creating(ctx, machine, reports, false).await;
         }
         Ok(warm::Found::Otherwise) => {
-            let reason = "its VM is not as it was left: somebody started, stopped or removed it";
+            let reason = "its VM is not as it was left: another client started, stopped or removed it";
             tracing::warn!(machine = %machine.record().name, reason, "a machine that was kept warm is removed");
             match give_up(ctx, &mut machine, reason).await {
                 Ok(()) => discarding(ctx, machine, reason, reports).await,
@@ -232,7 +232,7 @@ async fn missed_warm(ctx: &Context, mut machine: Tracked, reports: &Reports) {
     }
 }
 
-/// Puts back on a ready machine's Node what it has lost: one that was deleted registers anew without it.
+/// Puts back on a ready machine's Node what it has lost: one that was deleted registers again without it.
 pub async fn restore(ctx: Context, stored: Versioned<Record>, reports: Reports) {
     let Some(mut machine) = claimed(&ctx, stored) else { return };
     machine.phase = Phase::Ready;
@@ -447,6 +447,6 @@ pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports:
 }
 
 pub(super) fn tell(ctx: &Context, reports: &Reports, record: &Record, ending: Ending) {
-    // The receiver lives as long as the daemon: without it there is nobody to tell.
+    // The receiver lives as long as the daemon: without it there is no receiver.
     let _ = reports.send(Told { record: record.clone(), ending, at: ctx.clock.now() });
 }

@@ -21,7 +21,7 @@ const TAGS: Duration = Duration::from_mins(10);
 /// A template that a pool can clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usable {
-    /// Its VMID; 0 stands for none, where machines are made anew.
+    /// Its VMID; 0 stands for none, if machines are made without a template.
     pub vmid: u32,
     /// The host that holds it: only this one can clone it.
     pub host: String,
@@ -31,7 +31,7 @@ pub struct Usable {
     pub sources: BTreeSet<String>,
     /// Bytes that a full clone of it takes once its disk has the size that the pool says; 0 where clones are linked.
     pub bytes: i64,
-    /// What tells it from every other, and from one that is made anew under its name and VMID.
+    /// What tells it from every other, and from one that replaces it under its name and VMID.
     pub print: String,
     /// The same as earlier versions made it: records of their machines have it.
     pub former_print: String,
@@ -211,7 +211,7 @@ impl Templates {
         let mut all = BTreeMap::new();
         for pool in &config.pools {
             if pool.boot == Boot::Network {
-                let found = Found { usable: anew(pool, seen), ..Found::default() };
+                let found = Found { usable: blank_places(pool, seen), ..Found::default() };
                 all.insert(pool.name.clone(), found);
             } else if let Some(wanted) = &pool.template {
                 let needs = Needs::of(config, pool);
@@ -310,8 +310,8 @@ fn who(guest: &Guest) -> String {
     format!("{} ({} on {})", guest.name.as_deref().unwrap_or("?"), guest.vmid, guest.host)
 }
 
-/// What stands for a template on each host where machines of the pool can be made anew.
-fn anew(pool: &Pool, seen: &Seen) -> Vec<Usable> {
+/// What stands for a template on each host where machines of the pool can be made without one.
+fn blank_places(pool: &Pool, seen: &Seen) -> Vec<Usable> {
     let allowed = |host: &&String| pool.hosts.is_empty() || pool.hosts.contains(host);
     let usable = |host: &String| Usable {
         vmid: 0,
@@ -365,7 +365,7 @@ fn missing(wanted: &TemplateRef, seen: &Seen) -> String {
 struct Needs {
     /// Something is run in the guest.
     agent: bool,
-    /// Somebody has to tell the guest what it is, and Proxmox VE's own drive is to do so.
+    /// The guest has to learn what it is, and Proxmox VE's own drive is to say it.
     drive: bool,
 }
 
@@ -462,7 +462,8 @@ fn told_before(key: &str) -> bool {
     !["cores", "description", "digest", "lock", "memory", "name", "sockets", "tags"].contains(&key)
 }
 
-/// The VMID, and a digest of what tells templates apart. One that is made anew has another SMBIOS uuid and other MACs.
+/// The VMID, and a digest of what tells templates apart. One that replaces it has another SMBIOS uuid and
+/// other MACs.
 fn print(vmid: u32, vm: &VmConfig, tells: impl Fn(&str) -> bool) -> String {
     let mut hasher = Sha256::new();
     for (key, value) in vm.all().filter(|(key, _)| tells(key)) {
@@ -544,7 +545,7 @@ mod tests {
         templates.found(look(), &asked(1));
         assert_eq!(templates.prints("w")[0], now, "the look had asked before");
         templates.found(look(), &asked(3));
-        assert_ne!(templates.prints("w")[0], now, "somebody has changed it back");
+        assert_ne!(templates.prints("w")[0], now, "it was changed back");
         templates.found(BTreeMap::new(), &BTreeMap::new());
         templates.found(look(), &asked(4));
         assert_ne!(templates.prints("w")[0], now);

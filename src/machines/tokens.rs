@@ -12,14 +12,16 @@ use crate::kubernetes::ErrorKind;
 
 /// The most that one operation over SSH may take; it is tried again until the caller's limit.
 const SSH: Duration = Duration::from_secs(30);
-/// How long a control plane node is asked to delete a token, at most. It ends by itself, and nobody waits for that.
+/// How long a control plane node is asked to delete a token, at most. It expires by itself, and nothing waits
+/// for that.
 const FAREWELL: Duration = Duration::from_mins(1);
 
 /// How many ids are tried; two that are taken in a row do not happen by chance.
 const ATTEMPTS: u32 = 3;
 
-/// A fresh token, its id in the machine's record. Made through the API it is recorded before it exists, so that none is
-/// forgotten; over SSH a token may be left whose answer was lost: nobody knows its secret, and it ends soon.
+/// A fresh token, its id in the machine's record. Made through the API it is recorded before it exists, so
+/// that none is forgotten; over SSH a token may be left whose answer was lost: its secret is lost, and it
+/// expires soon.
 pub(super) async fn mint(
     ctx: &Context,
     machine: &mut Tracked,

@@ -23,16 +23,17 @@ const LATELY: SignedDuration = SignedDuration::from_mins(10);
 /// A VM that others switch off while its machine is made is started again so many times.
 const STARTS: u32 = 2;
 
-/// What Proxmox VE calls the task of somebody who does this with a VM.
+/// What Proxmox VE calls the task that does this with a VM.
 const DESTROYED: &[&str] = &["qmdestroy"];
 const SWITCHED_OFF: &[&str] =
     &["qmstop", "qmshutdown", "qmrollback", "qmsuspend", "hastop", "hashutdown", "qmtemplate"];
 const MOVED: &[&str] = &["qmigrate", "hamigrate", "migrateall"];
 const TEMPLATE: &[&str] = &["qmtemplate"];
 
-/// What Proxmox VE calls the task that stops all guests of a host: it is being shut down, or somebody wants them off.
+/// What Proxmox VE calls the task that stops all guests of a host: it is being shut down, or an administrator
+/// wants them off.
 const STOPS_ALL: &str = "stopall";
-/// Such a task may take so long, since guests have time to shut down, each after the other.
+/// How long such a task may take, since guests have time to shut down, each after the other.
 const STOPS_FOR: SignedDuration = SignedDuration::from_mins(60);
 /// After its end a host that is shut down is gone within so many seconds.
 const GONE_AFTER: i64 = 120;
@@ -52,7 +53,8 @@ pub(super) enum Touched {
     Moved,
 }
 
-/// What somebody has done to a VM by this kind of task, in words that follow a name; `None` where it changes nothing for a machine.
+/// What this kind of task has done to a VM, in words that follow a name; `None` if it changes nothing for a
+/// machine.
 pub(crate) fn deed(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "qmdestroy" => "destroyed its VM",
@@ -69,7 +71,7 @@ pub(crate) fn deed(kind: &str) -> Option<&'static str> {
     })
 }
 
-/// Waits until somebody has done something with a machine's VM that its task has to know of.
+/// Waits until another client has done something with a machine's VM that its task has to know of.
 pub(super) async fn noticed(ctx: &Context, id: &str) {
     let doubts = ctx.registry.doubts(id);
     loop {
@@ -124,7 +126,7 @@ pub(super) async fn look_into(ctx: &Context, machine: &mut Tracked) -> Result<Op
     })
 }
 
-/// Whether a trouble in making a machine may come of what somebody has done with its VM.
+/// Whether a trouble in making a machine may come from what another client has done with its VM.
 pub(super) fn may_explain(trouble: &Trouble) -> bool {
     match trouble {
         Trouble::Failed { blame: Blame::Nobody, .. } | Trouble::Foreign { .. } => true,
@@ -137,7 +139,8 @@ pub(super) fn may_explain(trouble: &Trouble) -> bool {
     }
 }
 
-/// Whether all guests of a host are being stopped, or were just now: what is started there goes down with it, or against somebody's will.
+/// Whether all guests of a host are being stopped, or were just now: what is started there goes down with it,
+/// or against an administrator's will.
 pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     let now = ctx.clock.now();
     let since = now.saturating_sub(STOPS_FOR).ok().map(jiff::Timestamp::as_second);
@@ -221,7 +224,7 @@ pub(super) async fn go_on(
     }
 }
 
-/// Why a machine ends whose VM is not ours any more. Where another VM has its VMID, the slot is somebody else's.
+/// Why a machine ends whose VM is no longer ours. If another VM has its VMID, the slot is taken.
 async fn not_ours(ctx: &Context, record: &Record, what: String) -> Trouble {
     match look(&ctx.proxmox, &ctx.config.cluster, record).await {
         Ok(Sight::Foreign(found)) => Trouble::Foreign { vmid: record.slot.vmid, what: found },
@@ -232,11 +235,11 @@ async fn not_ours(ctx: &Context, record: &Record, what: String) -> Trouble {
 /// What has become of a machine's VM, and who did it, as far as the tasks of its host tell.
 pub(super) async fn words(ctx: &Context, record: &Record, before: &str, touched: &Touched) -> String {
     let (kinds, unknown) = match touched {
-        Touched::Gone => (DESTROYED, "its VM was removed by somebody else".to_owned()),
+        Touched::Gone => (DESTROYED, "its VM was removed by another client".to_owned()),
         Touched::Off => {
             (SWITCHED_OFF, "its VM is off, and no task says why: its guest has ended or crashed".to_owned())
         }
-        Touched::Moved => (MOVED, "somebody moved its VM".to_owned()),
+        Touched::Moved => (MOVED, "its VM was moved by another client".to_owned()),
         Touched::NotOurs => (TEMPLATE, hidden(ctx, record)),
     };
     let by = latest(ctx, before, record, kinds).await;
@@ -250,16 +253,16 @@ fn hidden(ctx: &Context, record: &Record) -> String {
     let pool = ctx.config.proxmox.as_ref().and_then(|proxmox| proxmox.resource_pool.as_deref());
     match pool {
         Some(pool) => format!(
-            "VM {vmid} is hidden from the token or is not ours any more: somebody took it out of the resource pool `{pool}`, made it a \
+            "VM {vmid} is hidden from the token or no longer managed: an administrator took it out of the resource pool `{pool}`, made it a \
              template, or made another with its VMID"
         ),
         None => format!(
-            "VM {vmid} is not ours any more: somebody made it a template, or made another with its VMID"
+            "VM {vmid} is no longer managed: an administrator made it a template, or made another with its VMID"
         ),
     }
 }
 
-/// The latest task of somebody else's about a machine's VM that is one of these kinds.
+/// The latest task of another client about a machine's VM that is one of these kinds.
 async fn latest(ctx: &Context, host: &str, record: &Record, kinds: &[&str]) -> Option<TaskRow> {
     let own = ctx.config.proxmox.as_ref().map(|proxmox| proxmox.token_id.as_str())?;
     let now = ctx.clock.now();

@@ -39,7 +39,7 @@ impl Tracked {
     pub fn enter(&mut self, ctx: &Context, phase: Phase, note: &str) {
         let now = ctx.clock.now();
         if self.phase != phase {
-            tracing::info!(machine = %self.record().name, from = ?self.phase, to = ?phase, note, "machine moves on");
+            tracing::info!(machine = %self.record().name, from = ?self.phase, to = ?phase, note, "machine phase changed");
             self.phase = phase;
             self.since = now;
         }
@@ -119,7 +119,7 @@ impl Tracked {
         Ok(())
     }
 
-    /// Who is left alone where it does not become a node: a machine that is there already itself.
+    /// Who is left alone where it does not become a node: a bare-metal machine itself.
     pub fn blame(&self) -> Blame {
         if self.record().is_physical() { Blame::Host } else { Blame::Pool }
     }

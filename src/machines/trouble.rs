@@ -21,7 +21,7 @@ pub enum Blame {
     Host,
     /// The host does not have what the pool's settings ask for, such as a bridge: the host's fault, until the same fails on another one.
     HostOrPool,
-    /// Nobody: it was an accident, or somebody's will.
+    /// Neither: it was an accident, or an administrator's will.
     Nobody,
 }
 
@@ -37,7 +37,7 @@ pub enum Trouble {
     /// A control plane node did not make or delete a bootstrap token until the limit.
     #[error("{}", chain(.0))]
     Ssh(#[source] SshError),
-    /// The record is somebody else's now: nothing may be done any more.
+    /// Another instance has the record now: nothing may be done any more.
     #[error("the record of `{0}` was changed by others")]
     RecordLost(String),
     /// The VMID is taken by a VM that is not ours.
@@ -51,7 +51,7 @@ pub enum Trouble {
     /// A management controller refused, or could not be reached until the limit.
     #[error("{}", chain(.0))]
     Redfish(#[source] redfish::Error),
-    /// A machine that is there already is somebody else's now.
+    /// A bare-metal machine that another client uses now.
     #[error("{what}")]
     Taken {
         /// How it was noticed.

@@ -15,7 +15,7 @@ use crate::model::Record;
 use crate::model::machine::Phase;
 use crate::proxmox::CloneTurn;
 
-/// A machine that waited so long is given up, and planned again if it is still needed.
+/// A machine that waited this long is given up, and planned again if it is still needed.
 const LIMIT: Duration = Duration::from_hours(1);
 /// How often the time of a machine that waits is set back.
 const TICK: Duration = Duration::from_secs(30);
@@ -74,7 +74,7 @@ pub(super) async fn place<'c>(
     }
     if !sources.is_empty() {
         let names: Vec<&str> = sources.iter().map(String::as_str).collect();
-        machine.say(ctx, &format!("its turn to be cloned from {} is awaited", names.join(", ")));
+        machine.say(ctx, &format!("waiting for its turn to be cloned from {}", names.join(", ")));
     }
     let paused = async {
         if ctx.pause.clone().wait_for(Option::is_some).await.is_err() {

@@ -37,7 +37,7 @@ pub(super) async fn rest(ctx: &Context, machine: &mut Tracked, pool: &Pool) -> R
     let Some(state) = machine.record().warm else { return Ok(()) };
     if state == WarmState::Suspended {
         let host = machine.record().host.clone();
-        machine.say(ctx, &format!("its turn to be suspended on {host} is awaited"));
+        machine.say(ctx, &format!("waiting for its turn to be suspended on {host}"));
         let _turn = turn::to_suspend(ctx, &host).await?;
         still_wanted(ctx, pool)?;
         suspend(ctx, machine).await?;
@@ -93,7 +93,7 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     if power == Power::Running {
         come_up_with_host(ctx, machine, Some(*config)).await?;
         let boot = Boot::up(machine.record());
-        // Whoever was before may have let it go on.
+        // An earlier run may have let it go on.
         let was_suspended = machine.record().kept == Some(WarmState::Suspended);
         return Ok(if was_suspended { boot.with_old_clock() } else { boot });
     }
@@ -106,14 +106,14 @@ pub(super) async fn wake(ctx: &Context, machine: &mut Tracked) -> Result<Boot, T
     })
 }
 
-/// The VM that was kept, and whether it runs. One that somebody moved to another host is followed there.
+/// The VM that was kept, and whether it runs. One that was moved to another host is followed there.
 async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Power), Trouble> {
     let limit = ctx.config.limits.start;
     loop {
         let (host, vmid) = (machine.record().host.clone(), machine.record().slot.vmid);
         let seen = insist!(limit, machine.seed(), {
             let sight = look(&ctx.proxmox, &ctx.config.cluster, machine.record()).await?;
-            // Of what is not there, or somebody else's, nothing more is asked.
+            // Nothing more is asked about a VM that is not there, or not ours.
             let power = match &sight {
                 Sight::Ours(_) => ctx.proxmox.power(&host, vmid).await?,
                 _ => Power::Stopped,
@@ -133,8 +133,8 @@ async fn kept(ctx: &Context, machine: &mut Tracked) -> Result<(Box<VmConfig>, Po
     }
 }
 
-/// Lets a machine be started with its host from now on. One that waits without running must not be: it would join by itself, or
-/// be taken for one that somebody has started.
+/// Lets a machine be started with its host from now on. One that waits without running must not be: it would
+/// join by itself, or be taken for one that an administrator has started.
 pub(super) async fn come_up_with_host(
     ctx: &Context,
     machine: &Tracked,

@@ -1,5 +1,5 @@
-//! Moving over: the settings of another autoscaler for Proxmox VE → a configuration of ours, with a word at each line on where
-//! it comes from and what differs.
+//! Moving over: the settings of another autoscaler for Proxmox VE → a configuration for this daemon, with a
+//! remark at each line on where it comes from and what differs.
 //!
 //! Text in, text out: nothing is read or written here. What holds of every result:
 //!
@@ -67,7 +67,7 @@ pub struct Migrated {
     pub unknown: Vec<String>,
 }
 
-/// Writes a configuration of what another autoscaler is told.
+/// Writes a configuration from another autoscaler's settings.
 ///
 /// # Errors
 /// One of the files cannot be read, or none holds what it should; the message shows nothing of their text.

@@ -192,7 +192,7 @@ impl Tree {
         None
     }
 
-    /// What nobody took, by name.
+    /// What was not taken, by name.
     pub fn rest(mut self) -> Vec<String> {
         let mut names = std::mem::take(&mut self.odd);
         leaves(&self.value, &mut Vec::new(), &mut |path| names.push(self.place(path)));

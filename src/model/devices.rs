@@ -233,7 +233,7 @@ pub struct Device {
     pub reach: Reach,
     /// It has conditions that must hold before a pod is bound: it is taken last.
     pub waits: bool,
-    /// `bindsToNode`: whoever has it stays on the node.
+    /// `bindsToNode`: a pod that has it stays on the node.
     pub binds_to_node: bool,
 }
 
@@ -298,11 +298,11 @@ pub struct DeviceTaint {
     pub key: String,
     /// Value.
     pub value: String,
-    /// `NoSchedule`, `NoExecute`, or one that keeps nobody away.
+    /// `NoSchedule`, `NoExecute`, or one that keeps no pod away.
     pub effect: String,
 }
 
-/// A DeviceTaintRule: a taint for devices that somebody else publishes.
+/// A DeviceTaintRule: a taint for devices that another client publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceTaintRule {
     /// Its name.

@@ -51,7 +51,7 @@ impl Features {
         names.into_iter().filter_map(known).collect()
     }
 
-    /// What a kubelet of this version declares that is told nothing else. The other features are off by default.
+    /// What a kubelet of this version declares by default. The other features are off by default.
     pub fn by_default(version: KubernetesVersion) -> Self {
         Feature::ALL
             .into_iter()

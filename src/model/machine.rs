@@ -104,12 +104,12 @@ pub const STORED_ON: &str = "stored_on";
 /// The first number of machines that are no VMs: Proxmox VE's VMIDs end before it (`pve-vmid`).
 pub const FIRST_NUMBER: u32 = 1_000_000_000;
 
-/// A VMID and the addresses that go with it; or a machine that is there already.
+/// A VMID and the addresses that go with it; or a bare-metal machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The VMID; for a machine that is there already its number ([`FIRST_NUMBER`]).
+    /// The VMID; for a bare-metal machine its number ([`FIRST_NUMBER`]).
     pub vmid: u32,
-    /// The machine that is there already, by its name; `None`: a VM is made.
+    /// The bare-metal machine, by its name; `None`: a VM is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// The address, `None` with DHCP.
@@ -121,7 +121,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Whether it is a machine that is there already, and is switched on and off.
+    /// Whether it is a bare-metal machine, and is switched on and off.
     pub fn is_physical(&self) -> bool {
         self.machine.is_some()
     }
@@ -131,8 +131,8 @@ impl Slot {
         self.address.into_iter().chain(self.further.values().copied())
     }
 
-    /// The addresses of its first device, where more than one address makes it worth saying which are the node's: the kubelet
-    /// takes two families only where it is told both (`--node-ip`).
+    /// The addresses of its first device, if more than one address makes it worth saying which are the
+    /// node's: the kubelet takes two families only if it is given both (`--node-ip`).
     pub fn node_ips(&self) -> Option<String> {
         let own = self.address.filter(|_| !self.further.is_empty())?;
         let six = self.further.get("net0/ip6").map(|six| format!(",{six}")).unwrap_or_default();
@@ -152,7 +152,8 @@ pub struct Machine {
     pub vmid: u32,
     /// The Proxmox host it is on.
     pub host: String,
-    /// Another host on which Proxmox VE shows it: somebody has moved it, or is about to, and it is not followed yet.
+    /// Another host on which Proxmox VE shows it: an administrator has moved it, or is about to, and it is
+    /// not followed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_on: Option<String>,
     /// vCPUs.
@@ -334,7 +335,7 @@ pub struct Record {
     pub region: Option<String>,
     /// The Proxmox host that it was put on.
     pub host: String,
-    /// Hosts that its VM was on before somebody moved it: files that do not move with a VM may be left there.
+    /// Hosts that its VM was on before it was moved: files that do not move with a VM may be left there.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub left_hosts: BTreeSet<String>,
     /// VMID of the template; 0: it is a clone of none.
@@ -367,11 +368,12 @@ pub struct Record {
     /// We cordoned the Node (so we may uncordon it).
     #[serde(default)]
     pub cordoned: bool,
-    /// When a machine that is there already was seen to be off while it was ours; `None` again once its Node is heard of. Whoever switches
-    /// it on after that is somebody else.
+    /// When a bare-metal machine was seen to be off while it was ours; `None` again once its Node is heard
+    /// of. After that, only another client switches it on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_off: Option<Timestamp>,
-    /// A clone was asked for and nobody knows what came of it: a VM with this VMID that cannot be seen may be ours.
+    /// A clone was asked for and its outcome is not known: a VM with this VMID that cannot be seen may be
+    /// ours.
     #[serde(default)]
     pub clone_in_doubt: bool,
     /// The destruction of its VM was asked for, or is about to be: a VM with this VMID that cannot be seen may be what is left of it.
@@ -463,17 +465,17 @@ impl Record {
         }
     }
 
-    /// Whether it is a machine that is there already, and is switched on and off.
+    /// Whether it is a bare-metal machine, and is switched on and off.
     pub fn is_physical(&self) -> bool {
         self.slot.is_physical()
     }
 
-    /// Whether its VM is a clone of a template; else it is made anew.
+    /// Whether its VM is a clone of a template; else it is made without one.
     pub fn is_clone(&self) -> bool {
         self.template != 0
     }
 
-    /// Where whoever finds the record goes on with its machine.
+    /// Where a daemon that finds the record goes on with its machine.
     pub fn phase(&self) -> Phase {
         match self.intent {
             Intent::Create => Phase::Requested,

@@ -1,4 +1,5 @@
-//! What operators say to whoever leads: the switch that stops everything, and that something is to be tried again.
+//! What operators say to the leader: the switch that stops everything, and that something is to be tried
+//! again.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pause {
-    /// Since when; `None` where somebody switched it by hand.
+    /// Since when; `None` if it was switched by hand.
     pub since: Option<Timestamp>,
     /// The instance that was told to.
     pub by: String,

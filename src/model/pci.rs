@@ -20,7 +20,7 @@ pub struct HostPci {
     pub held: Vec<Held>,
 }
 
-/// A device that a VM holds. Which one of a mapping's it is, Proxmox VE tells nobody.
+/// A device that a VM holds. Proxmox VE does not tell which one of a mapping's it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Held {

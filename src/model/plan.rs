@@ -95,7 +95,7 @@ pub struct NewMachine {
     /// Its name, where free slots are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its VMID, where free slots are known. What stands there for a machine that is there already is nobody's business.
+    /// Its VMID, where free slots are known. Without a meaning for a bare-metal machine.
     #[serde(skip_serializing_if = "is_no_vmid")]
     pub vmid: Option<u32>,
     /// Its address, where free slots are known and the pool has addresses.
@@ -463,7 +463,7 @@ pub struct Removal {
 /// What holds for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum NodeOutcome {
-    /// In no pool of ours.
+    /// Not in a managed pool.
     NotManaged,
     /// Above the threshold.
     Utilized,

@@ -24,10 +24,10 @@ pub struct PowerFacts {
 pub struct HostFacts {
     /// Its API answers.
     pub answers: bool,
-    /// VMs and containers there that are no machines of ours and may run: those that are not known to be stopped, those that
-    /// somebody works on, and those of the HA manager.
+    /// VMs and containers there that are unmanaged and may run: those that are not known to be stopped, those
+    /// with a task at work, and those of the HA manager.
     pub others: BTreeSet<u32>,
-    /// VMs that were machines of ours until a moment ago: they are gone, and what is seen may be older than that.
+    /// VMs that were our machines until a moment ago: they are gone, and what is seen may be older than that.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub going: BTreeSet<u32>,
     /// VMs and containers of its cluster that are being migrated: one that comes to it is shown by its old host until it is there.
@@ -51,7 +51,8 @@ pub enum PowerStep {
     Waking,
 }
 
-/// What is remembered of a host that we switch. Without it a host that is off is somebody else's matter.
+/// What is remembered of a host that we switch. Without it a host that is off was switched off by another
+/// client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PowerMemory {
@@ -62,7 +63,7 @@ pub struct PowerMemory {
     /// When it was last asked to come up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Timestamp>,
-    /// The host as it was when nothing of ours ran there any more: the room that it has once it is on.
+    /// The host as it was once our machines no longer ran there: the room that it has once it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Host>,
     /// The pools whose machines can be made there.
@@ -94,7 +95,7 @@ pub enum HostOutcome {
     Waking,
     /// It did not do what it was asked: it is left alone for a while.
     GivenUp,
-    /// Somebody else switched it off.
+    /// Another client switched it off.
     NotOurs,
 }
 

@@ -61,12 +61,14 @@ pub const RETIRE: &str = "pve-autoscaler/retire";
 pub const STARTING_TAINT: &str = "pve-autoscaler/starting";
 /// In thought alone, never written to a Node: the planner is replacing it, for the reason that is its value.
 pub const REPLACED: &str = "pve-autoscaler/replaced";
-/// Somebody has protected the node's VM, which could not be removed then. Never written to a Node: rounds and snapshot files have it.
+/// An administrator has protected the node's VM, which could not be removed then. Never written to a Node:
+/// rounds and snapshot files have it.
 pub const VM_PROTECTED: &str = "pve-autoscaler/vm-protected";
 /// The taint of a node on its way out.
 pub const BEING_DELETED_TAINT: &str = "pve-autoscaler/being-deleted";
-/// Taint of a node whose machine is given more, from before its kubelet starts anew until that has said what there is now: until
-/// its own watch shows it, a kubelet turns away what the scheduler sends it for what was added (`OutOfcpu`).
+/// Taint of a node whose machine is given more, from before its kubelet starts again until that has said what
+/// there is now: until its own watch shows it, a kubelet turns away what the scheduler sends it for what was
+/// added (`OutOfcpu`).
 pub const GROWING_TAINT: &str = "pve-autoscaler/growing";
 /// Kubernetes' own taint of a Node that is known to be off: its pods and volumes are let go of without its kubelet.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";

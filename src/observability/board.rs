@@ -185,13 +185,13 @@ impl Board {
         inner.decisions.push_back(Decision { time, what });
     }
 
-    /// The latest decisions, oldest first, for whoever leads next.
+    /// The latest decisions, oldest first, for the next leader.
     pub(crate) fn latest_decisions(&self) -> Vec<Decision> {
         let inner = self.inner();
         inner.decisions.iter().skip(inner.decisions.len().saturating_sub(REMEMBERED)).cloned().collect()
     }
 
-    /// Takes over what was decided before, by an earlier run or by whoever led before.
+    /// Takes over what was decided before, by an earlier run or by the previous leader.
     pub(crate) fn recall(&self, decisions: &[Decision]) {
         let mut inner = self.inner();
         let mut all: Vec<Decision> = inner.decisions.drain(..).chain(decisions.iter().cloned()).collect();

@@ -1,4 +1,5 @@
-//! What an operator sees of a running daemon: its status, over a local socket; figures, over HTTP; what systemd is told.
+//! What an operator sees of a running daemon: its status, over a local socket; figures, over HTTP; what is
+//! reported to systemd.
 
 mod board;
 mod metrics;

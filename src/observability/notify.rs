@@ -7,7 +7,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Board, Status};
 
-/// How often systemd is told where no watchdog asks for more.
+/// How often systemd gets a report if no watchdog asks for more.
 const USUAL: Duration = Duration::from_secs(30);
 /// A round may be late by this much, beyond three intervals, before the watchdog is no longer fed.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -62,7 +62,7 @@ impl Supervisor {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// Tells systemd that the configuration is read anew.
+    /// Tells systemd that the configuration is read again.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -70,7 +70,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells systemd that the configuration was read anew, whether it was taken up or not.
+    /// Tells systemd that the configuration was read again, whether it was applied or not.
     pub fn reloaded(&self) {
         tell(&[NotifyState::Ready]);
     }

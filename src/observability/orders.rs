@@ -39,7 +39,7 @@ pub enum Order {
         /// The Node's name.
         node: String,
     },
-    /// Read the machines' records anew: somebody has written one.
+    /// Read the machines' records again: a command has written one.
     Reread,
 }
 
@@ -49,11 +49,11 @@ pub trait Orders: Send + Sync {
     fn follow(&self, order: Order) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// What somebody who connects wants.
+/// What a client that connects wants.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Request {
-    /// The status, as does whoever says nothing.
+    /// The status, which a client gets too that says nothing.
     Status,
     /// Something to be done.
     Order(Order),

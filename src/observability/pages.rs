@@ -1,4 +1,5 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP, for whoever watches the daemon; `/status` for browsers where it is wanted.
+//! `/metrics`, `/healthz` and `/readyz` over HTTP, for monitoring; `/status` for browsers if it is switched
+//! on.
 //!
 //! Nothing here can hold the daemon up: so many connections at a time, one answer each, in so much time.
 
@@ -36,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// An address that cannot be listened on is tried again after this time.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How long nobody is let in after a connection could not be taken.
+/// How long to accept no connection after accepting one failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -118,7 +119,7 @@ impl Pages {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "nobody can be let in to the metrics");
+                    tracing::warn!(%error, "cannot accept connections for the metrics");
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -138,8 +139,8 @@ impl Pages {
             .serve_connection(TokioIo::new(stream), service);
         match tokio::time::timeout(LIMIT, served).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "somebody who asked for metrics has gone"),
-            Err(_) => tracing::debug!("somebody did not read the metrics in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "a client that asked for metrics has gone"),
+            Err(_) => tracing::debug!("a client did not read the metrics in time"),
         }
     }
 
@@ -220,7 +221,8 @@ impl Pages {
     }
 }
 
-/// Whether a browser asks for this very machine: a page of somebody else, whose name was made to lead here, gets nothing.
+/// Whether a browser asks for this very machine: another site's page, whose name was made to lead here, gets
+/// nothing.
 fn is_local(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<http::uri::Authority>() else { return false };

@@ -107,7 +107,7 @@ fn name(time: Timestamp) -> String {
     format!("round-{time:.9}").replace(':', "-")
 }
 
-/// Whoever looks sees the whole file or none.
+/// A reader sees the whole file or none.
 fn put(path: &Path, text: &str) -> Result<(), RecordError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".part");

@@ -1,5 +1,5 @@
-//! The local socket: whoever connects says in one line of JSON what is wanted, and gets the answer and the end of the stream.
-//! Whoever says nothing gets the status.
+//! The local socket: a client says in one line of JSON what it wants, and gets the answer and the end of the
+//! stream. A client that says nothing gets the status.
 //!
 //! A file beside the socket is locked for as long as the daemon lives: the kernel lets go of it however the daemon ends, so
 //! that a socket without a lock is a dead daemon's, and one with a lock is never taken away from a living one.
@@ -22,7 +22,7 @@ use super::{Board, Status};
 
 /// Where the daemon listens unless told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/pve-autoscaler/control.sock";
-/// How long is waited for what somebody wants, and how much of it is read.
+/// How long to wait for what a client wants, and how much of it is read.
 const REQUEST: (Duration, u64) = (Duration::from_secs(1), 16 << 10);
 /// How long an order may take, a little less than its answer is waited for.
 const ORDER_LIMIT: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ const ORDER_LIMIT: Duration = Duration::from_secs(20);
 const ORDER_ANSWER: Duration = Duration::from_secs(25);
 /// How long one answer may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long nobody is let in after a connection could not be taken, e.g. because no file can be opened.
+/// How long to accept no connection after accepting one failed, e.g. because no file can be opened.
 const PAUSE: Duration = Duration::from_secs(1);
 /// So many are served at a time; others wait for their turn.
 const CLIENTS: usize = 64;
@@ -40,7 +40,7 @@ const LARGEST: u64 = 64 << 20;
 /// The socket could not be used.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// Nobody listens there, or nobody may.
+    /// Nothing listens there, or nothing may.
     #[error("no daemon answers at `{path}`")]
     Unreachable {
         /// The socket.
@@ -117,7 +117,7 @@ impl Listener {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NoSocket { path: name() });
             }
-            // Somebody who knows no lock may still listen there.
+            // A program that knows no lock may still listen there.
             Ok(_) if UnixStream::connect(path).await.is_ok() => {
                 return Err(SocketError::InUse { path: name() });
             }
@@ -129,7 +129,8 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), owner, _lock: lock })
     }
 
-    /// Serves until the future is dropped: many at a time, so that whoever says or reads nothing is in nobody's way.
+    /// Serves until the future is dropped: many at a time, so that a client that says or reads nothing holds
+    /// up no other.
     pub async fn serve(&self, board: &Board, orders: &dyn Orders) {
         let mut clients = FuturesUnordered::new();
         let mut open = Instant::now();
@@ -143,7 +144,7 @@ impl Listener {
                 came = next, if clients.len() < CLIENTS => match came {
                     Ok((stream, _)) => clients.push(self.attend(stream, board, orders)),
                     Err(error) => {
-                        tracing::warn!(%error, "nobody can be let in at the control socket");
+                        tracing::warn!(%error, "cannot accept connections on the control socket");
                         open = Instant::now() + PAUSE;
                     }
                 },
@@ -216,7 +217,7 @@ fn beside(path: &Path) -> PathBuf {
 /// Asks the daemon at this socket.
 ///
 /// # Errors
-/// Nobody answers there, or something else does.
+/// Nothing answers there, or another program does.
 pub async fn ask(path: &Path) -> Result<Status, SocketError> {
     let text = exchange(path, &Request::Status, ANSWER_LIMIT).await?;
     read(path, &text)
@@ -225,7 +226,7 @@ pub async fn ask(path: &Path) -> Result<Status, SocketError> {
 /// Gives the daemon at this socket an order.
 ///
 /// # Errors
-/// Nobody answers there, or something else does, or it did not do it.
+/// Nothing answers there, or another program does, or it did not do it.
 pub async fn order(path: &Path, order: Order) -> Result<(), SocketError> {
     let text = exchange(path, &Request::Order(order), ORDER_ANSWER).await?;
     match read(path, &text)? {
@@ -298,7 +299,7 @@ mod tests {
         assert!(matches!(Listener::bind(&path).await, Err(SocketError::InUse { .. })));
     }
 
-    /// Notes what it is told, and refuses to resume.
+    /// Notes the orders that it gets, and refuses to resume.
     #[derive(Default)]
     struct Noted(std::sync::Mutex<Vec<Order>>);
 
@@ -322,7 +323,7 @@ mod tests {
             order(&path, pause.clone()).await.unwrap();
             let refused = order(&path, Order::Resume).await.unwrap_err();
             assert_eq!(refused.to_string(), "the daemon refuses: not yet");
-            // Whoever says nothing, or nothing that can be understood.
+            // Clients that say nothing, or nothing that can be understood.
             let mut silent = UnixStream::connect(&path).await.unwrap();
             silent.shutdown().await.unwrap();
             let mut text = String::new();

@@ -128,7 +128,7 @@ pub struct HostStatus {
 }
 
 impl MachineStatus {
-    /// Its VMID in words; a machine that is there already has none.
+    /// Its VMID in words; a bare-metal machine has none.
     pub fn vmid(&self) -> String {
         if self.vmid >= FIRST_NUMBER { String::new() } else { self.vmid.to_string() }
     }
@@ -142,7 +142,7 @@ pub struct MachineStatus {
     pub name: String,
     /// Its pool.
     pub pool: String,
-    /// Its VMID; of a machine that is there already its number, which is greater than any.
+    /// Its VMID; of a bare-metal machine its number, which is greater than any.
     pub vmid: u32,
     /// Its host.
     pub host: String,

@@ -1,4 +1,5 @@
-//! Nodes and waiting pods over the last hours, for the status page. Kept in memory: it begins anew with each start.
+//! Nodes and waiting pods over the last hours, for the status page. Kept in memory: it begins again with each
+//! start.
 
 use std::collections::VecDeque;
 

@@ -143,8 +143,8 @@ pub fn choose(topology: &Topology, taken: &Taken, wish: &Wish) -> Result<Choice,
     Err(NoRoom::Memory { wanted: wish.memory, room })
 }
 
-/// What a machine has with these CPUs, if they are what it could have been given: whole cores that nobody else has, none of the
-/// reserve, and no more of them than it needs.
+/// What a machine has with these CPUs, if they are what it could have been given: whole cores that no other
+/// VM has, none of the reserve, and no more of them than it needs.
 pub fn keeps(topology: &Topology, taken: &Taken, wish: &Wish, cpus: &Cpus) -> Option<Choice> {
     let open = open(topology, taken, wish.reserve);
     let mut had: Vec<Open<'_>> = Vec::new();

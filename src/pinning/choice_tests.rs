@@ -40,7 +40,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         (&two, taken("", &[]), wish(8, 8 * GIB), "4-7,12-15; 1: 8 + 8192"),
         // The host's first core stays out wherever the rest is.
         (&two, taken("", &[]), wish(14, 14 * GIB), "1-7,9-15; 0: 6 + 6144; 1: 8 + 8192"),
-        // A core of which somebody has a thread is nobody's.
+        // A core of which a VM has a thread is not given to another.
         (&two, taken("9", &[]), wish(4, GIB), "2-3,10-11; 0: 4 + 1024"),
         // Three vCPUs need two cores, and get both.
         (&two, taken("", &[]), wish(3, GIB), "1-2,9-10; 0: 3 + 1024"),
@@ -54,7 +54,7 @@ fn machines_get_whole_cores_of_as_few_nodes_as_can_be() {
         ),
         // What does not divide goes to the first node.
         (&host(2, 2, 1, GIB), taken("", &[]), wish(3, 1000), "1-3; 0: 1 + 334; 1: 2 + 666"),
-        // Without NUMA memory is nobody's matter.
+        // Without NUMA memory does not matter.
         (&two, taken("", &[(0, 16 * GIB)]), Wish { numa: false, ..wish(2, 99 * GIB) }, "1,9"),
         (&two, taken("", &[]), Wish { reserve: 0, ..wish(2, GIB) }, "0,8; 0: 2 + 1024"),
         (&two, taken("", &[]), Wish { reserve: 4, ..wish(2, GIB) }, "4,12; 1: 2 + 1024"),
@@ -98,27 +98,27 @@ fn what_is_missing_is_said() {
 #[test]
 fn what_is_right_is_kept_and_nothing_else() {
     let two = host(2, 4, 2, 16 * GIB);
-    let nobody = Taken::default();
+    let none = Taken::default();
     let keeps = |taken: &Taken, wish: &Wish, cpus: &str| {
         keeps(&two, taken, wish, &cpus.parse().unwrap()).as_ref().map(words)
     };
     // Not what would be chosen now, and right all the same.
-    assert_eq!(keeps(&nobody, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
+    assert_eq!(keeps(&none, &wish(4, GIB), "6-7,14-15").as_deref(), Some("6-7,14-15; 1: 4 + 1024"));
     for (why, taken, wish, cpus) in [
-        ("nothing", nobody.clone(), wish(2, GIB), ""),
-        ("half a core", nobody.clone(), wish(2, GIB), "1-2"),
-        ("the reserve", nobody.clone(), wish(2, GIB), "0,8"),
-        ("somebody else's", taken("9", &[]), wish(2, GIB), "1,9"),
-        ("too few", nobody.clone(), wish(4, GIB), "1,9"),
-        ("too many", nobody.clone(), wish(2, GIB), "1-2,9-10"),
-        ("not there", nobody.clone(), wish(2, GIB), "1,9,99"),
+        ("nothing", none.clone(), wish(2, GIB), ""),
+        ("half a core", none.clone(), wish(2, GIB), "1-2"),
+        ("the reserve", none.clone(), wish(2, GIB), "0,8"),
+        ("another VM's", taken("9", &[]), wish(2, GIB), "1,9"),
+        ("too few", none.clone(), wish(4, GIB), "1,9"),
+        ("too many", none.clone(), wish(2, GIB), "1-2,9-10"),
+        ("not there", none.clone(), wish(2, GIB), "1,9,99"),
         ("no memory beside it", taken("", &[(0, 16 * GIB)]), wish(2, GIB), "1,9"),
     ] {
         assert_eq!(keeps(&taken, &wish, cpus), None, "{why}");
     }
 }
 
-/// Hosts whose cores have one or two threads, mixed, and of which somebody may have something.
+/// Hosts whose cores have one or two threads, mixed, and of which a VM may have something.
 fn hosts() -> impl Strategy<Value = Topology> {
     let node = (prop::collection::vec(1_u32..=2, 0..6), 1_u64..64);
     prop::collection::vec(node, 1..5).prop_map(|nodes| {

@@ -18,7 +18,7 @@ const LARGEST: u64 = 64 << 10;
 /// The helper did not answer.
 #[derive(Debug, Error)]
 pub enum DoorError {
-    /// Nobody listens there, or it hung up.
+    /// Nothing listens there, or it hung up.
     #[error("the helper at `{}` does not answer", path.display())]
     Unreachable {
         /// The socket.

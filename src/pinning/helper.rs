@@ -48,7 +48,7 @@ pub struct Places {
     pub system: PathBuf,
     /// What the kernel says of processes.
     pub proc: PathBuf,
-    /// Whose lock whoever chooses holds.
+    /// Whose lock the chooser holds.
     pub lock: PathBuf,
     /// What changes a VM.
     pub qm: PathBuf,
@@ -102,7 +102,7 @@ enum Refusal {
     Qm(String),
 }
 
-/// Serves whoever is connected to standard input, as systemd hands it over.
+/// Serves the client that is connected to standard input, as systemd hands it over.
 ///
 /// # Errors
 /// Standard input is no socket, or the answer could not be written.
@@ -180,7 +180,7 @@ fn astray(config: &Config, places: &Places) -> Result<Answer, Refusal> {
 }
 
 async fn pin(config: &Config, vmid: u32, machine: &str, places: &Places) -> Result<Answer, Refusal> {
-    // Until the end: whoever comes next sees what this one has set.
+    // Until the end: the next one sees what this one has set.
     let _lock = locked(&places.lock).await?;
     let file = checked(config, vmid, machine, places)?;
     let (file, pinning) = (file.0, file.1);
@@ -294,8 +294,8 @@ async fn locked(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// `qm set VMID …`, without a shell and without anything of our environment. It is refused for any other configuration than the one
-/// that was looked at: until `qm` has the VM's lock, somebody else's VM may have the VMID.
+/// `qm set VMID …`, without a shell and without our environment. It is refused for any other configuration
+/// than the one that was looked at: until `qm` has the VM's lock, an unmanaged VM may have the VMID.
 async fn set(qm: &Path, vmid: u32, file: &VmFile, arguments: &[String]) -> Result<(), Refusal> {
     let mut command = Command::new(qm);
     command.arg("set").arg(vmid.to_string()).args(["--digest", file.digest()]).args(arguments);

@@ -92,7 +92,7 @@ fn reason(answer: Answer) -> String {
     }
 }
 
-/// Root asks here, or whoever runs the tests: then nobody is let in, and there is nothing to test.
+/// Root asks here, or the user who runs the tests: then no client is let in, and there is nothing to test.
 fn let_in(answer: &Answer) -> bool {
     !matches!(answer, Answer::Refused { reason } if reason.contains("only root"))
 }
@@ -107,7 +107,7 @@ async fn machines_get_cpus_one_after_the_other_and_a_second_time_nothing() {
     if !let_in(&first) {
         return;
     }
-    // Of node 0 the first core is the host's; of node 1 somebody has part of the last one.
+    // Of node 0 the first core is the host's; of node 1 a VM has part of the last one.
     assert_eq!(first, pinned("1,5", true));
     assert_eq!(
         host.calls(),

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! * [`choice`] is pure: topology, what others have, what is wanted → CPUs and memory.
-//! * [`helper`] is the only thing of the project that runs as root. It is told which machine is meant, and nothing else.
+//! * [`helper`] is the only thing of the project that runs as root. A request names the machine, and nothing
+//!   else.
 //! * [`door`] is how the daemon asks.
 
 pub mod choice;

@@ -8,7 +8,7 @@ use super::cpus::Cpus;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Request {
-    /// Pin a machine of ours that has not started.
+    /// Pin a managed machine that has not started.
     Pin {
         /// Its VMID.
         vmid: u32,
@@ -17,7 +17,7 @@ pub enum Request {
     },
     /// Say what is free, and change nothing.
     Look {},
-    /// Say which machines of ours run on other CPUs than those that they are pinned to, and change nothing.
+    /// Say which managed machines run on other CPUs than those that they are pinned to, and change nothing.
     Runs {},
 }
 

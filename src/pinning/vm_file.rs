@@ -17,7 +17,7 @@ pub struct VmFile {
 }
 
 impl VmFile {
-    /// Reads a file. Lines that are not understood are nobody's.
+    /// Reads a file. Lines that are not understood belong to no machine.
     pub fn read(bytes: &(impl AsRef<[u8]> + ?Sized)) -> Self {
         let digest =
             Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();

@@ -100,7 +100,8 @@ impl<'a> Round<'a> {
                 continue;
             }
             if being_deleted(node) {
-                // What cannot go on there holds up nobody elsewhere, nor do pods that a dead kubelet does not end.
+                // What cannot go on there holds up no pod elsewhere, nor do pods that a dead kubelet does not
+                // end.
                 let drained =
                     |pod: &Pod| !is_daemon(pod) && !is_mirror(pod) && !overdue(pod, view.snapshot.time);
                 let busy = view.bound[at].iter().any(|pod| drained(pod));

@@ -78,7 +78,7 @@ pub(super) fn judge(view: &View, growth: &Growth, nodes: &[(NodeIndex, &Drainabl
         verdicts.go.iter().copied().chain(more.iter().map(|one| one.0)).collect()
     };
     let lucky = |gone: &BTreeSet<NodeIndex>| {
-        // On a node that is lost they do not run: it serves nobody, wherever they go.
+        // On a node that is lost they do not run: it serves no pod, wherever they go.
         let going = nodes.iter().filter(|one| gone.contains(&one.0) && one.1.ready);
         let evicted = going.flat_map(|(at, node)| node.drain.moves.iter().map(|pod| (*at, pod)));
         let waiting = growth.placed.iter().filter(|one| gone.contains(&one.1)).map(|(pod, at)| (*at, *pod));

@@ -9,7 +9,7 @@ use crate::model::pci;
 /// What is left of a host's PCI devices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceRoom {
-    /// The devices of each mapping that nobody holds by their address.
+    /// The devices of each mapping that no VM holds by their address.
     mappings: BTreeMap<String, BTreeSet<String>>,
     broken: BTreeMap<String, String>,
     /// Devices of each mapping that VMs hold or are to hold.
@@ -17,8 +17,8 @@ pub(super) struct DeviceRoom {
 }
 
 impl DeviceRoom {
-    /// Machines of ours count from their record on until they have stopped, also while they wait to be started; other VMs, and
-    /// ours beyond that, as they are seen to hold devices.
+    /// Managed machines count from their record on until they have stopped, also while they wait to be
+    /// started; unmanaged VMs, and managed ones beyond that, as they are seen to hold devices.
     pub(super) fn new(host: &Host, machines: &[Machine], pools: &[Pool]) -> Self {
         let mut room = Self {
             mappings: host.pci.mappings.clone(),
@@ -84,7 +84,8 @@ impl DeviceRoom {
         self.overdrawn(pool) || pool.pci.iter().any(|one| self.broken.contains_key(&one.mapping))
     }
 
-    /// Whether more is promised of the pool's mappings than there is: somebody took a device, or moved a machine here.
+    /// Whether more is promised of the pool's mappings than there is: another VM took a device, or a machine
+    /// was moved here.
     pub(super) fn overdrawn(&self, pool: &Pool) -> bool {
         pool.pci.iter().any(|one| self.free(one) < 0)
     }
@@ -101,8 +102,9 @@ impl DeviceRoom {
         *used = used.saturating_add(one.count);
     }
 
-    /// How many of a mapping's devices are surely free. A device may be in more than one mapping, and nobody says which device of
-    /// a mapping a VM has: what is held of the others counts as held of this one, as far as they share devices.
+    /// How many of a mapping's devices are surely free. A device may be in more than one mapping, and Proxmox
+    /// VE does not say which device of a mapping a VM has: what is held of the others counts as held of this
+    /// one, as far as they share devices.
     fn free(&self, one: &Pci) -> i64 {
         let Some(own) = self.mappings.get(&one.mapping) else { return 0 };
         let shared = |other: &str| -> u32 {
@@ -173,7 +175,7 @@ mod tests {
         for (tables, mappings, held, expected) in [
             (GPU, TWO, vec![], Ok(2)),
             (GPU, TWO, vec![(300, "gpu")], Ok(1)),
-            // Somebody passed the device through by its address, or a function of it.
+            // The device is passed through by its address, or a function of it is.
             (GPU, TWO, vec![(300, "41:00.0")], Ok(1)),
             (GPU, TWO, vec![(300, "0000:41:00"), (301, "gpu")], Err("has 0 of 1 devices of `gpu` left")),
             (GPU, TWO, vec![(300, "nic"), (301, "0000:99:00")], Ok(2)),
@@ -251,7 +253,7 @@ mod tests {
             let room = DeviceRoom::new(&host(TWO, &held), &machines, &pools);
             assert_eq!(room.free(&pools[0].pci[0]), free, "{phase:?} {made:?} {held:?}");
         }
-        // Somebody has moved it here, and its record does not say so yet.
+        // It was moved here, and its record does not say so yet.
         let moved =
             Machine { host: "b".to_owned(), seen_on: Some("a".to_owned()), ..machine(Phase::Warm, &now) };
         assert_eq!(DeviceRoom::new(&host(TWO, &[]), &[moved], &pools).free(&pools[0].pci[0]), 1);

@@ -153,7 +153,7 @@ impl<'a> Rules<'a> {
                 }
                 Outcome::Skip => {}
                 Outcome::Await => evictions.leaving.push((*pod).clone()),
-                // Somebody deletes it, often with its controller.
+                // It is being deleted, often with its controller.
                 Outcome::Block(_) if pod.deletion.is_some() => evictions.leaving.push((*pod).clone()),
                 // Nothing is sent before: the others would have gone for nothing.
                 Outcome::Block("NotEnoughPdb") if budgets.several(pod) => {

@@ -58,8 +58,8 @@ impl HostRoom {
         (most > self.all_threads).then(words)
     }
 
-    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its devices count from the
-    /// day it was made on, but somebody else may have taken them since.
+    /// Whether a machine of the pool that is there can run; `has_room`: what it takes counts already. Its
+    /// devices count from the day it was made on, but another VM may have taken them since.
     pub(super) fn runs(&self, pool: &Pool, has_room: bool) -> bool {
         self.shut.is_none() && !self.devices.starts_none(pool) && (has_room || self.lacks(pool).is_none())
     }

@@ -1,4 +1,5 @@
-//! What holds for a node by itself: who manages it, how full it is, what drains it, and since when nobody needs it.
+//! What holds for a node by itself: who manages it, how full it is, what drains it, and since when it is
+//! unneeded.
 
 use std::time::Duration;
 
@@ -106,7 +107,7 @@ pub(super) fn judge<'a>(
     (verdict, Some(Drainable { pool, drain, utilization: used, removable_at, ready, above }))
 }
 
-/// Whether the node is no matter of ours, however full it is.
+/// Whether the node does not concern the daemon, however full it is.
 fn kept(view: &View, node: &Node) -> Option<(NodeOutcome, Option<String>)> {
     if being_deleted(node) {
         let asked = node.annotations.get(RETIRE);
@@ -168,8 +169,8 @@ pub(super) fn unrepaired(node: &Node) -> Option<&'static str> {
     (!ready(node) && kept()).then_some(KEY)
 }
 
-/// Since when the node has been unneeded. While nobody watched, the time stood still: after a gap of more than three scan
-/// intervals the beginning moves forward by the gap.
+/// Since when the node has been unneeded. While no instance watched, the time stood still: after a gap of
+/// more than three scan intervals the beginning moves forward by the gap.
 pub(super) fn unneeded_since(view: &View, node: &Node) -> Timestamp {
     let now = view.snapshot.time;
     let written = node.annotations.get(UNNEEDED_SINCE).and_then(|text| text.parse::<Timestamp>().ok());

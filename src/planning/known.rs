@@ -41,7 +41,8 @@ impl<'a> Packer<'_, 'a> {
             let before = left(classes);
             for equal in classes.chunk_by_mut(|a, b| a.priority == b.priority) {
                 self.take_seats(equal, &seats);
-                // One that was kept from its machine may only wait for others of its kind, spread as they are: nobody takes its place.
+                // One that was kept from its machine may only wait for others of its kind, spread as they
+                // are: no other takes its place.
                 let kept_out =
                     |class: &Class| class.pods[class.done..].iter().any(|pod| seats.contains_key(pod));
                 for number in (0..equal.len()).filter(|&number| kept_out(&equal[number])).collect::<Vec<_>>()

@@ -418,7 +418,7 @@ impl<'a> View<'a> {
             let node = pod.node.as_deref();
             let at = node.and_then(|name| self.named.find(name));
             if priorities.expendable(pod) {
-                // Whoever needs their room may have it.
+                // A pod that needs their room may have it.
                 if let Some(at) = at {
                     self.expendable[at].push(pod);
                 }
@@ -465,12 +465,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether somebody is taking the node away.
+/// Whether the node is being taken away.
 pub(crate) fn being_deleted(node: &Node) -> bool {
     const TAINTS: [&str; 3] =
         [BEING_DELETED_TAINT, "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"];
     node.deleted.is_some()
-        // Somebody else takes its place before it goes, where its pool is at its minimum.
+        // Another takes its place before it goes, if its pool is at its minimum.
         || node.annotations.contains_key(RETIRE)
         || node.annotations.contains_key(REPLACED)
         || node.taints.iter().any(|taint| TAINTS.contains(&taint.key.as_str()))

@@ -10,7 +10,7 @@ use super::outcomes::{Follower, is_refused, signed};
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::prediction::Moved;
 
-/// A pod that kube-scheduler has refused for so long is not merely between two nodes.
+/// A pod that kube-scheduler has refused for this long is not merely between two nodes.
 const LEFT: SignedDuration = SignedDuration::from_secs(30);
 /// A removal of which nothing was seen after this time was not begun.
 const BEGUN: SignedDuration = SignedDuration::from_mins(2);
@@ -62,8 +62,8 @@ impl Follower<'_> {
             || age < signed(settings.prediction_timeout)
     }
 
-    /// A pod of the node's kinds that came after it and does not run, in words, where there are no more of them than there were: those that
-    /// somebody has added since were not on the node.
+    /// A pod of the node's kinds that came after it and does not run, in words, if there are no more of them
+    /// than there were: those that were added since were not on the node.
     fn left_behind(&self, one: &Moved) -> Option<String> {
         let came = |pod: &&Pod| pod.created >= Some(one.at) && pod.phase == PodPhase::Pending;
         if !self.snapshot.pods.iter().any(|pod| came(&pod.as_ref())) {

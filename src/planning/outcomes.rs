@@ -32,9 +32,9 @@ use crate::model::{Machine, Snapshot};
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(2);
 /// While a pod is older than this and the scheduler has not looked at it, the scheduler is behind.
 const BEHIND: SignedDuration = SignedDuration::from_mins(1);
-/// Without a round for so long, no instance watched.
+/// Without a round for this long, no instance watched.
 const GAP: SignedDuration = SignedDuration::from_mins(5);
-/// A missed prediction of which no pod waits is forgotten so long after its back-off.
+/// A missed prediction that no pod waits for is forgotten this long after its back-off.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 /// Kinds that are awaited or missed at most, machines that are followed at most, and pods named of each kind at most.
 const MOST: (usize, usize, usize) = (64, 256, 16);

@@ -1,7 +1,7 @@
-//! Machines that are there already: which of them may be switched on next.
+//! Bare-metal machines: which of them may be switched on next.
 //!
-//! One is free that has no record, is off as far as is known, is not closed, and does not back off after a failure. Whoever reads a
-//! snapshot without free slots takes those whose names nobody has.
+//! One is free that has no record, is off as far as is known, is not closed, and does not back off after a
+//! failure. With a snapshot without free slots, those count whose names no machine has.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

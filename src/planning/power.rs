@@ -6,8 +6,8 @@
 //!    └─────────┴──────────────────────── it is on, and its API answers ──────────────────────────────┘
 //! ```
 //!
-//! * What is remembered ([`PowerMemory`]) says how far a host has come; here is only said what comes next. A host that is off
-//!   and of which nothing is remembered was switched off by somebody else: it is none of ours.
+//! * What is remembered ([`PowerMemory`]) says how far a host has come; here is only said what comes next. A
+//!   host that is off and of which nothing is remembered was switched off by another client: it is not ours.
 //! * A host goes only if nothing but our machines runs there, every pod on them has a place without it, each pool keeps its
 //!   minimum, the hosts that stay have a majority of **all** votes, and `min_hosts_on` and `max_hosts_off` allow it. All of that
 //!   is asked again in each round until the host is empty, and a "no" ends it: the host is used as before.
@@ -190,7 +190,7 @@ impl Desk<'_> {
                 verdict(host, HostOutcome::GivenUp, "it did not go off within `power.shutdown_time`")
             }
             (PowerStep::Off, false) => self.off(host, memory.since),
-            // Somebody else has switched it on, or it has come up after all.
+            // Another client has switched it on, or it has come up after all.
             (PowerStep::Off, true) => self.used(host),
             (PowerStep::Waking, _) if is_up(self.snapshot, &host.name) => self.used(host),
             (PowerStep::Waking, _) if by(settings.wake_time) <= now => {
@@ -263,7 +263,7 @@ impl Desk<'_> {
         HostVerdict { since, due: Some(due), ..verdict(host, HostOutcome::Emptied, &message) }
     }
 
-    /// Machines of ours that are there, kept warm ones and those on their way out included.
+    /// Our machines that are there, including warm ones and those on their way out.
     fn machines<'s>(&'s self, host: &'s str) -> impl Iterator<Item = &'s Machine> {
         let machines = self.snapshot.proxmox.machines.iter().flatten();
         machines.filter(move |machine| machine.host == host && machine.phase != Phase::Gone)
@@ -281,7 +281,7 @@ impl Desk<'_> {
         Some(format!("waits for {vmid}, which is being migrated"))
     }
 
-    /// What has to be removed from a host before it is worth emptying: with it off, nobody could.
+    /// What has to be removed from a host before it is worth emptying: with it off, that is impossible.
     fn remains(&self, host: &str) -> Option<String> {
         let over = self.machines(host).find(|machine| machine.phase.is_over())?;
         Some(format!("waits until what {} has left there is removed", over.name))

@@ -97,7 +97,7 @@ pub(super) fn choose(
     for (order, empty_first) in tries {
         let mut sorted: Vec<&Candidate> = candidates.iter().collect();
         sorted.sort_by(|a, b| {
-            // A node that is lost serves nobody: it goes before any that does.
+            // A lost node runs no pods: it goes before any that does.
             let key = |one: &Candidate| (!one.due, !one.ripe, one.ready, one.empty != empty_first, one.cost);
             let (x, y) = (order(a), order(b));
             key(a).cmp(&key(b)).then(x.0.total_cmp(&y.0)).then(x.1.total_cmp(&y.1)).then(a.node.cmp(&b.node))

@@ -1,5 +1,5 @@
-//! Nodes that are lost: not ready for so long that they would go, if their pool were not at its minimum; and machines that should have
-//! become nodes by now, and cannot be given up.
+//! Nodes that are lost: not ready for long enough to go, if their pool were not at its minimum; and machines
+//! that should have become nodes by now, and cannot be given up.
 //!
 //! A pool does not go below its minimum, so the machine that takes a lost node's place comes first.
 
@@ -11,7 +11,8 @@ use super::judging::judge;
 use super::{View, being_deleted, coming, health, pool_of, ready};
 use crate::scheduling::NodeIndex;
 
-/// How many lost nodes each pool has; where too many are not ready, nobody knows what is wrong, and none counts.
+/// How many lost nodes each pool has; if too many are not ready, it is not known what is wrong, and none
+/// counts.
 pub(super) fn lost<'a>(view: &View<'a>) -> BTreeMap<&'a str, u32> {
     let with_minimum = |at: &NodeIndex| {
         let node = &view.snapshot.nodes[*at];

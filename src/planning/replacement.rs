@@ -1,10 +1,11 @@
 //! Nodes that are to be replaced, and why: not ready for too long, made from settings or a template that have changed, older
 //! than their pool allows, or on a host in maintenance.
 //!
-//! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving ([`REPLACED`]):
-//! their room counts for nobody, their pods look for another place, and their pool is one node short of its minimum. Scaling up
-//! then asks for a machine where one is needed, and [`super::replacing`] lets the node go once its pods have a place on nodes
-//! that are ready: the new node comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
+//! Nothing is remembered of it. Each round chooses the nodes whose turn it is, and thinks of them as leaving
+//! ([`REPLACED`]): their room counts for no pod, their pods look for another place, and their pool is one
+//! node short of its minimum. Scaling up then asks for a machine where one is needed, and
+//! [`super::replacing`] lets the node go once its pods have a place on nodes that are ready: the new node
+//! comes first. A reason that is gone ends it; what was made meanwhile is a node like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -98,7 +99,7 @@ pub(super) struct Stays {
 }
 
 impl Stays {
-    /// So often it is decided anew for single nodes; then their pools wait.
+    /// How often it is decided again for single nodes; then their pools wait.
     const TRIES: usize = 4;
 
     /// Why this node stays, if so.
@@ -109,8 +110,8 @@ impl Stays {
         self.in_vain.get(&node.name).cloned()
     }
 
-    /// Takes the marks off again; whether more stays, so that it is to be decided anew. `homeless` are nodes of which a pod finds no
-    /// place, and the pod.
+    /// Takes the marks off again; whether more stays, so that it is to be decided again. `homeless` are nodes
+    /// of which a pod finds no place, and the pod.
     pub(super) fn learn(
         &mut self,
         snapshot: &mut Snapshot,
@@ -328,7 +329,7 @@ pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -
         && !known.is_empty()
         && !known.contains(template)
     {
-        differs.push("its template was changed or made anew".to_owned());
+        differs.push("its template was changed or replaced".to_owned());
     }
     differs
 }

@@ -21,12 +21,12 @@ use crate::model::plan::{Plan, PodOutcome, RequestOutcome, RequestVerdict};
 use crate::model::pod::{Owner, Pod};
 use crate::model::request::{ATOMIC, CHECK_CAPACITY, CONSUMES, ProvisioningRequest};
 
-/// Room is held for so long once it was promised.
+/// Room is held for this long once it was promised.
 const BOOKED: SignedDuration = SignedDuration::from_mins(10);
-/// A request that could not be met for so long has failed.
+/// A request that could not be met for this long has failed.
 const EXPIRES: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// A request may be seen before its PodTemplates are, each kind having a watch of its own: so long after it was made, and longer than a
-/// dead connection goes unnoticed, one that is not seen is missing.
+/// A request may be seen before its PodTemplates are, each kind having a watch of its own: this long after it
+/// was made, and longer than a dead connection goes unnoticed, one that is not seen is missing.
 const TEMPLATES_COME: SignedDuration = SignedDuration::from_mins(2);
 /// So many pods of all requests are looked at.
 const MOST: i64 = 10_000;

@@ -24,7 +24,7 @@ pub(super) enum Full {
     AtMax(String),
     /// No free slot is left.
     NoSlot,
-    /// No machine that is there already can be switched on: why, one by one.
+    /// No bare-metal machine can be switched on: why, one by one.
     NoMachine(Vec<String>),
     /// No host has room: why each of them has none.
     NoHost(Vec<String>),
@@ -87,7 +87,7 @@ pub(super) struct Place {
     /// How good the host is: less is better. One on which the pool failed lately comes after all others.
     pub rank: (bool, i64, i64),
     pub slot: Option<Slot>,
-    /// The machine that is there already and is asked to join.
+    /// The bare-metal machine and is asked to join.
     pub woken: Option<Woken>,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Rooms<'a> {
         }
         for machine in present() {
             let name = machine.node.as_ref().unwrap_or(&machine.name).as_str();
-            // Guests that somebody gave the same name share a Node.
+            // Guests that were given the same name share a Node.
             let is_its = by_node.get(name).is_some_and(|its| std::ptr::eq(*its, machine));
             if !nodes.contains(name) || !is_its {
                 self.total.add(machine.into());

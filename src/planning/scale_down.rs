@@ -186,7 +186,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // It is lost all the same: what is made in its place would not be needed any more if its time began anew.
+            // It is lost all the same: what is made in its place would not be needed any more if its time
+            // began again.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }
@@ -265,7 +266,7 @@ fn replace<'v, 'a: 'v>(
     if begins { found.machines } else { Vec::new() }
 }
 
-/// Nobody counts its time.
+/// Its time is not counted.
 fn needed(verdict: &mut NodeVerdict, why: NodeOutcome) {
     verdict.verdict = why;
     verdict.since = None;

@@ -311,7 +311,7 @@ impl<'a> Packer<'_, 'a> {
             };
             let young = node.created.is_some_and(|created| coming::is_young(created, snapshot, config));
             let starting = coming::is_starting(&node, &self.pools()[pool]);
-            // One that was ready and is no more offers nothing, and nobody knows when it will again.
+            // One that is no longer ready offers nothing, and it is not known when it will again.
             let comes =
                 if was_ready(&node, &served) { starting && ready(&node) } else { starting || !ready(&node) };
             if comes && young && self.view.world.node(at).open {

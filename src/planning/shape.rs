@@ -88,7 +88,7 @@ fn beside(node: &Node, statics: &Statics) -> Resources {
 /// What a fresh node of this size of the pool offers.
 pub(super) fn of(snapshot: &Snapshot, config: &Config, pool: &Pool, statics: &Statics) -> Resources {
     let mut offered = without_devices(snapshot, config, pool, statics);
-    // A node's device plugin comes late, and whoever learnt before knows nothing of its resource.
+    // A node's device plugin comes late, and what was learnt before lacks its resource.
     let resources = devices(pool);
     offered.other.retain(|name, _| !resources.contains_key(name.as_str()));
     offered.other.extend(resources.into_iter().map(|(name, amount)| (name.to_owned(), amount)));
@@ -205,8 +205,9 @@ fn kernel(memory: i64) -> i64 {
     memory / 50
 }
 
-/// What a kubelet leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB; of the rest the kubelet what the
-/// pool's settings say, without any the eviction threshold of 100 MiB; 110 pods unless it is told another number.
+/// What a kubelet leaves of a VM: the guest's kernel keeps about 2 % of the memory and 64 MiB; of the rest
+/// the kubelet what the pool's settings say, without any the eviction threshold of 100 MiB; 110 pods unless
+/// another number is set.
 fn computed(pool: &Pool) -> Resources {
     let capacity = pool.memory - kernel(pool.memory) - (64 << 20);
     let memory = capacity - pool.kubelet.kept_memory(capacity);

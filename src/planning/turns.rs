@@ -53,7 +53,7 @@ impl<'a> Turns<'a> {
             }
         }
         for machine in snapshot.proxmox.machines.iter().flatten() {
-            // One that is kept warm can take the place of another: it stands in nobody's way.
+            // One that is kept warm can take the place of another: it stands in no machine's way.
             if machine.phase.is_over() || is_kept(machine) {
                 continue;
             }

@@ -4,8 +4,10 @@
 //! * One that waits counts against `max`, its slot and (as far as it runs) its host's room, and towards no minimum. No pod is
 //!   placed on it before it was asked to join; from then on it is a machine on its way like any other.
 //! * What pods wait for comes first: warm machines are made only in rounds in which nothing else is.
-//! * One of other settings, another size or an old template, and one on a host that is in maintenance, closed, to be switched off or none of its pool's, where
-//!   somebody moved it, or where others have its devices, is never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its place.
+//! * One of other settings, another size or an old template, and one on a host that is in maintenance,
+//!   closed, to be switched off or none of its pool's, if it was moved, or if other VMs have its devices, is
+//!   never asked. It goes, one of a pool at a time and while no other is being made, and a new one takes its
+//!   place.
 //! * One that could not be started for want of room goes where pods wait and nothing but it keeps its pool from making a machine elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

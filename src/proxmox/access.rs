@@ -10,7 +10,7 @@ use super::answer::{flag_of, text_of};
 use super::client::{Client, Lane, encode};
 use super::error::Error;
 
-/// A role that somebody has on a path.
+/// A role that a user has on a path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Granted {
     /// E.g. `/pool/kubernetes`.
@@ -63,7 +63,8 @@ impl Client {
         self.names("/access/users", "userid").await
     }
 
-    /// Makes a user without a password: nobody can log in as it. Needs `User.Modify` and `Realm.AllocateUser`.
+    /// Makes a user without a password: no one can log in as it. Needs `User.Modify` and
+    /// `Realm.AllocateUser`.
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), Error> {
         let form = [("userid", user.to_owned()), ("comment", comment.to_owned())];
         self.post(Lane::Free, "/access/users", &form).await.map(|_| ())

@@ -121,7 +121,7 @@ impl Client {
         Self { place: place.map(Arc::new), ..self.clone() }
     }
 
-    /// The same client, with somebody who is told of each call.
+    /// The same client, with a listener that each call is reported to.
     pub fn with_observer(mut self, observer: Observer) -> Self {
         self.observer = Some(observer);
         self

@@ -25,11 +25,11 @@ pub enum Kind {
     AgentSilent,
     /// The call was wrong.
     BadRequest,
-    /// Somebody changed the configuration since it was read.
+    /// The configuration was changed since it was read.
     Changed,
     /// The host that should answer is not reachable; nothing was done.
     HostUnreachable,
-    /// Nobody knows whether the call was carried out: read back before repeating it.
+    /// It is not known whether the call was carried out: read back before repeating it.
     OutcomeUnknown,
     /// This instance does not lead (any more): the call was not made.
     Fenced,

@@ -51,7 +51,7 @@ impl Client {
         name: &str,
         image: &[u8],
     ) -> Result<Upid, Error> {
-        /// What no image of ours holds.
+        /// What none of our images holds.
         const BOUNDARY: &str = "pve-autoscaler-71c5a2f0d3";
         let part = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=");
         // The file has to come last.
@@ -75,7 +75,8 @@ impl Client {
         Ok(rows.iter().filter_map(|row| text_of(row, "volid")).collect())
     }
 
-    /// Removes an ISO image; one that is not there is as good. Needs `Datastore.Allocate` on the storage, whoever has made it.
+    /// Removes an ISO image; one that is not there is as good. Needs `Datastore.Allocate` on the storage,
+    /// whichever user has made it.
     pub async fn delete_iso(&self, host: &str, storage: &str, volume: &str) -> Result<(), Error> {
         let path = format!("/nodes/{}/storage/{}/content/{}", encode(host), encode(storage), encode(volume));
         // Without a wait it says nothing of how it went.

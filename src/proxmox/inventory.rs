@@ -98,7 +98,7 @@ impl Client {
 }
 
 impl Guest {
-    /// Whether somebody may start it any time. Our own machines are counted by their records.
+    /// Whether it may be started at any time. Our own machines are counted by their records.
     fn may_start(&self) -> bool {
         !self.template && self.lock.is_none() && !self.tags.iter().any(|tag| tag == TAG)
     }
@@ -163,7 +163,8 @@ impl Seen {
         self
     }
 
-    /// The guests that are being migrated (lock `migrate`), running or not; nobody says to which host.
+    /// The guests that are being migrated (lock `migrate`), running or not; Proxmox VE does not say to which
+    /// host.
     pub fn migrating(&self) -> BTreeSet<u32> {
         let moves = |guest: &&Guest| guest.lock.as_deref() == Some("migrate");
         self.guests.values().filter(moves).map(|guest| guest.vmid).collect()
@@ -305,7 +306,7 @@ mod tests {
         let hosts = seen.hosts(false);
         assert_eq!((hosts[0].cores_assigned, hosts[0].memory_assigned, hosts[0].memory_used), (4, 30, 40));
         assert!(hosts[0].online && !hosts[1].online);
-        // VM 102 is being cloned: the record of whoever makes it counts.
+        // VM 102 is being cloned: the record of the daemon that makes it counts.
         assert_eq!(seen.hosts(true)[0].memory_assigned, 30);
     }
 

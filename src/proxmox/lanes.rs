@@ -91,10 +91,10 @@ impl Client {
     /// (with its host, where hosts do not share it) and bounds the wait.
     pub async fn clone_turn(&self, sources: &BTreeSet<String>, full: bool) -> CloneTurn {
         let mut places = Vec::new();
-        // Everybody takes them in the same order: nobody waits for one who waits for him.
+        // All calls take them in the same order: no two wait for each other.
         for source in sources {
             let lane = self.lanes().clones(source, full);
-            // Nobody closes a lane.
+            // A lane is never closed.
             places.extend(lane.acquire_owned().await.ok());
         }
         CloneTurn(places)
@@ -120,7 +120,7 @@ impl Client {
 
     async fn with_place(&self, lane: Lane<'_>) -> Self {
         match self.lanes().of(lane) {
-            // Nobody closes a lane.
+            // A lane is never closed.
             Some(lane) => self.holding(lane.acquire_owned().await.ok()),
             None => self.clone(),
         }

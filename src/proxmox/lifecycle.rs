@@ -173,7 +173,8 @@ impl Client {
         self.power_call(host, vmid, "shutdown", &form).await
     }
 
-    /// Pulls a VM's plug, ending a shutdown of ours that is under way. Where HA manages the VM, this only asks HA to.
+    /// Pulls a VM's plug, ending our own shutdown that is under way. Where HA manages the VM, this only asks
+    /// HA to.
     pub async fn stop(&self, host: &str, vmid: u32) -> Result<Upid, Error> {
         const OVERRULE: &str = "overrule-shutdown";
         match self.power_call(host, vmid, "stop", &[(OVERRULE, "1".to_owned())]).await {
@@ -256,7 +257,7 @@ impl Client {
             .collect())
     }
 
-    /// Whether a call's error means that the VMID is taken by somebody else: its VM must be left alone.
+    /// Whether a call's error means that the VMID is taken by an unmanaged VM, which must be left alone.
     pub fn is_collision(error: &Error) -> bool {
         error.kind == Kind::Exists
     }

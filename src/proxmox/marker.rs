@@ -28,7 +28,7 @@ pub enum Description {
     /// Its disks are freed, and of its configuration nothing but the lock `destroyed` is left: whose it was is not known any more. A
     /// destruction that is interrupted there leaves it so.
     BeingDestroyed,
-    /// Somebody else's.
+    /// Another owner's.
     Foreign,
 }
 
@@ -44,7 +44,8 @@ impl Marker {
     }
 }
 
-/// Reads a description as Proxmox returns it: trailing white space is gone, what somebody wrote below the mark is ignored.
+/// Reads a description as Proxmox returns it: trailing white space is gone, what an administrator wrote below
+/// the mark is ignored.
 pub fn read(description: Option<&str>) -> Description {
     let first = description.unwrap_or_default().lines().next().unwrap_or_default().trim();
     if first == "qmclone temporary file" {

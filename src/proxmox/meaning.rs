@@ -1,5 +1,5 @@
-//! What a refusal, or the bad end of a task, means for whoever makes machines: it passes, or the host, a storage, the pool's settings, the
-//! template or a missing right is in the way.
+//! What a refusal, or the bad end of a task, means for making machines: it passes, or the host, a storage,
+//! the pool's settings, the template or a missing right is in the way.
 //!
 //! Proxmox VE has no codes for that, only texts. The table holds the parts of them that do not change, each with the file that writes it:
 //! of qemu-server 8.4 and 9.2, pve-storage 8.3 and 9.1, pve-common, pve-guest-common and pve-access-control, and of the tools whose last
@@ -79,7 +79,7 @@ const TABLE: &[Entry] = &[
     (&["no zvol device link for"], "pve-storage: ZFSPoolPlugin.pm", NotSeen),
     (&["Could not open '", "No such file or directory"], "QEMU and qemu-img", NotSeen),
     (&["can't find file '"], "pve-storage: Storage.pm", NotSeen),
-    // What somebody else holds for a moment.
+    // What another task holds for a moment.
     (&["dataset is busy"], "ZFS", Passes),
     (&["evice or resource busy"], "the kernel (EBUSY) and Ceph", Passes),
     (&["Failed to get \"write\" lock"], "QEMU: an image that another process has open", Passes),
@@ -165,7 +165,7 @@ const TABLE: &[Entry] = &[
     (&["Cloud-Init sum of snippets too big"], "qemu-server: Cloudinit.pm", Pool),
     (&["snippets directory"], "qemu-server: Cloudinit.pm, pve-guest-common: GuestHelpers.pm", Pool),
     (&["OVMF (UEFI) BIOS is not supported"], "qemu-server: QemuServer.pm", Pool),
-    // What a VM that does not come up is told by as a whole: whatever QEMU said before is in the log of the task.
+    // What shows as a whole that a VM does not come up: whatever QEMU said before is in the log of the task.
     (&["QEMU exited with code"], "qemu-server: QemuServer.pm", Host),
     (&["start failed"], "qemu-server: QemuServer.pm", Host),
 ];

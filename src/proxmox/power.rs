@@ -1,7 +1,7 @@
 //! Whole hosts: what speaks against switching one off, and the calls that switch it.
 //!
-//! Neither call waits for anything: a host that was asked to shut down stops its guests first, and a magic packet is
-//! answered by nobody. Whoever asks looks later at what came of it.
+//! Neither call waits for anything: a host that was asked to shut down stops its guests first, and nothing
+//! answers a magic packet. The caller looks later at what came of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl Client {
                 of_all.clone()
             } else if answers && by_packet && self.wake_address(name).await?.is_none() {
                 Some(
-                    "nobody could wake it: `pvenode config set --wakeonlan MAC` on it says by which address"
+                    "it could not be woken: `pvenode config set --wakeonlan MAC` on it sets the address"
                         .to_owned(),
                 )
             } else {

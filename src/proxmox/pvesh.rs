@@ -18,7 +18,7 @@ use super::transport::{NotSent, Transport};
 
 /// What comes before a path of the API in a URL.
 const BASE: &str = "/api2/json";
-/// As much of what it complains of as is told, in characters.
+/// How much of its complaint is reported, in characters.
 const LONGEST: usize = 500;
 
 /// A transport that runs this program for each request, and ends it after `limit`.

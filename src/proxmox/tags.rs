@@ -13,7 +13,7 @@ use super::property::Properties;
 pub struct TagRules {
     /// Everybody may use any tag but registered ones.
     free: bool,
-    /// Tags that only somebody with `Sys.Modify` on `/` may use.
+    /// Tags that only a user with `Sys.Modify` on `/` may use.
     registered: BTreeSet<String>,
     /// Tags that the token may use where not all of them are free.
     allowed: BTreeSet<String>,
@@ -117,7 +117,7 @@ mod tests {
             ),
             (json!({"allowed-tags": [], "user-tag-access": {"user-allow": "none"}}), "pve-autoscaler", false),
             (json!({"allowed-tags": ["a"], "user-tag-access": {"user-allow": "existing"}}), "a", true),
-            // What somebody with Sys.Modify is shown.
+            // What a user with Sys.Modify sees.
             (json!({"allowed-tags": ["prod"], "registered-tags": ["prod"]}), "prod", true),
         ] {
             assert_eq!(TagRules::read(&options).allow(tag), expected, "{options} {tag}");

@@ -50,7 +50,7 @@ impl VmConfig {
     /// Whose machine the VM is.
     pub fn owner(&self) -> Description {
         match (self.lock(), self.get("description")) {
-            // Of a VM that is being made anew, or is all but destroyed, nothing but its lock is there.
+            // Of a VM that is being made again, or is all but destroyed, nothing but its lock is there.
             (Some("create"), None) => Description::BeingCloned,
             (Some("destroyed"), None) => Description::BeingDestroyed,
             (_, description) => marker::read(description),
@@ -142,7 +142,8 @@ impl VmConfig {
         drives.any(|(key, text)| Properties::of(key, text).get("file") == Some("cdrom"))
     }
 
-    /// The disks: what a clone gets a copy of or a link to. Neither images in a drive nor the cloud-init drive, which is made anew.
+    /// The disks: what a clone gets a copy of or a link to. Neither images in a drive nor the cloud-init
+    /// drive, which is made again.
     pub fn disks(&self) -> impl Iterator<Item = Drive<'_>> {
         self.drives().filter(|drive| !drive.is_cdrom() && !drive.is_cloud_init())
     }
@@ -176,7 +177,8 @@ impl VmConfig {
         property::size(self.parts(drive).get("size")?)
     }
 
-    /// What a full clone of it takes of its storage, in bytes: all disks, and the cloud-init drive that is made anew.
+    /// What a full clone of it takes of its storage, in bytes: all disks, and the cloud-init drive that is
+    /// made again.
     pub fn full_clone_bytes(&self) -> i64 {
         let copied = self.drives().filter(|drive| drive.is_cloud_init() || !drive.is_cdrom());
         copied.map(|drive| drive.size().unwrap_or(drive.least_size())).fold(0, i64::saturating_add)

@@ -416,7 +416,7 @@ mod tests {
         assert!(client.reset(Reset::On).await.unwrap());
         let seen = seen.lock().unwrap().clone();
         assert_eq!(seen[3], format!("POST {SYSTEM}/Actions/Reset W/\"7\" {{\"ResetType\":\"On\"}}"));
-        // Somebody else was faster.
+        // Another client was faster.
         let (client, seen) = controller(vec![system("Off"), (428, Value::Null), system("On")]);
         assert!(!client.reset(Reset::On).await.unwrap());
         assert_eq!(seen.lock().unwrap().len(), 3);

@@ -20,7 +20,7 @@ use crate::model::selector::LabelSelector;
 /// Per constraint, how many matching pods each domain has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Shared with the world until it is told of something.
+    /// Shared with the world until a change is reported to it.
     counted: Option<Arc<Vec<Counted>>>,
     /// By constraint, whether the pod itself counts.
     matches_itself: Vec<bool>,

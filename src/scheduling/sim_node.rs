@@ -82,7 +82,7 @@ impl SimNode {
         self.devices = NodeDevices::default();
     }
 
-    /// What it offers and nobody has requested.
+    /// What it offers and no pod has requested.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.used);

@@ -54,7 +54,7 @@ pub struct Volumes {
     csi_nodes: BTreeMap<String, Arc<CsiNode>>,
     /// By node, each volume once, in order.
     attached: BTreeMap<String, Arc<[Counted]>>,
-    /// Volumes of a class that are reserved for nobody, the smallest first.
+    /// Volumes of a class that are reserved for no claim, the smallest first.
     free: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
     /// Volumes that are reserved for a claim, by `namespace/name`.
     reserved: BTreeMap<String, Vec<Arc<PersistentVolume>>>,
@@ -111,7 +111,7 @@ impl Volumes {
     fn sort_out(&mut self, snapshot: &Snapshot) {
         for volume in snapshot.volumes.iter().filter(|volume| !volume.deleted) {
             match &volume.claim {
-                // Those that are bound already are most of them, and nobody waits for them.
+                // Those that are bound already are most of them, and no pod waits for them.
                 Some(claim) if self.is_waited_for(claim) => {
                     self.reserved.entry(claim.clone()).or_default().push(volume.clone());
                 }
@@ -181,7 +181,7 @@ impl Volumes {
         self.attached.get(node)
     }
 
-    /// Volumes of the class that are reserved for nobody, the smallest first.
+    /// Volumes of the class that are reserved for no claim, the smallest first.
     pub(super) fn free(&self, class: &str) -> &[Arc<PersistentVolume>] {
         self.free.get(class).map_or(&[], Vec::as_slice)
     }
@@ -245,7 +245,7 @@ impl Volumes {
         Some(Counted { volume: identity(driver, handle, false), driver, migrated: true })
     }
 
-    /// The volume of a claim, or the one that it will get: that is told from others by the claim.
+    /// The volume of a claim, or the one that it will get, which the claim identifies.
     fn count_claim(&mut self, claim: &VolumeClaim) -> Option<Counted> {
         let volume = claim.volume.as_ref().and_then(|name| self.persistent.get(name));
         if let Some(volume) = volume {

@@ -47,7 +47,7 @@ pub struct World {
     /// What pods that were announced ask of others.
     terms: Arc<Terms>,
     spreads: Arc<Spreads>,
-    /// Counted once somebody asks, and kept up from then on.
+    /// Counted once a caller asks, and kept up from then on.
     crowd: OnceLock<Crowd>,
     /// How many pods with required anti-affinity there are.
     anti: i64,
@@ -346,8 +346,8 @@ impl World {
         self.count(pod, node, count);
     }
 
-    /// Says that a pod on the node is preempted by whoever needs its room: only pods that preempt nobody (`preemptionPolicy: Never`) do
-    /// without what it requests.
+    /// Says that a pod on the node is preempted by a pod that needs its room: only pods that preempt no other
+    /// (`preemptionPolicy: Never`) do without what it requests.
     pub fn place_yielding(&mut self, pod: &Pod, node: NodeIndex) {
         self.nodes[node].yielded.add(&pod.requests);
     }

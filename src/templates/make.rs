@@ -19,7 +19,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(45);
 const SHORT: Duration = Duration::from_mins(5);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Calls that nothing came of, before nobody goes on trying.
+/// Calls that nothing came of, before it is given up.
 const TRIES: u32 = 3;
 
 /// Why a template could not be made.
@@ -116,7 +116,7 @@ pub async fn look(
         };
         let mark = TemplateMark::read(config.get("description"))
             .filter(|mark| mark.cluster == cluster && mark.template == template.name)
-            // A clone that somebody has made inherits the mark of another VM.
+            // A clone made by hand inherits the mark of another VM.
             .filter(|mark| mark.vmid.is_none_or(|own| own == guest.vmid));
         if mark.is_some() || config.is_template() && named(config.get("name")) {
             found.push(Found { vmid: guest.vmid, host: guest.host.clone(), config, mark });
@@ -190,7 +190,7 @@ impl Work<'_> {
             match self.client.create_vm(host, vmid, &options, pool).await {
                 Ok(upid) => match self.client.wait_task(&upid, self.template.timeout, LOOK).await? {
                     Exit::Ok | Exit::Warnings(_) => {}
-                    // Its worker was killed: whoever waits for more waits in vain.
+                    // Its worker was killed: waiting for more would be in vain.
                     Exit::Unknown => limit = SHORT,
                     Exit::Failed(text) if is_taken(&text) => {
                         taken.insert(vmid);
@@ -217,7 +217,7 @@ impl Work<'_> {
         }
     }
 
-    /// The first VMID that nobody has.
+    /// The first VMID that no VM has.
     async fn free(&self, taken: &BTreeSet<u32>) -> Result<u32, Stop> {
         for vmid in self.template.vmids.clone().filter(|vmid| !taken.contains(vmid)) {
             if !patiently(SHORT, async || Ok(self.client.vmid_taken(vmid).await?)).await? {

@@ -1,7 +1,8 @@
 //! The mark of a template that is made here: the first line of its description.
 //!
-//! It is another one than that of machines, so that neither is ever taken for the other. A clone that somebody makes by hand inherits
-//! the description, and the mark with it: so a mark names the VM that it was given to, and proves nothing of any other.
+//! It is another one than that of machines, so that neither is ever taken for the other. A clone made by hand
+//! inherits the description, and the mark with it: so a mark names the VM that it was given to, and proves
+//! nothing of any other.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ pub struct TemplateMark {
     pub template: String,
     /// What it was made of ([`super::version`]).
     pub version: String,
-    /// Which attempt at this version: more than one where it was made anew on purpose.
+    /// Which attempt at this version: more than one if it was replaced on purpose.
     pub turn: u32,
     /// The VM that it was given to; nothing in one that is yet to be given, or that an earlier release wrote.
     pub vmid: Option<u32>,

@@ -17,7 +17,7 @@ pub struct Found {
     pub host: String,
     /// Its configuration.
     pub config: VmConfig,
-    /// Its mark; `None`: it is somebody else's and only has the name.
+    /// Its mark; `None`: it is another owner's and only has the name.
     pub mark: Option<TemplateMark>,
 }
 
@@ -35,7 +35,7 @@ pub struct Place {
 pub enum Step {
     /// Nothing: it is there as it is described.
     Keep(u32, String),
-    /// It is made anew, on this host.
+    /// It is made again, on this host.
     Make(String, TemplateMark),
     /// It was begun: it is finished.
     Finish(u32, String, TemplateMark),
@@ -45,7 +45,7 @@ pub enum Step {
     Aside(u32, String, TemplateMark),
     /// A version that was replaced before is destroyed, if no clone needs it.
     Destroy(u32, String, TemplateMark),
-    /// Somebody has to look: what is wrong, and a way out.
+    /// An administrator has to look: what is wrong, and a way out.
     Blocked(String, String),
 }
 
@@ -66,7 +66,7 @@ pub fn version(template: &Template) -> String {
     })
 }
 
-/// The steps for all places, in their order. With `force` it is made anew though nothing has changed.
+/// The steps for all places, in their order. With `force` it is replaced though nothing has changed.
 pub fn steps(
     template: &Template,
     cluster: &str,
@@ -81,7 +81,7 @@ pub fn steps(
     places.iter().flat_map(|place| at(template, cluster, place, found, force)).collect()
 }
 
-/// A pool could clone it instead of ours.
+/// A pool could clone it instead of our template.
 fn namesake(found: &Found) -> Step {
     let (vmid, name) = (found.vmid, found.config.get("name").unwrap_or_default());
     let what = format!("there is a template {name} ({vmid} on {}) that was not made here", found.host);
@@ -147,8 +147,8 @@ fn at(template: &Template, cluster: &str, place: &Place, found: &[Found], force:
     steps
 }
 
-/// Whether a mark that names no VM may have come to this one by a clone that somebody made: another VM bears the same, or it
-/// has a name that no template of ours has.
+/// Whether a mark that names no VM may have come to this one by a clone made by hand: another VM bears the
+/// same, or it has a name that none of our templates has.
 fn is_doubtful((one, mark): &(&Found, &TemplateMark), all: &[(&Found, &TemplateMark)]) -> bool {
     let same = |other: &TemplateMark| (&other.version, other.turn) == (&mark.version, mark.turn);
     let twin = || all.iter().any(|(other, own)| other.vmid != one.vmid && same(own));

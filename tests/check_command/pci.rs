@@ -7,7 +7,7 @@ use world::proxmox::spec::{ClusterSpec, Grant, VmSpec};
 use crate::bench::{Bench, POOL};
 use crate::{first_bad, words};
 
-/// Two GPUs on pve1, one of which somebody's VM holds, and one on pve2.
+/// Two GPUs on pve1, one of which an unmanaged VM holds, and one on pve2.
 fn with_gpus() -> ClusterSpec {
     let mut spec = ClusterSpec::demo();
     let devices = [("pve1", "0000:01:00"), ("pve1", "0000:41:00"), ("pve2", "0000:01:00")];

@@ -167,7 +167,7 @@ fn constrain(draw: &mut Draw, spec: &mut Value, own: usize) {
     let key = draw.of(&[HOSTNAME, HOSTNAME, ZONE]);
     let other = if draw.percent(50) { own } else { draw.0.usize(..=own) };
     let term = json!([{"topologyKey": key, "labelSelector": app(other)}]);
-    // Beside one node's pods there is only so much room, whoever has taken it.
+    // Beside one node's pods there is only so much room, whichever pool has taken it.
     let beside = json!([{"topologyKey": ZONE, "labelSelector": app(other)}]);
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     match draw.0.u32(..10) {

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Compared with the other autoscalers for Proxmox VE
 
 As their sources were in the summer of 2026: kproximate 0.3.1, proxmox-autoscaler (Python, of January 2023), KubeNodeSmith (of
-January 2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each ✔ of ours has the test
+January 2026), karpenter-provider-proxmox 0.12. They were read, not run. ✔ yes · ◐ partly · ✘ no. Each of our ✔ has the test
 that proves it. How to move over: [migration.md](migration.md).
 ";
 

@@ -1,6 +1,7 @@
-//! Man pages and completions: made from what the program itself says of its commands, and from the example of its
-//! configuration; the comparison with others, and what machines inherit. They are kept in the repository, so that a package needs no program to run
-//! for them; a difference is a failure here. They are written anew with `UPDATE=1 cargo test --test generated`.
+//! Man pages and completions: made from what the program itself says of its commands, and from the example of
+//! its configuration; the comparison with others, and what machines inherit. They are kept in the repository,
+//! so that a package needs no program to run for them; a difference is a failure here. They are updated with
+//! `UPDATE=1 cargo test --test generated`.
 
 #![expect(
     clippy::unwrap_used,
@@ -46,7 +47,7 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
 }
 
-/// The program's commands without those that nobody types.
+/// The program's commands without those that no user types.
 fn shown() -> clap::Command {
     let all = Arguments::command();
     let commands = all.get_subcommands().filter(|one| !one.is_hide_set()).cloned();

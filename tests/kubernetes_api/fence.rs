@@ -1,4 +1,4 @@
-//! After the end of a term no write leaves, whoever sends it.
+//! After the end of a term no write leaves, whichever task sends it.
 
 use std::time::Duration;
 

@@ -101,12 +101,12 @@ async fn one_that_somebody_deletes_is_its_holders_until_it_may_have_noticed() {
     sleep(Duration::from_secs(1)).await;
     let claim = two.claim(TEN).await.unwrap();
     let Claim::Other { free_at, .. } = claim else { panic!("{claim:?}") };
-    // It is made anew by whoever held it.
+    // It is made again by its holder.
     assert!(is_held(&one.claim(TEN).await.unwrap()));
     assert!(is_held_by(&two.claim(TEN).await.unwrap(), "one"));
     held.lock().unwrap().take();
     sleep_until(free_at.unwrap() + Duration::from_secs(2)).await;
-    assert!(is_held(&two.claim(TEN).await.unwrap()), "nobody did");
+    assert!(is_held(&two.claim(TEN).await.unwrap()), "no other instance did");
 }
 
 #[tokio::test(start_paused = true)]

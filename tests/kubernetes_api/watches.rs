@@ -87,7 +87,7 @@ impl Server {
     }
 
     pub async fn say(&self, path: &str, kind: &str, object: Value) {
-        let watch = self.0.lock().unwrap().watches.get(path).cloned().expect("nobody watches");
+        let watch = self.0.lock().unwrap().watches.get(path).cloned().expect("no watch is open");
         watch.send(json!({ "type": kind, "object": object })).unwrap();
         sleep(Duration::from_millis(1)).await;
     }

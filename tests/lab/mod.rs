@@ -9,9 +9,9 @@ use world::proxmox::Pve;
 use world::proxmox::spec::ClusterSpec;
 
 /// A control plane that takes every join and does nothing with it.
-struct Nobody;
+struct NoControlPlane;
 
-impl ControlPlane for Nobody {
+impl ControlPlane for NoControlPlane {
     fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
         Box::pin(async { Ok(()) })
     }
@@ -24,5 +24,5 @@ impl ControlPlane for Nobody {
 /// A Proxmox VE cluster of this shape. Must be called inside a tokio runtime.
 pub fn pve(spec: ClusterSpec) -> Pve {
     let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().unwrap());
-    Pve::new(spec, clock, 7, Arc::new(Nobody))
+    Pve::new(spec, clock, 7, Arc::new(NoControlPlane))
 }

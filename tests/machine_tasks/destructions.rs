@@ -62,7 +62,7 @@ async fn a_destruction_that_was_held_back_is_not_taken_for_an_interrupted_one() 
     let ending = world.go_on().await;
     assert!(matches!(&ending, Ending::Stuck(why) if why.contains("not quorate")), "{ending:?}");
     world.pve.set_quorum(true);
-    // Somebody removes it himself, and makes a VM of his own in its place.
+    // An administrator removes it, and makes another VM in its place.
     world.pve.delete_by_hand(VMID);
     assert!(world.pve.create_by_hand(VmSpec::machine(VMID, "pve1", "taken")));
     assert_eq!(world.go_on().await, Ending::Discarded);
@@ -117,7 +117,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
             pve.inject(without_an_answer());
         }
         let (first, ()) = tokio::join!(world.go_on(), end_halfway(pve.clone()));
-        // As it is found, and by whoever goes on after a restart.
+        // As it is found, and by the run that goes on after a restart.
         for ending in [first, world.go_on().await] {
             let removes = "qm unlock 9101 && qm destroy 9101 --purge 1";
             let told = |why: &String| why.contains("destroyed") && why.contains(removes);

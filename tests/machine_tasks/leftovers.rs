@@ -15,7 +15,7 @@ use crate::lab;
 use crate::support::{self, VMID};
 use crate::world::World;
 
-/// A world with a VM of ours that is to go, whose disks cannot be freed.
+/// A world with a managed VM that is to go, whose disks cannot be freed.
 async fn doomed(pve: Pve) -> World {
     let world = World::new(pve, |_| {}).await;
     world.ours().await;
@@ -118,7 +118,8 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machi
 async fn a_clone_that_takes_the_vmid_from_a_second_one_may_be_its_own_and_is_awaited() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.context.kubernetes.create_record(&world.record(VMID)).await.unwrap();
-    // Whoever asked for it was killed before its task was known, and nobody may see what it makes.
+    // The daemon that asked for it was killed before its task was known, and the token may not see what it
+    // makes.
     let asked = slow_clone(&world).await;
     let error = "close (rename) atomic file '/etc/pve/nodes/pve1/qemu-server/9101.conf' failed: File exists";
     world.pve.inject_task("qmclone", TaskFault::Fails(error.to_owned()));
@@ -136,7 +137,7 @@ async fn a_machine_whose_configured_vm_is_gone_is_given_up_and_not_made_once_mor
     let record = Record { smbios_uuid, ..world.record(VMID) };
     world.context.kubernetes.create_record(&record).await.unwrap();
     let ending = world.go_on().await;
-    let removed = "the clone failed: its VM was removed by somebody else";
+    let removed = "the clone failed: its VM was removed by another client";
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason == removed), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(world.pve.vm(VMID).is_none() && world.store.names().is_empty());
@@ -187,7 +188,7 @@ async fn a_token_that_may_not_see_left_disks_goes_by_the_log_and_asks_for_a_word
 async fn what_nobody_can_tell_any_more_is_asked_of_the_administrator() {
     let mut world = doomed(support::pve()).await;
     world.pve.inject_task("qmdestroy", TaskFault::Forgotten);
-    // As it is found, and by whoever goes on after a restart.
+    // As it is found, and by the run that goes on after a restart.
     for _ in 0..2 {
         let why = stuck(world.go_on().await);
         assert!(world.pve.vm(VMID).is_none());

@@ -1,4 +1,4 @@
-//! VMs that HA manages, and VMs that somebody moved.
+//! VMs that HA manages, and VMs that an administrator moved.
 
 use pve_autoscaler::machines::Ending;
 use pve_autoscaler::model::Record;
@@ -10,7 +10,7 @@ use crate::lab;
 use crate::support::VMID;
 use crate::world::World;
 
-/// A world with a running VM of ours that is to go.
+/// A world with a running managed VM that is to go.
 async fn doomed() -> World {
     let world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
@@ -158,7 +158,7 @@ async fn a_vm_that_a_clone_on_a_lost_host_may_have_left_is_an_administrators() {
             Record { template_host, host: host.to_owned(), task: Some(LOST_CLONE.to_owned()), ..record }
         })
         .await;
-        // In no pool yet: nobody may see whose it is.
+        // In no pool yet: the token may not see whose it is.
         world.pve.inject_task("qmclone", TaskFault::Dies(std::time::Duration::from_millis(100)));
         let upid = world.begin_clone().await;
         crate::support::done(&world.context.proxmox, &upid).await;
@@ -178,7 +178,7 @@ async fn a_vm_that_runs_on_with_a_host_that_has_left_the_cluster_keeps_its_node_
         })
         .await;
         world.store.put_node("workers-9101", uuid, "True");
-        // As it is found, and by whoever goes on after a restart.
+        // As it is found, and by the run that goes on after a restart.
         for _ in 0..2 {
             let Ending::Stuck(why) = world.go_on().await else { panic!("it is forgotten") };
             assert!(why.contains("Node workers-9101 is heard of"), "{why}");

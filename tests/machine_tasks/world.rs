@@ -268,7 +268,8 @@ impl World {
     pub fn ask_for_clone(&self) -> JoinHandle<Upid> {
         let machine = self.record(support::VMID).id;
         let marker = Marker { cluster: "home".to_owned(), region: None, pool: "workers".to_owned(), machine };
-        let request = CloneRequest { description: marker.describe("for nobody"), ..support::clone_request() };
+        let request =
+            CloneRequest { description: marker.describe("for no node"), ..support::clone_request() };
         let proxmox = self.context.proxmox.clone();
         tokio::spawn(async move { proxmox.clone_vm(&request).await.unwrap() })
     }

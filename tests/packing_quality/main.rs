@@ -1,5 +1,5 @@
-//! How many machines a plan makes for random mixes of pods, against a bound that nobody can beat and against plain
-//! first-fit decreasing.
+//! How many machines a plan makes for random mixes of pods, against a bound that no packing can beat and
+//! against plain first-fit decreasing.
 
 #![expect(
     clippy::unwrap_used,

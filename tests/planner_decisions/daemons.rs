@@ -238,7 +238,7 @@ fn a_young_node_is_still_to_get_them_and_an_old_one_is_as_it_is() {
     assert_eq!(with(waiting(), &cpu("3", "")), ExistingNode);
     assert_eq!(with(waiting(), &cpu("3001m", "")), NoPoolFits);
     assert_eq!(with(waiting(), &near("agent")), ExistingNode);
-    // One that has no room keeps nobody out.
+    // One that has no room keeps no pod out.
     let full = || waiting().pod("fills", "3500m", "a");
     assert_eq!(with(full(), &cpu("500m", "")), ExistingNode);
 }

@@ -140,7 +140,7 @@ fn what_is_wrong_with_one_device_is_not_expected_of_others() {
         machines(&pod(cluster, "x", "", "").plan(&pool()))
     };
     let bad = "taints: [{key: broken, effect: NoSchedule}]";
-    // The other device is taken by nobody, but too small a node would be no reason for a machine.
+    // The other device is not taken, but too small a node would be no reason for a machine.
     assert_eq!(tainted(&format!("{{name: gpu-0, {bad}}}")), 0, "all have the taint: the driver means it");
     let one_left = slice(
         node(with_class(Cluster::new()), "a", 99),

@@ -87,8 +87,9 @@ fn a_lost_node_goes_though_its_pods_fit_only_by_luck() {
     assert_eq!(removed(&cluster.pod("e", "1", "w2").plan(&config)), ["w2"]);
 }
 
-/// Two nodes of 4 CPUs; on a third, which nobody manages, so many thousandths are left. The pods of both fill one to the last if the
-/// smallest goes to the third, where kube-scheduler does not put it: its room is least.
+/// Two nodes of 4 CPUs; on a third, which is unmanaged, so many thousandths are left. The pods of both fill
+/// one to the last if the smallest goes to the third, where kube-scheduler does not put it: its room is
+/// least.
 fn to_the_last(left: u32) -> Cluster {
     let third = "apiVersion: v1\nkind: Node\nmetadata: {name: third}\n\
                  status: {allocatable: {cpu: 2, memory: 16Gi, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}";

@@ -174,7 +174,7 @@ fn a_host_waits_until_it_is_seen_that_the_last_machine_is_gone() {
     // Nor does one that is idle go at once.
     assert_eq!(said(&with("c: {answers: true, going: [9102]}", LONG)), [("c", HostOutcome::Emptied)]);
     assert_eq!(said(&with("c: {answers: true}", memory)), [("c", HostOutcome::SwitchOff)]);
-    // Somebody else has taken its VMID since.
+    // Another VM has its VMID since.
     assert_eq!(said(&with("c: {answers: true, others: [9102]}", memory)), [("c", HostOutcome::Needed)]);
 }
 

@@ -92,7 +92,7 @@ fn a_stopped_machine_that_waits_keeps_its_device_and_goes_where_others_have_it()
     let config = pool("warm = { count = 2 }");
     let plan = cluster(0, ONE, "", waits).plan(&config);
     assert!(plan.keep.is_empty(), "{:?}", plan.keep);
-    // It is asked to join, unless somebody else has taken the device meanwhile.
+    // It is asked to join, unless another VM has taken the device meanwhile.
     let woken = cluster(1, ONE, "", waits).plan(&config);
     assert_eq!(hosts(&woken), ["a"]);
     let taken = cluster(1, &format!("{ONE}, held: [{{vmid: 300, mapping: gpu}}]"), "", waits).plan(&config);
@@ -120,8 +120,8 @@ fn of_two_machines_that_wait_for_one_device_one_goes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever there is and whoever holds it: no host gets more machines than it has free devices, and none stays free while a pod
-    /// waits for one.
+    /// Whatever there is and whichever VM holds it: no host gets more machines than it has free devices, and
+    /// none stays free while a pod waits for one.
     #[test]
     fn no_device_is_promised_twice_and_none_is_forgotten(
         pods in 0..7_usize,

@@ -1,4 +1,4 @@
-//! Machines that are there already: which of them is switched on, and why none is.
+//! Bare-metal machines: which of them is switched on, and why none is.
 
 use pve_autoscaler::config::{self, Config, Needs};
 use pve_autoscaler::model::Plan;
@@ -45,7 +45,7 @@ fn a_machine_is_passed_over_for_a_reason_that_is_said() {
     for (machines, state, expected, reason) in [
         (
             &["m1", "m2"][..],
-            "pools: {metal: {outOfService: {m1: was switched on by somebody else}}}",
+            "pools: {metal: {outOfService: {m1: was not switched on by the daemon}}}",
             &["m2"][..],
             "",
         ),

@@ -255,7 +255,7 @@ fn a_node_that_stays_unready_is_replaced_however_full_it_is() {
     assert!(said(&first, "w1").starts_with("not ready since 2026-01-01T11:00:00Z; goes once"));
     for (why, config, snapshot) in [
         ("its time has not come", repairing("2h"), silent(&["w1"], 2)),
-        ("nobody asks for it", of_pool("", ""), silent(&["w1"], 2)),
+        ("no setting asks for it", of_pool("", ""), silent(&["w1"], 2)),
         ("too many are not ready", repairing("30m"), silent(&["w0", "w1", "w2", "w3"], 6)),
     ] {
         assert_eq!(made(&plan(&snapshot, &config)), 0, "{why}");

@@ -275,7 +275,7 @@ fn no_machine_is_made_for_room_that_is_there_however_little_was_looked_at() {
         assert_eq!(
             put_off,
             decided.unfinished.pods.is_some(),
-            "{growth}: a pod is told why, or has its turn later"
+            "{growth}: a pod gets a reason, or has its turn later"
         );
     }
     assert!(unfinished > 3, "{unfinished}");

@@ -31,7 +31,7 @@ fn a_feature_that_no_kubelet_of_the_pool_declares_makes_no_machine() {
     // The scheduler of 1.36 does not ask for it.
     let before = with_options(cluster("v1.36.3")).plan(&of_pool("", ""));
     assert_eq!((pod_verdict(&before, "d/p"), made(&before)), (PodOutcome::NewNode, 1));
-    // A kubelet that is told so has it.
+    // A kubelet that is configured so has it.
     let told = of_pool("kubelet = { featureGates = { VolumeBindMountOptions = true } }", "");
     assert_eq!(pod_verdict(&with_options(cluster("v1.37.2")).plan(&told), "d/p"), PodOutcome::NewNode);
 }

@@ -122,7 +122,7 @@ fn one_that_cannot_be_started_makes_room_for_one_elsewhere_where_pods_wait() {
     for (state, used, other, pods, gone) in [
         ("stopped", "25Gi", elsewhere, 1, vec!["w-a"]),
         ("suspended", "25Gi", elsewhere, 1, vec!["w-a"]),
-        // It can be started, or runs already; nobody waits; nobody else has room.
+        // It can be started, or runs already; no pod waits; no other node has room.
         ("stopped", "4Gi", elsewhere, 1, vec![]),
         ("booted", "25Gi", elsewhere, 1, vec![]),
         ("stopped", "25Gi", elsewhere, 0, vec![]),

@@ -30,7 +30,7 @@ async fn started(stage: &Stage, key: &str) -> BTreeMap<String, String> {
         template: TEMPLATE,
         vmid: VMID,
         name: "workers-a1".to_owned(),
-        description: marker.describe("for nobody"),
+        description: marker.describe("for no node"),
         pool: Some("k8s-workers".to_owned()),
         target: None,
         full: false,

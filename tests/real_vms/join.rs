@@ -14,7 +14,7 @@ use crate::scene::{ADDRESS, SOON, Scene, VMID, WORKLOAD};
 use crate::stage::{BOOT, Firmware, HOST};
 use crate::{place, uefi};
 
-/// What the pool's machines are made of: a first boot by a seed of ours, and fields of the kubelet's configuration.
+/// What the pool's machines are made of: a first boot by our seed, and fields of the kubelet's configuration.
 const POOL: &str = r##"template = "k8s-worker"
 max_pods = 57
 grow = { max_cores = 4, max_memory = "3GiB" }

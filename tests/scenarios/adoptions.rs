@@ -74,7 +74,7 @@ async fn a_foreign_worker_is_left_alone_until_it_is_adopted_and_then_goes_as_any
     let operator = Operator::new(&stage, &quick());
     stage.kube.scale("default", "web", 0);
     stage
-        .throughout("it is nobody's", Duration::from_mins(20), |stage| {
+        .throughout("it is no machine's", Duration::from_mins(20), |stage| {
             is_there(stage, &node)
                 && stage.pve.vm(vmid).is_some_and(|vm| vm.running)
                 && stage.status().machines.is_empty()
@@ -101,7 +101,7 @@ async fn a_worker_that_is_adopted_at_another_host_counts_for_its_pools_maximum_a
     let (stage, node, vmid) = with_a_foreign_worker().await;
     let one = quick().replace("max = 5", "max = 1");
     stage.reload(&one);
-    // Nobody tells the daemon of it.
+    // The daemon gets no word of it.
     Operator::new(&stage, &one).adopt(&stage, &node).await;
     stage.deploy("more", 1, "1500m", "1Gi");
     let alone = |stage: &Stage| stage.vms(9100..=9109) == [vmid];

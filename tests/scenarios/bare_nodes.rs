@@ -69,7 +69,7 @@ async fn a_node_that_registers_anew_has_the_time_of_any_other_to_be_ready() {
     // All records are read every five minutes, and `limits.ready` is five; `scale_down.unready_time` is twenty.
     let runs = |stage: &Stage| stage.pve.vm(9100).is_some_and(|vm| vm.running);
     stage.until("it runs again", SOON, runs).await;
-    stage.throughout("nobody pulls its plug", Duration::from_mins(14), runs).await;
+    stage.throughout("its plug is not pulled", Duration::from_mins(14), runs).await;
     stage.kube.set_nodes_never_ready(false);
     let open = |stage: &Stage| {
         let node = stage.kube.get("Node", "", &name);

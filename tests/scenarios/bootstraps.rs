@@ -152,7 +152,7 @@ async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_tha
     let mut stage = self_joining(&text, without_agent());
     let waits = |stage: &Stage| stage.status().machines.iter().any(|machine| machine.phase == "Warm");
     stage.until("one waits", SOON, waits).await;
-    // One time while nobody looks, so that pods run on it before it is noticed.
+    // One time while no instance looks, so that pods run on it before it is noticed.
     for (number, unseen) in [(1, false), (2, true)] {
         let vmid = *stage.vms(9100..=9109).last().unwrap();
         if unseen {
@@ -172,7 +172,7 @@ async fn a_machine_that_waits_and_is_started_by_somebody_is_kept_as_the_node_tha
         stage.until("the pods run", SOON, |stage| stage.running_pods() == running).await;
         let another = |stage: &Stage| stage.vms(9100..=9109).len() > number && waits(stage);
         stage.until("another one is kept in its place", SOON, another).await;
-        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made anew");
+        assert_eq!(stage.vms(9100..=9109).len(), number + 1, "none was made again");
         assert_eq!(
             stage.pve.vm(vmid).unwrap().config["onboot"],
             "1",

@@ -217,7 +217,7 @@ async fn a_drain_is_given_up_by_a_pause_and_its_node_serves_again() {
     stage.until("it is closed again", Duration::from_mins(10), tainted).await;
 }
 
-/// Whoever goes on after a crash goes by the record.
+/// A run that goes on after a crash goes by the record.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_drain_is_given_up_leaves_for_everybody_until_its_record_is_written() {
     let stage = draining_in_vain().await;
@@ -350,10 +350,10 @@ async fn nothing_is_removed_while_the_hourly_brake_cannot_be_stored() {
     stage.kube.scale("default", "web", 0);
     stage.throughout("nothing goes", Duration::from_mins(10), |stage| retired(stage) == 0).await;
     let told = |stage: &Stage| stage.status().problems.values().any(|what| what.contains("removed"));
-    stage.until("it is told", SOON, told).await;
+    stage.until("it is reported", SOON, told).await;
     stage.kube.forget_faults();
     stage.until("both go", Duration::from_mins(10), |stage| vms(stage) == 0).await;
-    stage.until("it is told no more", SOON, |stage| !told(stage)).await;
+    stage.until("it is no longer reported", SOON, |stage| !told(stage)).await;
 }
 
 #[tokio::test(start_paused = true)]

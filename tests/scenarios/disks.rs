@@ -70,7 +70,7 @@ fn told(stage: &Stage, phase: &str) -> bool {
 async fn leaves_its_disk(stage: &Stage, vmid: u32) {
     stage.pve.set_storage_busy("shared", true);
     stage.kube.scale("default", "first", 0);
-    stage.until("the command is told", SOON * 3, |stage| told(stage, "Clearing")).await;
+    stage.until("the command is reported", SOON * 3, |stage| told(stage, "Clearing")).await;
     assert!(stage.pve.vm(vmid).is_none());
     stage.pve.set_storage_busy("shared", false);
 }
@@ -93,16 +93,16 @@ async fn a_disk_that_is_left_behind_keeps_no_other_node() {
         if restarts {
             stage.kill();
             stage.start();
-            stage.until("it is told again", SOON, |stage| told(stage, "Clearing")).await;
+            stage.until("it is reported again", SOON, |stage| told(stage, "Clearing")).await;
             let goes = |stage: &Stage| stage.status().machines.iter().any(|one| one.phase == "Deleting");
-            stage.throughout("it does not go anew", Duration::from_mins(2), |stage| !goes(stage)).await;
+            stage.throughout("it does not go again", Duration::from_mins(2), |stage| !goes(stage)).await;
         }
         stage.kube.scale("default", "second", 0);
         stage.until("the other goes", SOON * 2, |stage| stage.vms(9100..=9109).is_empty()).await;
-        // Its slot stays closed, and whoever looks is told why.
+        // Its slot stays closed, and the status says why.
         let left = |stage: &Stage| stage.leftovers() == ["machine-workers-9100"];
         stage.until("nothing else is left", SOON, left).await;
-        stage.until("it is told", SOON, |stage| told(stage, "Clearing")).await;
+        stage.until("it is reported", SOON, |stage| told(stage, "Clearing")).await;
     }
 }
 

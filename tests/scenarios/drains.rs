@@ -116,7 +116,7 @@ async fn a_pod_that_comes_to_a_closed_node_from_elsewhere_is_not_evicted_again_a
     let is_told = |stage: &Stage| {
         stage.status().decisions.iter().any(|one| one.what.contains("tolerates all its taints"))
     };
-    stage.until("it is told why", SOON, is_told).await;
+    stage.until("the reason is reported", SOON, is_told).await;
 }
 
 /// The API server says until when a pod may take, and the clock of the daemon's host may be that of another time zone.

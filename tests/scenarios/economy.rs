@@ -51,7 +51,7 @@ async fn the_whole_life_of_a_node_costs_proxmox_few_calls() {
         one_life(&stage).await;
         let asked = asked_since(&stage, since);
         assert!(asked.len() < LIFE, "probing {probing}: {} calls: {asked:#?}", asked.len());
-        // The guest ends by itself, nobody pulls its plug.
+        // The guest ends by itself, its plug is not pulled.
         let power = |end: &str| asked.iter().any(|call| call.contains(end));
         assert!(power("/status/shutdown ") && !power("/status/stop "), "{asked:#?}");
         println!("probing {probing}: {} calls for a node's life", asked.len());

@@ -42,7 +42,7 @@ async fn a_template_that_is_degraded_for_good_is_given_up_at_once_where_that_is_
     stage.until("it is gone", SOON, gone).await;
     let told =
         |stage: &Stage| stage.status().decisions.iter().any(|one| format!("{one:?}").contains("degraded"));
-    stage.until("why is told", SOON, told).await;
+    stage.until("the reason is reported", SOON, told).await;
     assert!(stage.ready_nodes("workers").is_empty());
 }
 

@@ -88,7 +88,7 @@ async fn no_machine_is_made_for_a_part_of_a_gang() {
         let events = stage.kube.list("Event");
         events.iter().filter(|one| one["message"].as_str().is_some_and(|note| note.contains(words))).count()
     };
-    stage.until("each pod is told", SOON, |stage| told(stage) == 3).await;
+    stage.until("each pod gets its reason", SOON, |stage| told(stage) == 3).await;
     stage.throughout("nothing is made", Duration::from_mins(10), none).await;
     // Others are served meanwhile.
     stage.deploy("web", 1, "1500m", "1Gi");

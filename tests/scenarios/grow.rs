@@ -81,7 +81,7 @@ async fn a_machine_grows_for_a_pod_that_fits_no_node_and_no_other_is_made() {
     assert_eq!(made, ["6", "2", "1", "network,disk,usb,cpu,memory"].map(String::from));
     let before = capacity(&stage);
     stage.deploy("large", 1, "3", "5Gi");
-    stage.until("its kubelet starts anew while nothing can come", SOON, is_closed).await;
+    stage.until("its kubelet starts again while nothing can come", SOON, is_closed).await;
     stage.until("both pods run", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
     let after = capacity(&stage);
@@ -119,7 +119,7 @@ async fn what_one_machine_may_not_become_is_made_anew() {
 #[tokio::test(start_paused = true)]
 async fn what_proxmox_does_not_plug_is_taken_back_and_a_machine_is_made_instead() {
     let stage = with_one().await;
-    // Somebody took `hotplug` away.
+    // An administrator took `hotplug` away.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb"));
     stage.deploy("large", 1, "1500m", "1Gi");
     stage.until("it is given up", SOON, |stage| decided(stage, "for its next start")).await;
@@ -232,7 +232,7 @@ fn vcpus(stage: &Stage) -> u32 {
 async fn a_machine_that_is_moved_while_it_grows_is_known_as_it_is_and_never_shrinks() {
     let stage = with_one().await;
     stage.deploy("large", 1, "1500m", "1Gi");
-    stage.until("its kubelet starts anew", SOON, is_closed).await;
+    stage.until("its kubelet starts again", SOON, is_closed).await;
     assert_eq!(vcpus(&stage), 3);
     let to = if stage.pve.vm(9100).unwrap().node == "pve1" { "pve2" } else { "pve1" };
     stage.pve.migrate_by_hand(9100, to);
@@ -252,7 +252,7 @@ async fn a_machine_that_is_removed_while_it_grows_comes_to_its_end() {
     let stage = with_one().await;
     let before = stage.status().machines[0].name.clone();
     stage.deploy("large", 1, "1500m", "1Gi");
-    stage.until("its kubelet starts anew", SOON, is_closed).await;
+    stage.until("its kubelet starts again", SOON, is_closed).await;
     stage.pve.delete_by_hand(9100);
     let gone = |stage: &Stage| stage.status().machines.iter().all(|one| one.name != before);
     stage.until("it is gone", LATE, gone).await;
@@ -282,7 +282,11 @@ async fn cores_that_somebody_raised_for_the_next_start_are_none_that_a_machine_h
     assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
     let record = record(&stage);
     assert!(record.contains("\"cores\":2") && !record.contains("growing"), "{record}");
-    assert_eq!(stage.pve.waits_for_start(9100), ["cores"], "what somebody wants at the next start stays");
+    assert_eq!(
+        stage.pve.waits_for_start(9100),
+        ["cores"],
+        "what an administrator wants at the next start stays"
+    );
     assert_eq!(stage.vms(9100..=9109), [9100], "no other machine was made");
 }
 

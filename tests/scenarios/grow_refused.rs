@@ -79,7 +79,7 @@ async fn a_node_that_reports_more_than_its_vm_has_stays_closed_until_it_does_not
     let stage = deaf_to_cpus(kube).await;
     let before = memory(&stage);
     stage.deploy("large", 1, "1500m", "5Gi");
-    stage.until("its guest is told", SOON, is_closed).await;
+    stage.until("its guest gets to know", SOON, is_closed).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // Its agent hears nothing more: its kubelet cannot be restarted once something was taken back.
     stage.pve.inject(Fault {
@@ -143,7 +143,7 @@ async fn a_growth_that_proxmox_refuses_says_nothing_of_the_guests_of_the_pool() 
     stage.until("two machines serve", SOON, |stage| stage.running_pods() == 2).await;
     assert_eq!(stage.vms(9100..=9109), [9100, 9101]);
     stage.reload(&growing(6, "12GiB").replace("max = 5", "max = 2"));
-    // Somebody took `memory` away of the first one.
+    // An administrator took `memory` away of the first one.
     stage.pve.set_config_by_hand(9100, "hotplug", Some("network,disk,usb,cpu"));
     let full = |vmid: u32| stage.pve.config_of(vmid, "name").unwrap_or_default();
     let on = |vmid: u32| serde_json::json!({ "nodeSelector": { "kubernetes.io/hostname": full(vmid) } });
@@ -181,10 +181,12 @@ async fn what_somebody_wants_of_memory_later_does_not_concern_a_growth_of_cpus()
     stage.until("it is over", LATE, |stage| growths(stage) == (1, 1)).await;
     assert!(decided(&stage, "has grown"), "{:#?}", stage.status().decisions);
     assert_eq!(config(&stage, "vcpus"), "3");
-    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "what somebody wants stays");
+    assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "what an administrator wants stays");
     stage.deploy("larger", 1, "100m", "6Gi");
     stage
-        .until("memory waits for its next start", LATE, |stage| decided(stage, "somebody has set `memory`"))
+        .until("memory waits for its next start", LATE, |stage| {
+            decided(stage, "another client has set `memory`")
+        })
         .await;
     assert_eq!(stage.pve.waits_for_start(9100), ["memory"], "it stays then, too");
 }

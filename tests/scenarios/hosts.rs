@@ -113,7 +113,7 @@ async fn a_host_that_went_off_while_a_right_was_missing_is_woken_once_it_is_ther
     stage.start();
     one_is_off(&stage).await;
     stage.deploy("web", 3, "1500m", "1Gi");
-    stage.throughout("nobody is woken in vain", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.throughout("no host is woken in vain", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
     stage.pve.restrict_tags(list("pve-autoscaler"));
     stage.until("the pods run", Duration::from_mins(15), |stage| stage.running_pods() == 3).await;
     assert!(off(&stage).is_empty());
@@ -160,7 +160,7 @@ async fn no_host_is_woken_for_a_pool_whose_template_is_gone() {
     };
     stage.until("that is seen", Duration::from_mins(10), gone).await;
     stage.deploy("web", 1, "1500m", "1Gi");
-    stage.throughout("nobody is woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.throughout("no host is woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,7 +266,7 @@ async fn a_host_on_which_others_run_or_for_which_something_is_missing_stays_on()
     stage.until("it goes", LATER, |stage| off(stage) == ["pve3"]).await;
 }
 
-/// A cluster so long before its first idle host is to be switched off.
+/// A cluster this long before its first idle host is to be switched off.
 async fn just_before_one_goes(before: Duration) -> Stage {
     let mut stage = stage(&settings(""));
     stage.start();
@@ -286,7 +286,7 @@ async fn a_guest_that_is_started_at_the_last_moment_keeps_its_host_on() {
             stage.pve.create_by_hand(others);
         }
         tokio::time::sleep(Duration::from_mins(10)).await;
-        // Whoever starts one on a host that is going down has started too late.
+        // Starting one on a host that is going down is too late.
         let asked = posts(&stage, "/status") > 0;
         assert!(stage.pve.stopped_with_hosts().is_empty(), "{before} s before");
         assert!(asked || off(&stage).is_empty(), "{before} s before");
@@ -355,7 +355,7 @@ async fn a_host_that_somebody_else_switched_off_is_not_woken() {
             stage.status().hosts.iter().any(|host| host.power == "NotOurs" && host.name == "pve3")
         })
         .await;
-    stage.throughout("nobody wakes it", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
+    stage.throughout("it is not woken", LATER, |stage| posts(stage, "/wakeonlan") == 0).await;
 }
 
 #[tokio::test(start_paused = true)]

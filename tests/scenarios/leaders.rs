@@ -147,7 +147,7 @@ async fn a_leader_that_stood_still_writes_nothing_after_its_term() {
     }
 }
 
-/// Everything wakes up at once, as after a pause of the whole machine: whoever led before has to ask first.
+/// Everything wakes up at once, as after a pause of the whole machine: the previous leader has to ask first.
 #[tokio::test(start_paused = true)]
 async fn after_a_jump_of_the_clock_nobody_writes_who_has_not_claimed_the_lease_anew() {
     for after in 0..30 {
@@ -177,7 +177,9 @@ async fn a_lone_leader_without_kubernetes_pauses_and_goes_on() {
         stage.wire("pve1").hold(Side::Kubernetes, true);
         tokio::time::sleep(Duration::from_secs(8)).await;
         let since = stage.now();
-        stage.throughout("nobody leads", Duration::from_mins(2), |stage| stage.leaders().is_empty()).await;
+        stage
+            .throughout("no instance leads", Duration::from_mins(2), |stage| stage.leaders().is_empty())
+            .await;
         let writes = stage.log("pve1").writes_after(since);
         assert!(writes.is_empty(), "after {after} s: {writes:#?}");
         stage.wire("pve1").hold(Side::Kubernetes, false);

@@ -1,4 +1,4 @@
-//! Machines that are clones of nothing: made anew, and booted from the network.
+//! Machines that are clones of nothing: made without a template, and booted from the network.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

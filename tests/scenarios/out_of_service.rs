@@ -107,8 +107,8 @@ async fn no_node_is_out_of_service_by_the_word_of_a_minority() {
     stage.pve.power_off_host(&host);
     stage.throughout("nothing is let go of without quorum", Duration::from_mins(20), kept).await;
     stage.pve.set_quorum(true);
-    // The time in which nobody could say so does not count.
-    stage.throughout("its time begins anew", Duration::from_mins(4), kept).await;
+    // The time in which it could not be known does not count.
+    stage.throughout("its time begins again", Duration::from_mins(4), kept).await;
     stage.until("the node is out of service", SOON, |stage| is_out(stage, &name)).await;
 }
 

@@ -215,10 +215,10 @@ fn node(stage: &Stage, name: &str) -> Option<std::sync::Arc<serde_json::Value>> 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_registers_anew_and_never_is_ready_goes_with_its_machine_in_the_end() {
     let (stage, name, _) = given_up(ONE_POOL).await;
-    // The guest comes back with its host; its new Node is not ready, and nobody sees it.
+    // The guest comes back with its host; its new Node is not ready, and is not seen.
     stage.stall.set(true);
     stage.kube.set_nodes_never_ready(true);
-    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
     stage.throughout("it has its time", Duration::from_mins(15), runs).await;
     stage.stall.set(false);
@@ -244,7 +244,7 @@ fn serves(stage: &Stage, name: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept() {
     let (stage, name, _) = given_up(ONE_POOL).await;
-    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
     stage.until("it is a node like any other", SOON, |stage| serves(stage, &name)).await;
 }
@@ -253,7 +253,7 @@ async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept() {
 async fn a_machine_that_was_given_up_and_is_a_node_again_is_kept_before_that_is_ready() {
     let (stage, name, _) = given_up(ONE_POOL).await;
     stage.kube.set_nodes_never_ready(true);
-    stage.until("it registers anew", SOON, |stage| node(stage, &name).is_some()).await;
+    stage.until("it registers again", SOON, |stage| node(stage, &name).is_some()).await;
     stage.pve.set_away(false);
     stage.throughout("it runs on", SOON, runs).await;
     stage.kube.set_nodes_never_ready(false);

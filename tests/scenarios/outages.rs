@@ -166,7 +166,7 @@ async fn what_is_known_of_templates_outlasts_that_they_cannot_be_read() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
 }
 
-/// A node that nobody has needed for two minutes, of the ten that it stays for; and its name.
+/// A node that was unneeded for two minutes, of the ten that it stays for; and its name.
 async fn with_an_idle_node() -> (Stage, String) {
     let none = "[scale_down]\ndelay_after_add = \"0s\"\ndelay_after_failure = \"0s\"\n[[pool]]";
     let (_, pool) = ONE_POOL.split_once("[[pool]]").unwrap();
@@ -189,7 +189,7 @@ fn deploy_on(stage: &Stage, pool: &str, name: &str) {
     stage.deploy_with(name, 1, "1500m", "1Gi", &there);
 }
 
-/// The API is away for so long: what was left of the idle node's time is still left, and no more.
+/// The API is away for this long: what was left of the idle node's time is still left, and no more.
 async fn its_time_stood_still(stage: &Stage, node: &str, away: Duration, when_back: impl FnOnce()) {
     stage.kube.set_away(true);
     tokio::time::sleep(away).await;

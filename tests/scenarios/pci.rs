@@ -21,7 +21,7 @@ fn with_gpus(settings: &str) -> String {
     )
 }
 
-/// One GPU on pve1, two on pve2 of which somebody else's VM has one; the token may use them, and see that VM.
+/// One GPU on pve1, two on pve2 of which an unmanaged VM has one; the token may use them, and see that VM.
 fn stage() -> Stage {
     stage_of(&with_gpus(ONE_POOL))
 }
@@ -84,7 +84,7 @@ async fn as_many_machines_are_made_as_hosts_have_free_gpus() {
     stage.start();
     deploy(&stage, 3);
     stage.until("two nodes are ready", SOON, |stage| stage.ready_nodes("workers").len() == 2).await;
-    // Their plugins are slow: nobody makes others instead.
+    // Their plugins are slow: no others are made instead.
     let two = |stage: &Stage| stage.vms(9100..=9109).len() == 2;
     stage.throughout("two machines are there", Duration::from_mins(3), two).await;
     announce(&stage);
@@ -127,7 +127,7 @@ async fn a_device_that_has_changed_costs_no_clone() {
     assert!(record["data"]["record"].as_str().unwrap().contains("\"host\":\"pve2\""), "{record}");
 }
 
-/// The only device is somebody else's. From so many seconds on nobody can read of its VM what it has.
+/// An unmanaged VM has the only device. From so many seconds on its configuration cannot be read.
 async fn nothing_is_made_where_a_vm_cannot_be_read(from: u64, expected: &str) {
     let mut stage = stage();
     stage.pve.map_pci("gpu", &[("pve2", "0000:41:00")]);
@@ -265,7 +265,7 @@ async fn a_warm_machine_that_somebody_started_keeps_its_device_before_the_list_s
         let path = "/nodes/*/qemu/9100/config".to_owned();
         let effect = Effect::Delay(Duration::from_secs(2));
         stage.pve.inject(Fault { method: "GET".into(), path, times: 1000, effect });
-        // So long after it was first seen its host has started what comes up with it.
+        // This long after it was first seen its host has started what comes up with it.
         tokio::time::sleep(Duration::from_secs(150 + instant)).await;
         stage.pve.start_by_hand(9100);
         stage.until("it is given up", SOON, |stage| waiting(stage) == 0).await;

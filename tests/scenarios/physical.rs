@@ -1,5 +1,5 @@
-//! Machines that are there already: switched on for pods, drained and switched off after them, and left alone where somebody else
-//! has them.
+//! Bare-metal machines: switched on for pods, drained and switched off after them, and left alone if another
+//! client uses them.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ async fn a_machine_that_somebody_else_switched_on_is_left_alone_and_said_so() {
     stage.start();
     stage.deploy("web", 2, "5", "2Gi");
     stage.until("the other one serves", SOON, |stage| stage.running_pods() == 1).await;
-    let said = "metal-1 was switched on by somebody else, and is left alone";
+    let said = "metal-1 was not switched on by the daemon, and is left alone";
     assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
     assert!(stage.status().pods.iter().any(|pod| pod.why.contains(said)), "{:?}", stage.status().pods);
     stage.throughout("it is not touched", LATER, |stage| on(stage, "metal-1")).await;
@@ -163,13 +163,13 @@ async fn a_machine_whose_node_is_there_without_a_record_is_not_switched_on() {
     let mut stage = stage(&["metal-1"], "");
     stage.kube.reset_metal("metal-1", "On");
     stage
-        .until("somebody's node is ready", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some())
+        .until("the unmanaged node is ready", SOON, |stage| stage.kube.get("Node", "", "metal-1").is_some())
         .await;
     stage.kube.reset_metal("metal-1", "ForceOff");
     stage.start();
     stage.deploy_with("web", 1, "1", "1Gi", &json!({ "nodeSelector": { "kind": "metal" } }));
     stage.throughout("it stays off", SOON, |stage| !on(stage, "metal-1")).await;
-    assert!(stage.status().pods[0].why.contains("has a Node that is no machine of ours"));
+    assert!(stage.status().pods[0].why.contains("has a Node that is not a managed machine"));
     stage.kube.remove("Node", "", "metal-1");
     stage.until("it is taken", SOON, |stage| stage.running_pods() == 1).await;
 }
@@ -296,7 +296,7 @@ async fn a_pod_that_comes_while_the_controller_is_silent_keeps_its_machine_on() 
     only_empty_ones_went(&stage);
 }
 
-/// A pod that nobody would make again, on the machine's Node, whatever taints that has.
+/// A pod that no controller would make again, on the machine's Node, whatever taints that has.
 fn pod_that_must_stay() -> serde_json::Value {
     json!({
         "apiVersion": "v1",
@@ -457,7 +457,7 @@ async fn a_machine_that_somebody_has_switched_off_and_on_again_is_left_on() {
     stage.kube.reset_metal("metal-1", "On");
     stage.throughout("it stays on", LATER, |stage| on(stage, "metal-1")).await;
     assert!(stage.kube.get("Node", "", "metal-1").is_none() && stage.leftovers().is_empty());
-    let said = "metal-1 was switched on by somebody else, and is left alone";
+    let said = "metal-1 was not switched on by the daemon, and is left alone";
     assert!(stage.status().problems.iter().any(|problem| format!("{problem:?}").contains(said)));
     assert_eq!(asked(&stage), ["metal-1 On"]);
 }
@@ -474,7 +474,7 @@ async fn a_machine_that_is_switched_on_before_its_node_is_deleted_is_left_on() {
     });
     stage.kube.scale("default", "web", 0);
     stage.until("it is off", LATER, |stage| !on(stage, "metal-1")).await;
-    // At once, so that its Node is still ready; and whoever goes on knows only what the record says.
+    // At once, so that its Node is still ready; and the run that goes on knows only what the record says.
     stage.kube.change_metal("metal-1", |metal| metal.joins = false);
     tokio::time::sleep(Duration::from_secs(10)).await;
     stage.kube.reset_metal("metal-1", "On");

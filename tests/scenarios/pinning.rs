@@ -97,7 +97,7 @@ async fn a_host_without_cpus_left_gets_no_more_machines() {
     stage.until("the first runs", SOON, |stage| stage.running_pods() == 1).await;
     let first = stage.vms(9100..=9109)[0];
     let host = stage.pve.vm(first).unwrap().node;
-    // Somebody else takes all that is left.
+    // Another VM takes all that is left.
     stage.pve.set_config_by_hand(first, "affinity", Some("1-7,9-15"));
     stage.kube.scale("default", "web", 2);
     let refused = |stage: &Stage| format!("{:?}", stage.status_of(&host).problems);

@@ -1,4 +1,5 @@
-//! kube-scheduler does something else than what was found: a filter of its own that nobody else knows of, or none at all for a while.
+//! kube-scheduler does something else than what was found: a filter of its own that no other component knows
+//! of, or none at all for a while.
 
 use std::time::Duration;
 

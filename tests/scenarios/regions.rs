@@ -101,7 +101,7 @@ async fn a_region_out_of_reach_keeps_its_nodes_and_the_other_goes_on() {
     let node = nodes(&stage, "east")[0].clone();
     east.set_away(true);
     stage.until("it is said", SOON, |stage| stage.status().problems.contains_key("region east")).await;
-    // Nobody needs it, and its kubelet is silent: for less, it would go.
+    // No pod needs it, and its kubelet is silent: for less, it would go.
     stage.kube.scale("default", "far", 0);
     stage.kube.set_kubelet_silent(&node, true);
     deploy(&stage, "near-too", 1, "west");
@@ -215,7 +215,7 @@ async fn a_record_of_before_there_were_regions_belongs_to_the_first_cluster() {
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     stage.until("the token is gone", SOON, |stage| stage.leftovers().len() == 1).await;
     stage.stop().await;
-    // The same VMID is somebody else's in the new cluster.
+    // The same VMID belongs to an unmanaged VM in the new cluster.
     let east = stage.another_cluster(ClusterSpec::demo());
     let mut spec = world::proxmox::spec::VmSpec::template(9100, "pve1", "k8s-worker", "shared");
     spec.config.remove("template");
@@ -250,7 +250,7 @@ const METAL: &str = "[[pool]]\nname = \"metal\"\nmax = 1\ncores = 8\nmemory = \"
     [[pool.machine]]\nname = \"metal-1\"\n[pool.machine.redfish]\nendpoint = \"https://metal-1\"\n\
     user = \"power\"\npassword_file = \"/unused\"\nca = \"system\"\n";
 
-/// One node in the cluster in `[proxmox]`, and one of a machine that is there already.
+/// One node in the cluster in `[proxmox]`, and one of a bare-metal machine.
 async fn with_metal(more: &str) -> (Stage, String) {
     let (mut stage, _) = stage(more);
     stage.reload(&(two(more) + METAL));

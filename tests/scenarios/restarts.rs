@@ -68,7 +68,7 @@ async fn a_machine_that_joins_is_finished_whatever_other_settings_say_since() {
         stage.until("the pod runs", Duration::from_mins(10), |stage| stage.running_pods() == 1).await;
         assert_eq!(stage.ready_nodes("workers"), [name], "{phase}: {}", stage.scene());
         let told = stage.status().decisions;
-        assert!(told.iter().all(|one| !one.what.contains("somebody started")), "{phase}: {told:?}");
+        assert!(told.iter().all(|one| !one.what.contains("another client started")), "{phase}: {told:?}");
     }
 }
 
@@ -77,7 +77,7 @@ fn quick() -> String {
     ONE_POOL.replace("[[pool]]", "[scale_down]\nunneeded_time = \"1m\"\ndelay_after_add = \"0s\"\n[[pool]]")
 }
 
-/// One node is there and nobody needs it any more.
+/// One node is there and no longer needed.
 async fn up_and_idle(stage: &Stage) {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("all is done", Duration::from_mins(3), all_there).await;

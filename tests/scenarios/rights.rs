@@ -113,7 +113,7 @@ fn stage(rights: &[Value], roles: BTreeMap<String, Vec<String>>, grants: Vec<Gra
         token: KubeSpec::DEMO_ADMIN_TOKEN.to_owned(),
         rules: Vec::new(),
     };
-    let admin_token = "nobody-here-has-it".to_owned();
+    let admin_token = "not-known-here".to_owned();
     let kube =
         KubeSpec { admin_token, service_accounts: vec![account], pod_groups: true, ..KubeSpec::demo() };
     let mut cluster = ClusterSpec::demo();
@@ -199,7 +199,7 @@ async fn life(mut stage: Stage) -> Seen {
         let answered = requests::says(stage, "huge", "Provisioned", "False", "CapacityIsNotFound");
         buffer["status"]["replicas"] == 0 && answered
     };
-    seen.comes(&stage, "no buffer is told", shown).await;
+    seen.comes(&stage, "no buffer is shown", shown).await;
     let told = |stage: &Stage| stage.kube.list("Event").iter().any(|event| is_ours(event));
     seen.comes(&stage, "no event is written", told).await;
     seen
@@ -272,5 +272,5 @@ fn judge(mut lives: BTreeMap<String, Seen>) {
     assert!(complete.is_well(), "with all that is shipped: {complete:?}");
     let superfluous: Vec<&String> =
         lives.iter().filter(|(_, seen)| seen.is_well()).map(|(name, _)| name).collect();
-    assert!(superfluous.is_empty(), "nobody misses: {superfluous:?}");
+    assert!(superfluous.is_empty(), "not needed: {superfluous:?}");
 }

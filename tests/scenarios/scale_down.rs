@@ -1,4 +1,4 @@
-//! Nodes that nobody needs go, and nothing is hurt by it.
+//! Unneeded nodes go, and nothing is hurt by it.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ async fn with_a_lost_answer() -> Stage {
     stage
 }
 
-/// Whoever goes on after a crash counts all records that there are.
+/// A run that goes on after a crash counts all records that there are.
 #[tokio::test(start_paused = true)]
 async fn a_record_whose_making_had_no_answer_is_the_only_one_before_and_after_a_crash() {
     let mut stage = with_a_lost_answer().await;
@@ -143,7 +143,7 @@ fn of(pool: &str) -> serde_json::Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_given_up_takes_its_memory_when_it_comes_up_with_its_host() {
-    // Its removal is tried now and then, and Proxmox VE's lists are made anew now and then.
+    // Its removal is tried now and then, and Proxmox VE's lists are made again now and then.
     for off in (500..560).step_by(6) {
         let stage = narrow_for_two("", promised);
         stage.deploy_with("web", 1, "1500m", "1Gi", &of("workers"));
@@ -406,7 +406,7 @@ async fn a_host_that_dies_while_it_makes_a_machine_is_not_waited_for() {
             )
             .await;
         if asks(&stage) {
-            // Our half-made clone, which nobody but an administrator can unlock; its disk is in no configuration.
+            // Our half-made clone, which only an administrator can unlock; its disk is in no configuration.
             let whole = |one: &MachineStatus| one.why.contains("--destroy-unreferenced-disks 1");
             assert!(stage.status().machines.iter().any(whole), "{}", stage.scene());
             assert_eq!(stage.pve.vm(9100).unwrap().config["lock"], "clone");

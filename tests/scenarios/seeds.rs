@@ -119,7 +119,7 @@ async fn a_seed_that_the_token_may_not_remove_is_an_administrators() {
         let status = serde_json::to_string(&stage.status()).unwrap();
         status.contains("pvesm free local:iso/pve-autoscaler-")
     };
-    stage.until("the command is told", LATE, told).await;
+    stage.until("the command is reported", LATE, told).await;
     assert_eq!(stage.pve.files().len(), 1);
     assert!(!stage.leftovers().is_empty(), "its slot stays closed");
     stage.pve.change_access(|access| {
@@ -211,7 +211,7 @@ async fn a_seed_on_a_host_that_is_off_goes_when_the_host_is_back() {
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let there = stage.pve.files().remove(0).1;
-    // Somebody takes the image out of the drive, or the VM could not be moved.
+    // An administrator takes the image out of the drive, or the VM could not be moved.
     stage.pve.set_config_by_hand(9100, "ide2", Some("none,media=cdrom"));
     let other = another(&there);
     stage.pve.migrate_by_hand(9100, other);
@@ -223,7 +223,7 @@ async fn a_seed_on_a_host_that_is_off_goes_when_the_host_is_back() {
         let why = format!("host {there} is down, and the seed of VM 9100");
         stage.status().machines.iter().any(|one| one.why.contains(&why))
     };
-    stage.until("it is told", LATE, told).await;
+    stage.until("it is reported", LATE, told).await;
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
     stage.pve.power_on_host(&there);
     all_gone(&stage).await;
@@ -257,7 +257,7 @@ async fn disks_that_an_administrator_has_to_remove_hold_no_seed_back() {
     stage.kube.scale("default", "web", 0);
     let told =
         |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("pvesm free shared:"));
-    stage.until("the command is told", LATE, told).await;
+    stage.until("the command is reported", LATE, told).await;
     // He may drop the record himself after that.
     assert_eq!(stage.pve.files(), []);
     assert_eq!(stage.leftovers(), ["machine-workers-9100"]);
@@ -286,7 +286,7 @@ async fn who_drops_the_record_of_a_vmid_that_is_somebody_elses_now_is_told_of_th
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     let (seed, host) = stage.pve.files().remove(0);
-    // Whether it arrived nobody knows.
+    // Whether it arrived is not known.
     let path = "/nodes/*/qemu/9100".to_owned();
     stage.pve.inject(Fault { method: "DELETE".into(), path, times: 1, effect: Effect::Lose });
     stage.kube.scale("default", "web", 0);
@@ -295,7 +295,7 @@ async fn who_drops_the_record_of_a_vmid_that_is_somebody_elses_now_is_told_of_th
     stage.pve.delete_by_hand(9100);
     assert!(stage.pve.create_by_hand(VmSpec::machine(9100, &host, "taken")));
     let command = format!(
-        "or, where it is somebody else's VM: on {host}: pvesm free {seed}; kubectl -n pve-autoscaler delete configmap -l "
+        "or, if it is an unmanaged VM: on {host}: pvesm free {seed}; kubectl -n pve-autoscaler delete configmap -l "
     );
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains(&command));
     stage.until("the commands are told", LATE, told).await;

@@ -1,5 +1,5 @@
-//! Certificates that kubelets serve with: those of our machines are approved where that is switched on, all others are left to
-//! somebody else.
+//! Certificates that kubelets serve with: those of our machines are approved if that is switched on, all
+//! others are left to other approvers.
 
 use std::time::Duration;
 
@@ -77,12 +77,13 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
     let pem = STANDARD.decode(own[0]["spec"]["request"].as_str().unwrap()).unwrap();
     assert!(pem.starts_with(b"-----BEGIN CERTIFICATE REQUEST"));
 
-    // Ours asks for another node's names, another node asks for ours, somebody asks who is no kubelet, and with another signer.
+    // Ours asks for another node's names, another node asks for ours, a client asks that is no kubelet, and
+    // with another signer.
     let foreign = of(&stage, "cp1").remove(0);
     let user = format!("system:node:{node}");
     stage.kube.apply(&request("greedy", &user, &foreign)).unwrap();
     stage.kube.apply(&request("foreign", "system:node:cp1", &own[0])).unwrap();
-    stage.kube.apply(&request("nobody", "system:serviceaccount:default:a", &own[0])).unwrap();
+    stage.kube.apply(&request("other", "system:serviceaccount:default:a", &own[0])).unwrap();
     let mut client = request("client", &user, &own[0]);
     client["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client-kubelet");
     stage.kube.apply(&client).unwrap();
@@ -100,7 +101,7 @@ async fn a_machine_gets_its_serving_certificate_and_others_requests_are_not_touc
         let all = stage.kube.list("CertificateSigningRequest");
         all.iter().filter(|one| name(one) != name(&own[0])).all(|one| is_untouched(one))
     };
-    stage.throughout("nobody else's is decided", Duration::from_mins(2), still).await;
+    stage.throughout("no other is decided", Duration::from_mins(2), still).await;
     assert!(stage.status().problems.is_empty(), "{:?}", stage.status().problems);
 }
 
@@ -161,7 +162,7 @@ fn with_rights(documents: &[Value]) -> Stage {
         token: KubeSpec::DEMO_ADMIN_TOKEN.to_owned(),
         rules: Vec::new(),
     };
-    let admin_token = "nobody-here-has-it".to_owned();
+    let admin_token = "not-known-here".to_owned();
     let kube = KubeSpec { admin_token, service_accounts: vec![account], ..KubeSpec::demo() };
     let stage = Stage::of(&switched_on(), ClusterSpec::demo(), kube);
     let shipped: Vec<Value> = serde_saphyr::from_multiple(ALL).unwrap();

@@ -1,4 +1,4 @@
-//! In a large cluster something happens all the time; that keeps nobody waiting for a node.
+//! In a large cluster something happens all the time; that keeps no pod waiting for a node.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use world::proxmox::{Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(2);
-/// Until all records were read anew, and a look and a round more.
+/// Until all records were read again, and a look and a round more.
 const SURE: Duration = Duration::from_mins(8);
 
 /// The address of the first slot, that of VMID 9100.
@@ -20,7 +20,7 @@ fn told(stage: &Stage) -> String {
     stage.status().problems.get("strangers").cloned().unwrap_or_default()
 }
 
-/// Somebody's VM with these settings, where the token sees it.
+/// An unmanaged VM with these settings, where the token sees it.
 fn made_by_hand(stage: &Stage, vmid: u32, settings: &[(&str, &str)]) {
     made_on("pve2", stage, vmid, settings);
 }
@@ -50,19 +50,19 @@ async fn a_machine_whose_record_was_deleted_is_told_with_the_command_and_left_al
     let vmid = stage.vms(9100..=9109)[0];
     let host = stage.pve.vm(vmid).unwrap().node;
     stage.kube.remove("ConfigMap", "pve-autoscaler", &format!("machine-workers-{vmid}"));
-    stage.until("it is told", SURE * 2, |stage| told(stage).contains("has no record any more")).await;
+    stage.until("it is reported", SURE * 2, |stage| told(stage).contains("has no record any more")).await;
     let words = told(&stage);
     assert!(words.contains(&format!("on {host}: qm stop {vmid} && qm destroy {vmid}")), "{words}");
-    // Whoever comes after knows it as well.
+    // The next leader knows it as well.
     stage.stop().await;
     stage.start();
-    stage.until("it is told again", SURE, |stage| told(stage).contains("has no record any more")).await;
+    stage.until("it is reported again", SURE, |stage| told(stage).contains("has no record any more")).await;
     let vm = stage.pve.vm(vmid).unwrap();
     assert!(vm.running);
-    // Without its mark it is somebody's, with an address of the pool's.
+    // Without its mark it is unmanaged, with an address of the pool's.
     let notes = vm.config["description"].lines().skip(1).collect::<Vec<_>>().join("\n");
     stage.pve.set_config_by_hand(vmid, "description", Some(&format!("mine now\n{notes}")));
-    stage.until("it is somebody's", SURE * 2, |stage| !told(stage).contains("has no record any more")).await;
+    stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("has no record any more")).await;
     assert!(told(&stage).contains("no machine is made there"), "{}", told(&stage));
 }
 
@@ -77,11 +77,11 @@ async fn a_copy_of_a_machine_is_told_and_neither_counts_nor_goes_with_it() {
     let copied = ["description", "tags"].map(|key| (key, machine.config[key].as_str()));
     made_by_hand(&stage, 9108, &copied);
     let words = format!("which is VM {vmid}: it is a copy");
-    stage.until("it is told", SURE * 2, |stage| told(stage).contains(&words)).await;
+    stage.until("it is reported", SURE * 2, |stage| told(stage).contains(&words)).await;
     stage.kube.scale("default", "web", 0);
     stage.until("the machine is gone", SURE * 2, |stage| stage.pve.vm(vmid).is_none()).await;
     tokio::time::sleep(SURE).await;
-    assert!(stage.pve.vm(9108).is_some(), "the copy is somebody's");
+    assert!(stage.pve.vm(9108).is_some(), "the copy has an owner");
     assert!(told(&stage).contains("VM 9108 `somebodys` on pve2"), "{}", told(&stage));
 }
 
@@ -92,7 +92,7 @@ async fn an_address_that_is_set_in_somebody_elses_vm_closes_its_slot_and_both_ar
     stage.start();
     let words =
         "VM 120 `somebodys` on pve2 has 10.10.10.11, the address of the slot of VMID 9100 in pool `workers`";
-    stage.until("it is told", SOON, |stage| told(stage).contains(words)).await;
+    stage.until("it is reported", SOON, |stage| told(stage).contains(words)).await;
     stage.deploy("web", 1, "1500m", "1Gi");
     stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.vms(9100..=9109), [9101]);
@@ -108,7 +108,7 @@ async fn a_host_that_hangs_keeps_no_vm_of_another_from_being_asked() {
     hangs(&stage, "pve3");
     stage.start();
     stage
-        .until("it is told", Duration::from_secs(50), |stage| told(stage).contains("VM 120 `somebodys`"))
+        .until("it is reported", Duration::from_secs(50), |stage| told(stage).contains("VM 120 `somebodys`"))
         .await;
 }
 
@@ -122,7 +122,7 @@ async fn pods_that_wait_at_the_start_get_no_address_that_somebodys_vm_has() {
         stage.start();
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         assert_eq!(stage.vms(9100..=9109), [9101], "{others} others");
-        // Nor from whoever comes after.
+        // Nor from the next leader.
         stage.stop().await;
         stage.deploy("more", 1, "1500m", "1Gi");
         stage.start();
@@ -150,7 +150,7 @@ async fn an_address_stays_its_vms_while_the_host_of_that_is_off() {
     let mut stage = Stage::new(ONE_POOL);
     made_by_hand(&stage, 120, &[ITS_ADDRESS]);
     stage.start();
-    stage.until("it is told", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
+    stage.until("it is reported", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
     stage.pve.power_off_host("pve2");
     tokio::time::sleep(Duration::from_mins(1)).await;
     stage.deploy("web", 1, "1500m", "1Gi");
@@ -168,7 +168,7 @@ async fn an_address_stays_its_vms_that_moves_and_that_is_asked_again_there() {
     let mut stage = Stage::new(ONE_POOL);
     made_by_hand(&stage, 120, &[ITS_ADDRESS]);
     stage.start();
-    stage.until("it is told", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
+    stage.until("it is reported", SOON, |stage| told(stage).contains("VM 120 `somebodys` on pve2")).await;
     hangs(&stage, "pve3");
     stage.pve.migrate_by_hand(120, "pve3");
     let closed = |stage: &Stage| told(stage).contains("10.10.10.11");

@@ -1,4 +1,5 @@
-//! Somebody deletes a machine's VM and makes another with its VMID while something is under way: nothing is asked of that one.
+//! An administrator deletes a machine's VM and makes another with its VMID while something is under way:
+//! nothing is asked of that one.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use world::proxmox::{CallRecord, Effect, Fault};
 use crate::stage::{ONE_POOL, Stage};
 
 const SOON: Duration = Duration::from_mins(5);
-/// So long everything is looked at that is asked of the other VM.
+/// How long everything is looked at that is asked of the other VM.
 const AFTER: Duration = Duration::from_mins(1);
 
 /// How long answers are on their way that are late.
@@ -19,7 +20,7 @@ const LATE: Duration = Duration::from_secs(6);
 /// How long a call takes at most.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
-/// Puts somebody else's running VM where ours was. The token may do all with it that it may do with ours.
+/// Puts an unmanaged running VM where ours was. The token may do all with it that it may do with ours.
 fn take_over(stage: &Stage) -> Timestamp {
     let host = stage.pve.vm(9100).unwrap().node;
     stage.pve.delete_by_hand(9100);
@@ -128,7 +129,7 @@ async fn is_left_as_it_is(settings: &str, fault: Fault, far_enough: impl Fn(&Sta
     let since = take_over(&stage);
     stage.pve.stop_by_hand(9100);
     tokio::time::sleep(AFTER).await;
-    // The call that was on its way is told of when it is answered.
+    // The call that was on its way is reported when it is answered.
     let configured = |call: &String| call.ends_with("/qemu/9100/config");
     let asked: Vec<String> =
         asked_since(&stage, since).into_iter().filter(|call| !configured(call)).collect();
@@ -176,7 +177,7 @@ async fn no_vm_is_suspended_for_what_it_said_before_its_place_was_free() {
     stage.pve.set_guest_faults(9100, GuestFaults { starting_for, ..GuestFaults::default() });
     let suspends = |stage: &Stage| {
         // Two at a time, on one host.
-        let notes = ["its memory is being written to disk", "its turn to be suspended on pve1 is awaited"];
+        let notes = ["its memory is being written to disk", "waiting for its turn to be suspended on pve1"];
         stage.status().machines.iter().filter(|one| notes.contains(&one.why.as_str())).count() == 3
     };
     stage.until("it is to be suspended", SOON, suspends).await;

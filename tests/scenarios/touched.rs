@@ -13,7 +13,7 @@ use crate::stage::{ONE_POOL, Stage};
 /// Within this time it is said.
 const NOTICED: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_mins(5);
-/// A kubelet that nobody hears has its time, and a pool its back-off.
+/// A silent kubelet has its time, and a pool its back-off.
 const LATE: Duration = Duration::from_mins(30);
 const WHO: &str = "root@pam";
 
@@ -125,7 +125,7 @@ async fn a_vm_that_is_made_a_template_is_left_alone_in_every_phase() {
     stage.kube.set_nodes_never_ready(false);
     stage.until("the machine is forgotten", LATE, |stage| !machine(stage, 9100)).await;
     tokio::time::sleep(SOON).await;
-    let template = stage.pve.vm(9100).expect("whoever made it a template wants to keep it");
+    let template = stage.pve.vm(9100).expect("the administrator who made it a template wants to keep it");
     assert_eq!(template.config.get("template").map(String::as_str), Some("1"));
 }
 

@@ -91,11 +91,11 @@ async fn a_clone_is_where_it_was_put_though_the_last_look_saw_it_with_its_templa
         stage.throughout("it is on its host", Duration::from_secs(1), there).await;
     }
     assert_eq!(waiting(&stage), 1);
-    // One that somebody moves is followed, and made anew where its pool may be.
+    // One that is moved is followed, and replaced where its pool may be.
     stage.pve.migrate_by_hand(9100, "pve3");
     stage.until("it is of no use there", Duration::from_mins(2), |stage| !there(stage)).await;
-    let anew = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
-    stage.until("another one waits", Duration::from_mins(5), anew).await;
+    let replaced = |stage: &Stage| waiting(stage) == 1 && there(stage) && stage.vms(9100..=9109) == [9101];
+    stage.until("another one waits", Duration::from_mins(5), replaced).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,7 +236,7 @@ async fn a_machine_that_somebody_stopped_started_or_removed_is_made_anew() {
         stage.deploy("web", 1, "1", "1Gi");
         stage.until("the pod runs", SOON, |stage| stage.running_pods() == 1).await;
         if what == "replaced" {
-            assert_eq!(stage.pve.vm(9100).unwrap().config["name"], "taken", "it is somebody else's");
+            assert_eq!(stage.pve.vm(9100).unwrap().config["name"], "taken", "it is another owner's");
         }
     }
 }

@@ -65,7 +65,7 @@ async fn a_suspension_that_is_killed_leaves_a_lock_that_an_administrator_is_told
     stage.start();
     stage.until("another waits", LATE, |stage| waiting(stage) == 1).await;
     let told = |stage: &Stage| stage.status().machines.iter().any(|one| one.why.contains("qm unlock 9100"));
-    stage.until("the administrator is told", LATE, told).await;
+    stage.until("the administrator gets a report", LATE, told).await;
     // It is tried again and again, and he can read it meanwhile.
     for _ in 0..3 {
         tokio::time::sleep(SOON * 2).await;
@@ -124,7 +124,7 @@ async fn a_guest_that_says_nothing_once_it_is_woken_is_made_anew() {
     }
 }
 
-/// The pod runs, and what somebody else did to its machine is held against the pool for a moment at most.
+/// The pod runs, and what another client did to its machine is held against the pool for a moment at most.
 async fn runs_without_blame(stage: &Stage) {
     stage.deploy("web", 1, "1", "1Gi");
     let runs = |stage: &Stage| {

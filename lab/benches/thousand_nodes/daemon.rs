@@ -73,7 +73,7 @@ impl Daemon {
     /// How often it stopped to lead, as its log says.
     pub fn lost_terms(&self) -> usize {
         let said = fs::read_to_string(self.folder.join("daemon.log")).unwrap();
-        said.matches("this instance leads no more").count()
+        said.matches("lost leadership").count()
     }
 
     /// What it has used so far.

@@ -19,8 +19,8 @@ use crate::programs::Programs;
 const LIMIT: Duration = Duration::from_mins(2);
 /// How often it is looked whether it did.
 const LOOK: Duration = Duration::from_millis(100);
-/// kubeadm and the API server advertise no loopback address. This one leads nowhere (RFC 5737); nobody uses it, since all
-/// clients go by `controlPlaneEndpoint`.
+/// kubeadm and the API server advertise no loopback address. This one leads nowhere (RFC 5737); no client
+/// uses it, since all clients go by `controlPlaneEndpoint`.
 const ADVERTISED: &str = "192.0.2.1";
 
 /// How a control plane is to be.
@@ -365,8 +365,8 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
     pairs.iter().map(|(name, value)| format!("--{name}={value}")).collect()
 }
 
-/// Ports that nobody listens on: all are held until all are known. None is given twice to one process, whose next control plane
-/// may ask before this one listens.
+/// Ports that nothing listens on: all are held until all are known. None is given twice to one process, whose
+/// next control plane may ask before this one listens.
 fn free_ports<const N: usize>(address: IpAddr) -> anyhow::Result<[u16; N]> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use super::hands::{Deed, Hands};
 use super::log::Log;
 use super::world::World;
 
-/// How long a command of a report waits for somebody who reads it.
+/// How long a command of a report waits for an administrator who reads it.
 const READS: std::ops::Range<u64> = 30..200;
 
 /// Between two tries to evict what is left on a node that is drained by hand.
@@ -129,7 +129,8 @@ impl Admin {
                 pve.set_config_by_hand(vmid, "lock", Some("backup"));
                 self.held.push((until, Held::Lock(vmid)));
             }
-            // What was not looked at since it was cloned is nobody's without its notes, and is left alone as it has to be.
+            // What was not looked at since it was cloned has no owner without its notes, and is left alone as
+            // it has to be.
             8 if !locked && self.checker.is_known_by_uuid(vmid) => {
                 self.say(&format!("rewrites the notes of VM {vmid}"));
                 pve.set_config_by_hand(vmid, "description", Some("do not touch, belongs to the cluster"));
@@ -291,7 +292,7 @@ impl Admin {
 
     /// `on HOST: COMMAND && COMMAND; then …: COMMAND`, as the reports have it.
     fn carry_out(&self, report: &str) {
-        let report = match report.split_once("; or, where it is somebody else's VM: ") {
+        let report = match report.split_once("; or, if it is an unmanaged VM: ") {
             // Whose it is can be seen: what an interrupted clone or destruction leaves is locked by it.
             Some((half_made, foreign)) => {
                 let vmid = half_made.split_whitespace().find_map(|word| word.parse::<u32>().ok());
@@ -352,9 +353,9 @@ impl Admin {
                     let name = format!("bootstrap-token-{}", id.trim_end_matches('`'));
                     self.world.kube.remove("Secret", "kube-system", &name);
                 }
-                _ => self
-                    .checker
-                    .violated(&format!("nobody can carry out `{command}` of the report `{report}`")),
+                _ => self.checker.violated(&format!(
+                    "an administrator cannot carry out `{command}` of the report `{report}`"
+                )),
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The promises, watched by somebody who reads the clusters for himself: at each call of the daemon, and all the time. What he
-//! knows of the daemon is what it writes into the clusters, not its code.
+//! The promises, watched by a reader of the clusters of its own: at each call of the daemon, and all the
+//! time. What it knows of the daemon is what it writes into the clusters, not its code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ use super::world::World;
 const JUST_LOOKED: Duration = Duration::from_secs(2);
 /// How long a call about a VM may still be on its way: the longest that faults hold one up, and a little.
 const ASKED: Duration = Duration::from_secs(21);
-/// So long after a VM was asked whose it is something may be done that relies on the answer.
+/// How long after a VM was asked whose it is something may be done that relies on the answer.
 const PROVEN: Duration = Duration::from_secs(3);
 /// A pool whose machines an administrator or a fault took away may be below its minimum for as long.
 const DISTURBED: Duration = Duration::from_mins(40);
@@ -60,7 +60,7 @@ pub(super) struct Inner {
     pub(super) disks: BTreeMap<&'static str, u32>,
     pub(super) turns: Turns,
     pub(super) brakes: Braked,
-    /// POSTs about a VM of which nobody knows whether they were carried out.
+    /// POSTs about a VM of which it is not known whether they were carried out.
     pub(super) unsure: BTreeMap<u32, String>,
     /// Where everything is, and since when.
     pub(super) sights: Sights,
@@ -120,7 +120,7 @@ pub struct Figures {
 }
 
 impl Inner {
-    /// What is on its way, and what was looked at, is as far as it was so long ago.
+    /// What is on its way, and what was looked at, is as far as it was this long ago.
     pub(super) fn delay_what_is_on_its_way(&mut self, time: Duration) {
         for at in self.asked.values_mut().chain(self.proven.values_mut()) {
             *at += time;
@@ -163,7 +163,7 @@ impl Checker {
         self.inner().figures
     }
 
-    /// The daemon's VMs: all within the pools' VMIDs that nobody else has made.
+    /// The daemon's VMs: all within the pools' VMIDs that no other client has made.
     pub fn ours(&self) -> Vec<u32> {
         let foreign = self.foreigners();
         let ours = |vmid: &u32| self.world.pool_of(*vmid).is_some() && !foreign.contains(vmid);
@@ -175,7 +175,7 @@ impl Checker {
         self.inner().foreign.keys().copied().collect()
     }
 
-    /// Whether somebody else may take this VMID: as many are left as the pool may have machines.
+    /// Whether another client may take this VMID: as many are left as the pool may have machines.
     pub fn may_be_taken(&self, vmid: u32) -> bool {
         let Some(pool) = self.world.pool_of(vmid) else { return false };
         let there = self.foreigners().into_iter().filter(|one| pool.vmids.contains(one)).count();
@@ -232,8 +232,8 @@ impl Checker {
         }
     }
 
-    /// Whether something that the daemon has asked for may still happen to whatever has this VMID: it may be on its way, or about to
-    /// be sent. Neither can be taken back when somebody else's VM is there by then.
+    /// Whether something that the daemon has asked for may still happen to whatever has this VMID: it may be
+    /// on its way, or about to be sent. Neither can be taken back when an unmanaged VM is there by then.
     pub fn is_asked_about(&self, vmid: u32) -> bool {
         let inner = self.inner();
         let within =
@@ -346,7 +346,7 @@ impl Checker {
                 if lost && !self.world.pve.is_quorate() {
                     self.violated(&format!("VM {vmid} is destroyed without quorum"));
                 }
-                // One that somebody starts at that moment Proxmox VE itself does not destroy.
+                // Proxmox VE itself does not destroy one that is started at that moment.
                 let runs = self.world.pve.runs_for(vmid).is_some_and(|time| time > JUST_LOOKED);
                 if vm.running && runs && self.world.pve.is_online(host) {
                     self.violated(&format!("VM {vmid} is destroyed while it runs"));
@@ -357,7 +357,7 @@ impl Checker {
         }
     }
 
-    /// A VM is about to lose its power: nobody may need it any more.
+    /// A VM is about to lose its power: no pod may need it by now.
     fn stop_asked(&self, vmid: u32) {
         let (Some(node), Some(pool)) = (self.node_of(vmid), self.world.pool_of(vmid)) else { return };
         let unready = self.inner().unready_since.get(&node).copied();
@@ -411,7 +411,7 @@ impl Checker {
         let Some(object) = self.world.kube.get("Node", "", node) else { return };
         let uuid = object["status"]["nodeInfo"]["systemUUID"].as_str().unwrap_or_default().to_owned();
         if node == "cp1" || self.world.decoy.as_deref() == Some(node) {
-            return self.violated(&format!("Node {node} is deleted, which is nobody's machine"));
+            return self.violated(&format!("Node {node} is deleted, which is no machine's"));
         }
         let vm = self.world.pve.vmids().into_iter().find_map(|vmid| {
             let vm = self.world.pve.vm(vmid)?;

@@ -66,7 +66,7 @@ pub fn has_one(vm: &VmView) -> bool {
     vm.config.contains_key(HELD.0)
 }
 
-/// Gives a VM of somebody else one, where the hosts have any; not to all, and to none that the token does not see.
+/// Gives an unmanaged VM one, if the hosts have any; not to all, and to none that the token does not see.
 pub fn give(vm: &mut VmSpec, devices: Devices) {
     if devices != Devices::default() && vm.pool.is_some() && vm.vmid.is_multiple_of(3) {
         vm.config.insert(HELD.0.to_owned(), HELD.1.to_owned());

@@ -12,7 +12,7 @@ use super::checker::{Checker, name};
 use super::places::{Places, vmid};
 use super::room::{AsOf, GROWS};
 
-/// What a storage says of itself while it lies may be believed for so long afterwards.
+/// What a storage says of itself while it lies may be believed for this long afterwards.
 const BELIEVED: Duration = Duration::from_mins(4);
 
 /// Storages that lie, or did lately: until when.
@@ -49,8 +49,9 @@ impl Checker {
         }
     }
 
-    /// The clones that a machine's pool may put on one of its storages: the records of those that are there or come. In place of one whose
-    /// VMID somebody else's VM has none comes, although that cannot be written yet.
+    /// The clones that a machine's pool may put on one of its storages: the records of those that are there
+    /// or come. In place of one whose VMID an unmanaged VM has none comes, although that cannot be written
+    /// yet.
     fn stored(&self) -> Vec<(u32, String, Value)> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -96,7 +97,7 @@ impl Checker {
             .filter(|(_, on, other)| on == storage && (there.shared || other["host"] == host))
             .map(|(vmid, _, other)| {
                 let known = self.is_written(*vmid, as_of);
-                // What was there already, and was deleted by somebody, does not come.
+                // What was there already, and was deleted by another client, does not come.
                 let comes = other["intent"]["kind"] == "create" && other["smbiosUuid"].is_null() && known;
                 let planned = if comes { disk(other) } else { 0 };
                 planned.max(self.world.pve.allocated(*vmid, storage))

@@ -1,4 +1,5 @@
-//! Calls of which nobody knows whether they were carried out: the next word about their VM has to be a question.
+//! Calls of which it is not known whether they were carried out: the next word about their VM has to be a
+//! question.
 
 use stage::{Call, Side};
 

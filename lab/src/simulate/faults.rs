@@ -17,7 +17,7 @@ use super::storm::Storm;
 use super::troupe::Troupe;
 use super::world::World;
 
-/// How long an order to go on may take before somebody sees to it by hand.
+/// How long an order to go on may take before an administrator sees to it by hand.
 const RESUMES: Duration = Duration::from_mins(1);
 
 /// Something that ends again.

@@ -27,7 +27,7 @@ impl Growth {
     }
 }
 
-/// Draws which pools' machines grow. Nobody reaches guests that join by themselves.
+/// Draws which pools' machines grow. Guests that join by themselves cannot be reached.
 pub fn draw(random: &mut Rng, bootstrap: Bootstrap, pools: &mut [PoolShape]) {
     for pool in pools {
         let (grows, more) = (random.u8(..5) < 2, random.u32(0..=4));

@@ -22,7 +22,7 @@ const POOL: &str = "k8s-workers";
 const AT_A_CALL: u32 = 160;
 /// Within so many milliseconds after the call.
 const SOON: std::ops::Range<u64> = 0..4000;
-/// Proxmox VE waits so long for the lock of a VM, and looks so often in between.
+/// How long Proxmox VE waits for the lock of a VM, and how often it looks in between.
 const LOCK: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
 /// What is taken back is taken back after so many seconds.
 const LASTS: std::ops::Range<u64> = 20..900;
@@ -159,7 +159,7 @@ impl Hands {
         }
     }
 
-    /// What it is for Proxmox VE; nothing where it cannot be done, and what HA is told is none of these.
+    /// What it is for Proxmox VE; nothing if it cannot be done, and orders to HA are none of these.
     fn touch(&self, deed: Deed, vmid: u32, vm: &VmView, random: &mut Rng) -> Option<Touch> {
         let free = || !self.checker.is_asked_about(vmid) && self.checker.may_be_taken(vmid);
         let touch = match deed {

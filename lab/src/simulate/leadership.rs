@@ -29,7 +29,7 @@ pub struct Turns {
     pub terms: u64,
 }
 
-/// A term ends where it was not renewed for so long.
+/// A term ends if it was not renewed for this long.
 const RENEWED: Duration = Duration::from_secs(5);
 
 impl Turns {
@@ -48,19 +48,19 @@ impl Turns {
         self.held.push((Instant::now(), holder.to_owned(), version.to_owned()));
     }
 
-    /// All stood still for so long: so did what says that all is paused.
+    /// All stood still for this long: so did what says that all is paused.
     pub(super) fn delay_the_pause(&mut self, time: Duration) {
         self.paused_since = self.paused_since.map(|since| since + time);
     }
 
-    /// Why `who` may not have sent a write at this time, if so; its term lasts for so long after a renewal.
+    /// Why `who` may not have sent a write at this time, if so; its term lasts for this long after a renewal.
     fn refusal(&self, who: &str, sent: Instant, term: Duration) -> Option<String> {
         let seen = self.held.iter().take_while(|one| one.0 <= sent + NOTICED);
         let near: Vec<_> = seen.collect();
         // Of those that held it around this time one has to be the writer.
         let current = near.iter().rposition(|one| one.0 <= sent).unwrap_or(0);
         let Some(renewal) = near.iter().skip(current).rev().find(|one| one.1 == who) else {
-            let holder = near.last().map_or("nobody", |one| one.1.as_str());
+            let holder = near.last().map_or("no instance", |one| one.1.as_str());
             return Some(format!("{holder} leads"));
         };
         let age = sent.saturating_duration_since(renewal.0);

@@ -1,6 +1,6 @@
-//! Pods that somebody would miss if their node lost its power. Those that tolerate everything come back to a closed node as soon as they
-//! are evicted from it, as kube-scheduler has them do: one that came after its machine was told to go may go down with it; any other
-//! has to be gone before.
+//! Pods that would be missed if their node lost its power. Those that tolerate everything come back to a
+//! closed node as soon as they are evicted from it, as kube-scheduler has them do: one that came after its
+//! machine was told to go may go down with it; any other has to be gone before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub fn tolerations() -> Value {
 }
 
 impl Checker {
-    /// Pods on a node that somebody would miss, by name.
+    /// Pods on a node that would be missed, by name.
     pub fn serving(&self, node: &str) -> Vec<String> {
         self.missed(node).iter().map(|pod| name(pod).to_owned()).collect()
     }
@@ -53,7 +53,7 @@ impl Checker {
         pods
     }
 
-    /// A machine is told to go; again, where that did not arrive or was taken back since.
+    /// The daemon orders a machine to go; again, if that did not arrive or was taken back since.
     pub(super) fn begins_to_go(&self, name: &str) {
         let now = self.world.clock.now();
         self.inner().told.0.insert(name.to_owned(), now);

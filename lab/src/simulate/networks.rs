@@ -23,7 +23,7 @@ const SECOND: &str = "vmbr1";
 /// What the daemon marks its machines with.
 const TAG: &str = "pve-autoscaler";
 
-/// A refusal is known so long after the settings that met it arrived, with all that may be lost on the way.
+/// A refusal is known this long after the settings that met it arrived, with all that may be lost on the way.
 const KNOWN: Duration = Duration::from_mins(6);
 /// After this time it may be tried again, whatever is known.
 const TRIED_AGAIN: Duration = Duration::from_mins(14);

@@ -230,7 +230,7 @@ impl Play {
             }
             let mut wrong = self.checker.unsettled(idle);
             if self.checker.leader().is_none() {
-                wrong.push("nobody leads".to_owned());
+                wrong.push("no instance leads".to_owned());
             }
             let now_ours = self.checker.ours();
             if !wrong.is_empty() || now_ours != ours {

@@ -14,7 +14,7 @@ use super::room::AsOf;
 
 /// The hosts that may be: the first one has templates that others' machines are clones of.
 const HOSTS: [&str; 2] = ["pve2", "pve3"];
-/// One that somebody else has switched on again is taken for any other's after this time.
+/// One that another client has switched on again is taken for any other's after this time.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
 /// From the call to the end of the power.
@@ -86,7 +86,7 @@ impl Checker {
         self.inner().asleep.asked.contains_key(host) && !self.world.pve.is_online(host)
     }
 
-    /// Hosts that are on again, whoever switched them on, are asleep no more.
+    /// Hosts that are on again, by whichever client, are no longer asleep.
     pub(super) fn look_at_sleepers(&self) {
         if self.world.rules.power.is_none() {
             return;
@@ -117,7 +117,7 @@ impl Checker {
             (Side::Proxmox, "POST", ["nodes", host, "wakeonlan"]) => {
                 let ours = self.inner().asleep.asked.contains_key(*host);
                 if !ours {
-                    self.violated(&format!("{host} is woken, which somebody else has switched off"));
+                    self.violated(&format!("{host} is woken, which another client has switched off"));
                 }
                 self.inner().figures.wakes += 1;
             }

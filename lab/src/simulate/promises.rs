@@ -15,17 +15,18 @@ use super::rules::Brakes;
 use super::settings::PoolShape;
 use super::warm::is_kept;
 
-/// A daemon's clock may be wrong, and what it decided may be on its way, for so long.
+/// A daemon's clock may be wrong, and what it decided may be on its way, for this long.
 const ABOUT: SignedDuration = SignedDuration::from_mins(25);
-/// What went so long ago went within the hour, even if the clocks that were asked then and now are both wrong.
+/// What went this long ago went within the hour, even if the clocks that were asked then and now are both
+/// wrong.
 const COUNTED: Duration = Duration::from_mins(28);
 /// Between two looks at what is true at some time near.
 const STEP: SignedDuration = SignedDuration::from_mins(5);
 /// A node whose time is over may be there for so much longer: it has to wait for its turn.
 const TURN: SignedDuration = SignedDuration::from_hours(1);
 
-/// So long after it was first sent the same write may come once more: what it decides was decided before. A daemon repeats it for 15 s,
-/// and a call may be held up.
+/// How long after it was first sent the same write may come once more: what it decides was decided before. A
+/// daemon repeats it for 15 s, and a call may be held up.
 const REPEATED: Duration = Duration::from_secs(40);
 
 /// Nodes that were told to go.
@@ -119,7 +120,7 @@ impl Checker {
             self.violated(&format!("{name} is number {gone} that goes, {in_an_hour} may within an hour"));
         }
         let leave = self.leaving(|other| other == pool);
-        // One whose VM an administrator took away is a Node as long as nobody has found out.
+        // One whose VM an administrator took away is a Node as long as the daemon has not found out.
         let slots = self.world.pools.iter().filter(|one| one.name == pool).flat_map(|one| one.vmids.clone());
         let serve = slots
             .filter_map(|vmid| self.record(vmid))

@@ -1,5 +1,5 @@
-//! What is taken of hosts and storages, counted by somebody who reads Proxmox VE and the records for himself, and what of it a
-//! daemon could know when it chose a place.
+//! What is taken of hosts and storages, counted by a reader of Proxmox VE and the records of its own, and
+//! what of it a daemon could know when it chose a place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,12 +17,13 @@ use super::settings::PoolShape;
 use super::standing;
 use super::warm::is_kept;
 
-/// What somebody else did may be unknown to a daemon for so long: between its look and the moment in which what it decided by it is
-/// written are the lag of Proxmox VE's lists, calls that have to be repeated, and the decision.
+/// How long what another client did may be unknown to a daemon: between its look and the moment in which what
+/// it decided by it is written are the lag of Proxmox VE's lists, calls that have to be repeated, and the
+/// decision.
 const STALE: Duration = Duration::from_mins(2);
-/// For so long all may have stood still meanwhile.
+/// How long all may have stood still meanwhile.
 const LONGEST: Duration = Duration::from_secs(*standing::SECONDS.end());
-/// A record is written so long after its decision at most, with all its repetitions.
+/// A record is written this long after its decision at most, with all its repetitions.
 const CLAIMED: Duration = Duration::from_secs(75);
 /// Between two looks at storages.
 const WEIGHED: Duration = Duration::from_secs(5);
@@ -52,8 +53,8 @@ pub struct Sights {
     as_of: Option<u64>,
     /// When the token last had no rights over VMs: it does not see those of others then.
     blind: Option<Instant>,
-    /// Which daemon made a record, and when; nobody where the answer to that was lost: then others may be made in its place, and it
-    /// is dropped untouched once it is found.
+    /// Which daemon made a record, and when; none if the answer to that was lost: then others may be made in
+    /// its place, and it is dropped untouched once it is found.
     written: BTreeMap<u32, Option<(String, Instant)>>,
     /// Which daemon asked a machine to join that was kept warm, and when.
     woken: BTreeMap<u32, (String, Instant)>,
@@ -64,7 +65,7 @@ struct Sight {
     node: String,
     running: bool,
     since: Instant,
-    /// When somebody moved it there, where its record did not have it.
+    /// When it was moved there, if its record did not have it.
     moved: Option<Instant>,
     /// How often it was started.
     starts: u32,
@@ -276,7 +277,7 @@ impl Checker {
         self.world.pve.is_online(host) || since.is_none_or(|since| !as_of.knew(since))
     }
 
-    /// A machine that is on a host or is to be put there, or somebody else's VM that runs there.
+    /// A machine that is on a host or is to be put there, or an unmanaged VM that runs there.
     pub(super) fn is_used_by(&self, host: &str, as_of: AsOf<'_>) -> Option<String> {
         let (guests, foreign) = (self.world.pve.guests(), self.foreigners());
         for guest in guests.iter().filter(|guest| guest.node == host && !guest.template) {
@@ -297,14 +298,14 @@ impl Checker {
         coming.map(|record| format!("{}, which is to be made,", record["name"]))
     }
 
-    /// Whether nobody has lately moved or started a VM that is on this host.
+    /// Whether no VM on this host was lately moved or started.
     pub(super) fn is_where_it_was(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
         sight.is_some_and(|sight| sight.node == host && !sight.running && as_of.knew(sight.since))
     }
 
-    /// Whether a VM has been running on this host for so long that a daemon knew.
+    /// Whether a VM has been running on this host for long enough that a daemon knew.
     pub(super) fn runs_where_it_did(&self, vmid: u32, host: &str, as_of: AsOf<'_>) -> bool {
         let inner = self.inner();
         let sight = inner.sights.guests.get(&vmid);
@@ -320,7 +321,7 @@ impl Checker {
         known.map_or((cores, memory), |sight| (sight.size.0.max(cores), sight.size.1.max(memory)))
     }
 
-    /// A daemon makes a record, of which nobody is sure where it has `given_up` on the answer.
+    /// A daemon makes a record, of which it is not sure if it has `given_up` on the answer.
     pub(super) fn record_made(&self, vmid: u32, who: &str, given_up: bool) {
         let maker = (!given_up).then(|| (who.to_owned(), Instant::now()));
         self.inner().sights.written.insert(vmid, maker);
@@ -359,7 +360,7 @@ impl Checker {
         lately.map(|(vmid, _)| *vmid).collect()
     }
 
-    /// Records of machines whose VM is not there, or is somebody else's.
+    /// Records of machines whose VM is not there, or is unmanaged.
     fn without_vm(&self, guests: &[GuestView]) -> Vec<Value> {
         let maps = self.world.kube.list("ConfigMap");
         let records = maps.iter().filter(|map| name(map).starts_with("machine-"));
@@ -422,7 +423,7 @@ impl Checker {
             let Some(own) = self.world.pool_of(vmid).filter(|_| Some(vmid) != except && is_known) else {
                 continue;
             };
-            // What was there already, and was deleted by somebody, does not come.
+            // What was there already, and was deleted by another client, does not come.
             let comes = record["intent"]["kind"] == "create" && record["smbiosUuid"].is_null();
             if record["host"] != host || !comes {
                 continue;
@@ -437,7 +438,7 @@ impl Checker {
         taken
     }
 
-    /// Somebody else's VM: what it was given counts where the daemon may see it, what it uses in any case.
+    /// An unmanaged VM: what it was given counts if the daemon may see it, what it uses in any case.
     fn count_foreign(&self, guest: &GuestView, sees: bool, taken: &mut Taken) {
         let stopped = self.world.rules.count_stopped && guest.lock.is_none();
         let known = sees && (guest.pool.is_some() || self.world.rules.power.is_some());

@@ -109,7 +109,7 @@ impl Checker {
     fn seed_removed(&self, volume: &str) {
         let record = machine_of(volume).and_then(|id| self.machine_with(id));
         let Some(record) = record else {
-            return self.violated(&format!("{volume} is removed, which is nobody's seed"));
+            return self.violated(&format!("{volume} is removed, which is no machine's seed"));
         };
         let vmid = super::places::vmid(&record).unwrap_or_default();
         if self.world.pve.config_of(vmid, DRIVE).is_some_and(|drive| drive.contains(volume)) {

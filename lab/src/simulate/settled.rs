@@ -124,7 +124,7 @@ impl Checker {
             let number = self.members(pool);
             let needed = !self.serving(who).is_empty();
             if number > self.minimum(pool) && !needed {
-                wrong.push(format!("nobody needs Node {who}"));
+                wrong.push(format!("no pod needs Node {who}"));
             }
             // Pods that may not be moved keep a node where it is, and neither a pool at its maximum nor full hosts have room for another.
             if idle || (!needed && number < pool.max) {

@@ -23,7 +23,7 @@ pub fn draw(random: &mut Rng) -> Duration {
 }
 
 impl Checker {
-    /// All have stood still for so long until now: what was on its way is as far as it was before.
+    /// All have stood still for this long until now: what was on its way is as far as it was before.
     pub(super) fn all_stood_still(&self, time: Duration) {
         let mut inner = self.inner();
         inner.stood.0.retain(|(end, _)| end.elapsed() < REMEMBERED);

@@ -167,7 +167,7 @@ fn repeats(call: &Call<'_>) -> bool {
     }
 }
 
-/// Whether nobody knows afterwards what has become of the call.
+/// Whether it is not known afterwards what has become of the call.
 fn leaves_doubt(effect: &proxmox::Effect) -> bool {
     match effect {
         proxmox::Effect::Answer { status, .. } => (596..=599).contains(status),

@@ -48,7 +48,7 @@ struct Seat {
     clock: Wrong,
     stall: Stall,
     on_stage: Option<Actor>,
-    /// Since when nobody plays, and until when.
+    /// Since when no daemon plays, and until when.
     pause: Option<Instant>,
     /// Sides that it is cut off from, until when.
     held: Vec<(Instant, Side)>,
@@ -100,7 +100,7 @@ impl Seat {
 }
 
 impl Troupe {
-    /// Nobody plays yet. How many hosts there are is drawn.
+    /// No daemon plays yet. How many hosts there are is drawn.
     pub fn new(world: &World, log: &Log, checker: &Checker, storm: Arc<Storm>, mut random: Rng) -> Self {
         let number = random.usize(1..=world.hosts.len());
         let seat = |host: &String| Seat {
@@ -253,7 +253,7 @@ impl Troupe {
         }
     }
 
-    /// An administrator has other disks made for a pool, and all daemons read the settings anew.
+    /// An administrator has other disks made for a pool, and all daemons read the settings again.
     ///
     /// # Errors
     /// The settings are refused, which is a mistake here.
@@ -280,7 +280,7 @@ impl Troupe {
         }
     }
 
-    /// Sees to it that somebody plays when it is time.
+    /// Sees to it that a daemon plays when it is time.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -303,7 +303,7 @@ impl Troupe {
         Ok(())
     }
 
-    /// Nobody is cut off any more, and all clocks are right.
+    /// No daemon is cut off by now, and all clocks are right.
     pub fn mend(&mut self) {
         for seat in &mut self.seats {
             seat.free(|_| true);

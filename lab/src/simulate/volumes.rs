@@ -18,7 +18,8 @@ const NAME: &str = "db";
 /// The taint of a Node that is off for good.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// So long after a host has its power back it may still be said to be off: others are late to notice, and no guest has booted by then.
+/// How long after a host has its power back it may still be said to be off: others are late to notice, and no
+/// guest has booted by then.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
 /// What was drawn.

@@ -71,7 +71,7 @@ impl Checker {
         ours.filter(|vmid| self.record(*vmid).is_some_and(|record| is_kept(&record))).collect()
     }
 
-    /// One that waits has no token, and is nobody's Node.
+    /// One that waits has no token, and is no Node.
     pub(super) fn nothing_joins_unasked(&self) {
         for vmid in self.world.pools.iter().flat_map(|pool| self.kept(pool)) {
             let Some(record) = self.record(vmid) else { continue };
@@ -92,7 +92,7 @@ impl Checker {
         if record["entered"]["Warm"].is_null() {
             return Some(format!("VM {vmid} does not wait yet"));
         }
-        let Some(warm) = pool.warm else { return Some(format!("VM {vmid} waits for nobody")) };
+        let Some(warm) = pool.warm else { return Some(format!("VM {vmid} waits for no pool")) };
         if record["warm"] != warm.state.name() {
             return Some(format!("VM {vmid} waits {}, not {}", record["warm"], warm.state.name()));
         }

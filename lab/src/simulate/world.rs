@@ -64,7 +64,7 @@ pub struct World {
     pub hosts: Vec<String>,
     /// VMs that are there from the start.
     pub foreign: Vec<u32>,
-    /// Node that is nobody's machine and has the label of a pool.
+    /// Node that is no machine's and has the label of a pool.
     pub decoy: Option<String>,
     /// Holds the files that the settings name.
     folder: Arc<TempDir>,
@@ -111,7 +111,7 @@ impl World {
         }
         let mut foreign: Vec<u32> = cluster.vms.iter().map(|vm| vm.vmid).collect();
         for pool in &pools {
-            // Somebody else's, in the midst of the pool's VMIDs.
+            // An unmanaged VM, in the midst of the pool's VMIDs.
             let vmid = pool.vmids.start() + random.u32(0..3);
             let mut vm = VmSpec::machine(vmid, "pve2", "somebody-elses");
             // What runs on a host that may be switched off keeps it on for good.

@@ -83,7 +83,7 @@ impl HelperDoor {
     fn pin(&self, topology: &Topology, vmid: u32, machine: &str) -> Result<Answer, String> {
         let vm = self.pve.vm(vmid).filter(|vm| vm.node == self.host).ok_or("it is not on this host")?;
         let file = file(&vm.config);
-        let Description::Ours(owner) = file.owner() else { return Err("it is somebody else's".to_owned()) };
+        let Description::Ours(owner) = file.owner() else { return Err("it is another owner's".to_owned()) };
         if owner.machine != machine || vm.running {
             return Err("it is another machine, or runs".to_owned());
         }

@@ -185,7 +185,8 @@ impl Wire {
         answer
     }
 
-    /// The management controller of a host or machine over these wires. Nobody observes it; resets are among the calls that count.
+    /// The management controller of a host or machine over these wires. No one observes it; resets are among
+    /// the calls that count.
     pub fn controller(&self, pve: &Pve, kube: &Kube, name: &str) -> Transport {
         let (pve, kube, name, wire) = (pve.clone(), kube.clone(), name.to_owned(), self.clone());
         Transport::new(service_fn(move |request: Request<Bytes>| {

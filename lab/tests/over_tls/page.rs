@@ -37,7 +37,7 @@ async fn chromium(profile: &Path, address: &str, options: &[String]) -> Option<(
     Some((text(&output.stdout), text(&output.stderr)))
 }
 
-/// A port that nobody listens on just now.
+/// A port that nothing listens on just now.
 fn port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -13,7 +13,7 @@ use crate::shared::bench::{Kubernetes as _, LONG_AGO, cluster};
 
 const GOOD: &str = "abcdef.0123456789abcdef";
 const EXPIRED: &str = "expire.0123456789abcdef";
-const UNKNOWN: &str = "nobody.0123456789abcdef";
+const UNKNOWN: &str = "absent.0123456789abcdef";
 
 /// A join that must fail, and what kubeadm says of it.
 struct Case {

@@ -220,14 +220,14 @@ async fn the_admission_policy_keeps_the_daemon_to_its_own_bootstrap_tokens() {
     let only_tokens = "may make and remove bootstrap tokens only";
     let only_own = "may make and remove its own bootstrap tokens only";
     refused(&create, &secret("stranger", "Opaque", "pve-autoscaler"), only_tokens).await;
-    refused(&create, &secret("bootstrap-token-abcdef", TOKEN, "somebody"), only_own).await;
+    refused(&create, &secret("bootstrap-token-abcdef", TOKEN, "another"), only_own).await;
     as_daemon(&create, &secret("bootstrap-token-abcdef", TOKEN, "pve-autoscaler")).await.unwrap();
     let delete = ["-n", "kube-system", "delete", "secret", "bootstrap-token-abcdef", "--wait=false"];
     as_daemon(&delete, "").await.unwrap();
     // The administrator may, and what it makes the daemon may not remove.
     bench.kube.admin.apply(&secret("precious", "Opaque", "pve-autoscaler")).await.unwrap();
     refused(&["-n", "kube-system", "delete", "secret", "precious"], "", only_tokens).await;
-    bench.kube.admin.apply(&secret("bootstrap-token-foreig", TOKEN, "somebody")).await.unwrap();
+    bench.kube.admin.apply(&secret("bootstrap-token-foreig", TOKEN, "another")).await.unwrap();
     let delete = ["-n", "kube-system", "delete", "secret", "bootstrap-token-foreig", "--wait=false"];
     refused(&delete, "", only_own).await;
     // Nor may it read or change any, nor make one elsewhere.

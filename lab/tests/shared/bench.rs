@@ -245,7 +245,7 @@ impl<K: Kubernetes> Bench<K> {
         self.proxmox.pve.vmids().into_iter().filter(|vmid| (9100..9300).contains(vmid)).collect()
     }
 
-    /// Records of machines and bootstrap tokens of ours.
+    /// Our records of machines and our bootstrap tokens.
     pub fn leftovers(&self) -> Vec<String> {
         let named = |kind: &str, start: &str| -> Vec<String> {
             self.kube.list(kind).iter().map(name).filter(|name| name.starts_with(start)).collect()
@@ -253,7 +253,7 @@ impl<K: Kubernetes> Bench<K> {
         [named("ConfigMap", "machine-"), named("Secret", "bootstrap-token-")].concat()
     }
 
-    /// Whether no VM, Node, record or token of ours is left.
+    /// Whether none of our VMs, Nodes, records and tokens is left.
     pub fn is_clean(&self) -> bool {
         let nodes: Vec<String> = self.kube.list("Node").iter().map(name).collect();
         self.vms().is_empty() && self.leftovers().is_empty() && nodes == self.kube.other_nodes()

@@ -71,7 +71,7 @@ pub async fn another_daemon_goes_on_when_the_one_that_leads_dies_or_ends<K: Kube
         } else {
             daemon::stop(child).await.unwrap();
         }
-        // Somebody else leads, and makes what is wanted.
+        // Another instance leads, and makes what is wanted.
         bench.kube.scale("web", 1).await;
         bench
             .until("another one leads", |bench| {

@@ -57,7 +57,7 @@ pub async fn a_join_that_fails_leaves_nothing_behind<K: Kubernetes>() {
     cluster.vms.iter_mut().for_each(|vm| vm.faults = faults.clone());
     let Some(mut bench) = Bench::<K>::new(cluster, POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;
-    bench.until("it is told", |bench| bench.log().contains(said)).await;
+    bench.until("it is reported", |bench| bench.log().contains(said)).await;
     bench.until("nothing is left of it", Bench::is_clean).await;
     bench.stop().await;
 }
@@ -130,7 +130,7 @@ max_pods = 30
     let taints = node["spec"]["taints"].as_array().unwrap();
     let keys: Vec<&str> = taints.iter().map(|taint| taint["key"].as_str().unwrap()).collect();
     assert!(keys.contains(&"dedicated") && keys.contains(&"example.com/agent-not-ready"), "{keys:?}");
-    assert_eq!(bench.running(), 0, "nobody has taken the startup taint away");
+    assert_eq!(bench.running(), 0, "the startup taint was not taken away");
     bench.throughout("no other VM is made", Duration::from_secs(3), |bench| bench.vms().len() == 1).await;
     bench.stop().await;
 }
@@ -177,9 +177,11 @@ pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>(
     let other = ServerTls::for_loopback("Another CA").unwrap();
     let right = bench.kube.replace_authority((other.ca_pem, other.ca_public_key_hash)).await;
     bench.kube.scale("web", 2).await;
-    bench.until("kubeadm's reason is told", |bench| bench.log().contains("none of the public keys")).await;
+    bench
+        .until("kubeadm's reason is reported", |bench| bench.log().contains("none of the public keys"))
+        .await;
     bench.kube.replace_authority(right).await;
-    assert!(bench.log().contains("kube-public/cluster-info"), "what to look at is told");
+    assert!(bench.log().contains("kube-public/cluster-info"), "what to look at is reported");
     bench.until("the machine is given up", |bench| bench.vms() == vm).await;
     bench.until("the next one makes it", |bench| bench.running() == 2).await;
     bench.until("two records are left over", |bench| bench.leftovers().len() == 2).await;
@@ -193,7 +195,7 @@ pub async fn a_ca_that_is_not_the_pinned_one_is_refused_and_told<K: Kubernetes>(
     bench.stop().await;
 }
 
-/// A guest that boots again goes on under its name, and nobody minds.
+/// A guest that boots again goes on under its name, and that is no fault.
 pub async fn a_guest_that_boots_again_goes_on_under_its_name<K: Kubernetes>() {
     let Some(mut bench) = Bench::<K>::new(cluster(), POOL).await else { return };
     bench.deploy("web", 1, "1500m", "1Gi").await;

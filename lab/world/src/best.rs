@@ -1,4 +1,4 @@
-//! The world's own time: what nobody can be faster than.
+//! The world's own time: what no daemon can be faster than.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ pub fn handle(pve: &Pve, kube: &Kube, host: &str, request: &Request<Bytes>) -> R
         return answer(StatusCode::UNAUTHORIZED, &json!({ "error": { "message": "who are you?" } }));
     }
     if kube.metal_is_silent(host) {
-        return answer(StatusCode::BAD_GATEWAY, &json!({ "error": { "message": "nobody is there" } }));
+        return answer(StatusCode::BAD_GATEWAY, &json!({ "error": { "message": "no answer" } }));
     }
     match (request.method().as_str(), request.uri().path()) {
         ("GET", "/redfish/v1/Systems") => {

@@ -42,7 +42,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left behind harms nobody.
+        // What is left behind does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

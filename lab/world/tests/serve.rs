@@ -15,9 +15,9 @@ use world::{
     serve::{serve_https, tls::ServerTls},
 };
 
-struct Nobody;
+struct NoControlPlane;
 
-impl ControlPlane for Nobody {
+impl ControlPlane for NoControlPlane {
     fn join(&self, _: JoinRequest) -> futures::future::BoxFuture<'_, Result<(), JoinFailure>> {
         Box::pin(async { Ok(()) })
     }
@@ -30,7 +30,7 @@ impl ControlPlane for Nobody {
 #[tokio::test]
 async fn an_answer_over_tls_has_the_reason_phrase_and_the_ca_vouches_for_loopback() {
     let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("time"));
-    let pve = Pve::new(ClusterSpec::demo(), clock, 1, Arc::new(Nobody));
+    let pve = Pve::new(ClusterSpec::demo(), clock, 1, Arc::new(NoControlPlane));
     let tls = ServerTls::for_loopback("Proxmox Virtual Environment").expect("certificates");
     let handler = move |request| {
         let pve = pve.clone();

@@ -237,7 +237,7 @@ mod tests {
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 4", 3, 1),
             ("cores = 2\nmemory = \"8GiB\"\nmax_per_host = 2", 3, 0),
             ("cores = 2\nmemory = \"80GiB\"", 0, 0),
-            // 96 - 20 are promised to nobody, and 64 - 10 are unused.
+            // 96 - 20 are promised to no guest, and 64 - 10 are unused.
             ("cores = 2\nmemory = \"8GiB\"\nmemory_overcommit = 1.5", 0, 6),
         ] {
             let text = format!("[[pool]]\nname = \"w\"\nmax = 9\n{settings}\n");

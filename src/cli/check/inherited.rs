@@ -1,4 +1,5 @@
-//! What machines would inherit of a template, and nobody may have meant: said beforehand. `what` of the lines is filled in later.
+//! What machines would inherit from a template, perhaps against the administrator's intention: said
+//! beforehand. `what` of the lines is filled in later.
 
 use super::lines::Line;
 use super::pve::Pve;

@@ -21,7 +21,7 @@ const WIDEST: usize = 60;
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
     Ok,
-    /// The daemon works, but perhaps not as somebody meant it to.
+    /// The daemon works, but perhaps not as its administrator meant it to.
     Warning,
     Error,
 }

@@ -21,7 +21,7 @@ pub(super) fn check(pve: &Pve, pool: &Pool, templates: &[Fit], answer: &mut Answ
             wrong.push(Line::wrong(what.clone(), message).help(help));
         }
         for (host, problem) in there.iter().filter_map(|one| Some((one.name, one.problem?))) {
-            let help = "where the mapping does not fit what the host has any more, map the device anew";
+            let help = "if the mapping no longer fits what the host has, map the device again";
             wrong.push(
                 Line::doubtful(what.clone(), format!("no machine can have it on {host}: {problem}"))
                     .help(help),

@@ -32,7 +32,7 @@ fn judge(what: &str, pool: &Pool, machine: &PhysicalMachine, look: &Look, answer
         }
     }
     if lacks(Reset::GracefulShutdown) {
-        let words = format!("it cannot be shut down in order, only by force: its controller takes {takes}");
+        let words = format!("it cannot be shut down gracefully, only by force: its controller takes {takes}");
         wrong.push(Line::doubtful(what.to_owned(), words).key("redfish"));
     }
     if look.power == PowerState::Other {

@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn what_the_helper_says_is_told() {
-        let nobody =
+        let unreachable =
             || DoorError::Unreachable { path: SOCKET.into(), source: std::io::ErrorKind::NotFound.into() };
         for (said, expected, status) in [
             (
@@ -50,7 +50,7 @@ mod tests {
                 0,
             ),
             (Ok(pinning::Answer::Refused { reason: "no topology".to_owned() }), "no topology", FINDINGS),
-            (Err(nobody()), ENABLE, 0),
+            (Err(unreachable()), ENABLE, 0),
         ] {
             let mut answer = Answer::default();
             judge(said, &mut answer);

@@ -8,7 +8,7 @@ use crate::proxmox::{Error, Kind};
 /// What hinders a connection, as far as its error tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// Nobody listens there.
+    /// Nothing listens there.
     Refused,
     /// The name has no address.
     UnknownName,
@@ -16,7 +16,7 @@ enum Obstacle {
     NoRoute,
     /// Nothing came back.
     Silence,
-    /// Nobody who is trusted has signed the certificate.
+    /// No trusted authority has signed the certificate.
     UnknownIssuer,
     /// The certificate is another host's.
     OtherName,
@@ -187,7 +187,7 @@ mod tests {
             assert!(help.contains(expected), "{text}: {help}");
             assert!(kubernetes(text).contains("kubectl"), "{text}");
         }
-        let nobody = kubernetes("cannot ask the API server for its version: Connection refused");
-        assert!(nobody.starts_with("nothing listens there"), "{nobody}");
+        let refused = kubernetes("cannot ask the API server for its version: Connection refused");
+        assert!(refused.starts_with("nothing listens there"), "{refused}");
     }
 }

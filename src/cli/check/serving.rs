@@ -35,12 +35,12 @@ pub(super) async fn rights(config: &Config, cluster: &Cluster, answer: &mut Answ
     answer.say_all(wrong, Line::good(what, format!("{0} of {0} rights", rights.len())), UNREACHABLE);
 }
 
-/// A pool whose machines' addresses nobody knows beforehand.
+/// A pool whose machines' addresses are not known beforehand.
 pub(super) fn addresses(config: &Config, pool: &Pool, answer: &mut Answer) {
     if is_on(config) && matches!(pool.addressing, Addressing::Dhcp) {
         let line =
             Line::doubtful("serving certificates", "its machines' addresses come by DHCP: none is approved");
-        let help = "give the pool `addresses`, or have somebody else approve them";
+        let help = "give the pool `addresses`, or have another approver approve them";
         answer.say(line.help(help).key(KEY).of(&pool.name), SUCCESS);
     }
 }

@@ -32,9 +32,9 @@ const GONE: [Kind; 4] = [Kind::NotFound, Kind::Forbidden, Kind::HostUnreachable,
 enum Holder {
     /// A machine of this cluster, with its SMBIOS uuid; its pool if it is another one.
     Ours { uuid: Option<String>, other_pool: Option<String> },
-    /// Somebody else's, in words.
+    /// Another owner's, in words.
     Foreign(String),
-    /// Somebody has it whom the token may not see.
+    /// A VM has it that the token may not see.
     Hidden,
     /// It is being made, or cannot be asked now.
     Unknown,
@@ -70,8 +70,7 @@ pub(super) async fn check(
     };
     let leave_out =
         "such a slot is never used: leave it out (`vmids = [\"9100-9149\", \"!9110\"]`), or move that guest";
-    let choose =
-        "such a slot is never used: choose addresses that nobody else has, also outside of any DHCP range";
+    let choose = "such a slot is never used: choose addresses that no other machine has, also outside of any DHCP range";
     let mut wrong: Vec<Line> = named(strangers).into_iter().map(doubtful("vmids", leave_out)).collect();
     wrong.extend(named(elsewhere).into_iter().map(doubtful("addresses", choose)));
     let alone = Config { pools: vec![pool.clone()], ..config.clone() };
@@ -123,7 +122,7 @@ fn strangers(holders: &BTreeMap<u32, Holder>) -> Vec<String> {
             Some(format!("{vmid} is a VM or container that the token may not see (as a clone under way is)"))
         }
         Holder::Ours { other_pool, .. } => {
-            other_pool.as_ref().map(|other| format!("{vmid} is a machine of ours, of pool `{other}`"))
+            other_pool.as_ref().map(|other| format!("{vmid} is a managed machine, of pool `{other}`"))
         }
         Holder::Unknown => None,
     };
@@ -200,7 +199,7 @@ fn set_elsewhere(pool: &Pool, configured: &[(IpAddr, u32, String)], taken: &mut 
     words
 }
 
-/// Addresses of the pool that a Node has which is no machine of ours, in words; all of Nodes' are taken.
+/// Addresses of the pool that belong to an unmanaged Node, in words; all addresses of Nodes are taken.
 fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &mut Taken) -> Vec<String> {
     let own: BTreeSet<IpAddr> = pool.slots().iter().flat_map(Slot::addresses).collect();
     let mut words = Vec::new();
@@ -212,7 +211,7 @@ fn addresses(pool: &Pool, nodes: &[Arc<Node>], uuids: &BTreeSet<&str>, taken: &m
             taken.addresses.insert(address);
             if !uuids.contains(node.system_uuid.as_str()) {
                 words.push(format!(
-                    "{address} is the address of Node `{}`, which is no machine of ours",
+                    "{address} is the address of Node `{}`, which is not a managed machine",
                     node.name
                 ));
             }

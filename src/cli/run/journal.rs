@@ -85,7 +85,7 @@ impl Told {
         out
     }
 
-    /// The message with its fields: `machine moves on: machine=workers-k3x9 to=Booting`.
+    /// The message with its fields: `machine phase changed: machine=workers-k3x9 to=Booting`.
     fn line(&self) -> String {
         let mut line = self.message.clone();
         for (number, (name, value)) in self.fields.iter().filter(|(_, value)| !value.is_empty()).enumerate() {
@@ -154,14 +154,14 @@ mod tests {
     fn the_message_shows_the_fields_and_each_has_its_own_as_well() {
         let text = sent(|| {
             let (name, from) = ("workers-k3x9", Some(7));
-            tracing::warn!(machine = %name, ?from, note = "the agent is awaited", empty = "", "machine moves on");
+            tracing::warn!(machine = %name, ?from, note = "waiting for the agent", empty = "", "machine phase changed");
         });
         for line in [
-            "MESSAGE=machine moves on: machine=workers-k3x9 from=Some(7) note=\"the agent is awaited\"",
+            "MESSAGE=machine phase changed: machine=workers-k3x9 from=Some(7) note=\"waiting for the agent\"",
             "PRIORITY=4",
             "SYSLOG_IDENTIFIER=pve-autoscaler",
             "F_MACHINE=workers-k3x9",
-            "F_NOTE=the agent is awaited",
+            "F_NOTE=waiting for the agent",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }

@@ -35,7 +35,7 @@ pub(super) fn directives(text: &str) -> Result<String, String> {
 pub(super) fn start(directives: &str) {
     let journal = if is_journal() { Journal::connect().ok() } else { None };
     let layer = journal.map_or_else(text, Layer::boxed).with_filter(EnvFilter::new(directives));
-    // Only fails where somebody has set another one before: then that one is meant.
+    // Fails only if another one was set before: then that one is meant.
     let _ = tracing_subscriber::registry().with(layer).try_init();
 }
 

@@ -1,8 +1,8 @@
 //! `run`: the daemon.
 //!
-//! It ends at once where the configuration, a secret or the control socket cannot be used: nothing heals that by waiting. A
-//! cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once; SIGHUP reads the configuration
-//! anew.
+//! It ends at once if the configuration, a secret or the control socket cannot be used: waiting would not
+//! help. A cluster that does not answer never ends it. SIGTERM and SIGINT end it, a second one at once;
+//! SIGHUP reads the configuration again.
 
 mod journal;
 mod logging;
@@ -43,7 +43,7 @@ const CONFIGURATION: &str = "configuration";
 const SIGNALS: &str = "\
 Signals:
   SIGTERM, SIGINT  end it; machines under way go on at the next start; a second one ends it at once
-  SIGHUP           reads the configuration anew; one that is wrong is refused, and the old one stays in force";
+  SIGHUP           reads the configuration again; one that is wrong is refused, and the old one stays in force";
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -193,7 +193,7 @@ async fn end(mut daemon: JoinHandle<()>, signals: &mut Signals) -> Result<u8, Fa
     }
 }
 
-/// The daemon's task has ended: a panic there is one here, so that whoever supervises the process starts it again.
+/// The daemon's task has ended: a panic there is one here, so that the process's supervisor starts it again.
 fn over(ended: Result<(), JoinError>) -> Result<u8, Failure> {
     match ended.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => std::panic::resume_unwind(panic),

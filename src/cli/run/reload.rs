@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read anew, and taken up as far as that can be done while machines live.
+//! SIGHUP: the configuration is read again, and applied as far as that can be done while machines live.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -93,7 +93,7 @@ pub(super) fn reload(
             tracing::warn!(
                 pool = pool.name,
                 machines = left,
-                "a pool is gone that has machines: nobody looks after them"
+                "pool was removed from the configuration but still has machines; they are no longer managed"
             );
         }
     }
@@ -161,7 +161,7 @@ fn merged(old: &Config, mut new: Config) -> (Config, Vec<&'static str>) {
     (new, differs)
 }
 
-/// What a machine that is there already and is on has otherwise than the new settings say.
+/// What a bare-metal machine and is on has otherwise than the new settings say.
 fn changed(pool: &Pool, new: &PhysicalMachine, machine: &MachineStatus) -> Option<String> {
     if pool.name != machine.pool {
         return Some(format!(

@@ -147,7 +147,9 @@ fn template(given: &Answers, found: &Found) -> Result<Template, Failure> {
 fn ask(flag: &str, what: &str, proposal: Option<String>) -> Result<String, Failure> {
     if !std::io::stdin().is_terminal() {
         let hint = proposal.map(|text| format!(", e.g. `{flag} {text}`")).unwrap_or_default();
-        return Err(Failure::NotFound(format!("nobody can be asked here: give `{flag}` ({what}){hint}")));
+        return Err(Failure::NotFound(format!(
+            "there is no terminal to ask on: give `{flag}` ({what}){hint}"
+        )));
     }
     let shown = proposal.as_ref().map(|text| format!(" [{text}]")).unwrap_or_default();
     anstream::eprint!("{what}{shown}: ");

@@ -1,4 +1,4 @@
-//! The files that are made: nobody else can read the secrets at any time, and none that is there is lost.
+//! The files that are made: no other user can read the secrets at any time, and no existing one is lost.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{ErrorKind, Write};
@@ -48,8 +48,8 @@ impl Places {
         self.folder == Path::new("/etc/pve-autoscaler")
     }
 
-    /// The command that lets the service's user read the configuration, where it cannot. Nothing is opened unasked that somebody may
-    /// have closed on purpose: what else is in the folder may count on it.
+    /// The command that lets the service's user read the configuration, if it cannot. Nothing is opened
+    /// unasked that an administrator may have closed on purpose: what else is in the folder may count on it.
     pub fn opening(&self) -> Option<String> {
         let file = self.folder.join("config.toml");
         let shut = |path: &Path, right| fs::metadata(path).is_ok_and(|found| is_closed(&found, right));
@@ -134,7 +134,7 @@ fn folder(path: &Path, mode: u32) -> std::io::Result<()> {
 
 /// Keeps the configuration that `setup` has made, and opens it where a umask had closed it.
 fn keep_open(file: &Path, say: &Steps) -> Result<(), Failure> {
-    // Not through a link: what that leads to is somebody's own.
+    // Not through a link: what that leads to belongs to another user.
     if !fs::symlink_metadata(file).is_ok_and(|found| found.is_file() && is_closed(&found, READ)) {
         return kept(&named(file));
     }
@@ -154,8 +154,8 @@ fn keeps_out(mode: u32, group: u32, right: u32) -> bool {
     mode & right == 0 && !by_group
 }
 
-/// Writes beside the file, and puts that in its place: nobody sees half of it, or with other rights. The umask takes none of
-/// them: the service's user has to read the configuration.
+/// Writes beside the file, and puts that in its place: no reader sees half of it, or sees it with other
+/// rights. The umask takes none of the rights away: the service's user has to read the configuration.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

@@ -118,7 +118,8 @@ impl Found {
         })
     }
 
-    /// The longest run of addresses of the network's upper half that nobody is seen to have, at most 50 of them.
+    /// The longest run of addresses of the network's upper half that no machine is seen to have, at most 50
+    /// of them.
     pub fn free_addresses(&self) -> Option<(Ipv4Addr, Ipv4Addr)> {
         let [a, b, c] = self.network()?;
         let (mut best, mut run): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -233,6 +234,6 @@ mod tests {
         };
         assert_eq!(seen(&["10.1.2.3"]).as_deref(), Some("10.1.2.128-10.1.2.177"));
         assert_eq!(seen(&["10.1.2.3", "10.1.2.140"]).as_deref(), Some("10.1.2.141-10.1.2.190"));
-        assert_eq!(seen(&["8.8.8.8", "::1"]), None, "nobody should be told to take public ones");
+        assert_eq!(seen(&["8.8.8.8", "::1"]), None, "public ones should not be proposed");
     }
 }

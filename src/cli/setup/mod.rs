@@ -26,7 +26,7 @@ const HELP: &str = r#"It needs an administrator on both sides, once:
   Kubernetes   a kubeconfig of a cluster administrator, e.g. /etc/kubernetes/admin.conf of a control plane node
 
 It makes resource pool, roles, user, token and grants in Proxmox VE; the objects of rbac.yaml in Kubernetes; and in the folder
-config.toml and the files with credentials, which nobody else can read. No secret is printed. What is there already is kept,
+config.toml and the files with credentials, which no other user can read. No secret is printed. What is there already is kept,
 a configuration too: then the proposal is written beside it. At the end it checks what it has made."#;
 
 /// Arguments of `setup`.

@@ -27,7 +27,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(35);
 
 /// A client with the administrator's token, or of `pvesh`, which needs none.
 pub(super) fn administrator(arguments: &Arguments) -> Result<Client, Failure> {
-    // Before anything is made: at the end it is kept for the daemon, whoever asks now.
+    // Before anything is made: at the end it is kept for the daemon, whichever user asks now.
     let trust = live::authorities(&arguments.proxmox_ca)?;
     let (transport, token_id, secret) = if let Some(file) = &arguments.admin_token_file {
         let secret = SecretSource::File(file.clone()).read();

@@ -9,7 +9,7 @@ use super::super::secret::{self, SecretSource};
 use super::super::values::Checker;
 use super::Written;
 
-/// How `kubeadm join` is told to go about it.
+/// What `kubeadm join` is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeadm {
     /// Where bootstrap tokens come from.
@@ -67,7 +67,7 @@ impl Written {
         })
     }
 
-    /// The message never quotes the value: somebody may have put a token there.
+    /// The message never quotes the value: a user may have put a token there.
     fn token(&self, table: &Spanned<()>, checker: &mut Checker) -> Option<TokenSource> {
         match self.token.as_ref().map(|it| it.get_ref().as_str()) {
             None | Some("api") => {

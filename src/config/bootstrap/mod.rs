@@ -26,7 +26,8 @@ pub enum BootstrapMethod {
     K3s(K3s),
     /// A script of the operator's, in the guest.
     Command(Command),
-    /// Nothing of ours: the template joins by itself at its first boot, and its Node's registration is awaited.
+    /// The daemon does nothing: the template joins by itself at its first boot, and the daemon waits for its
+    /// Node to register.
     None,
 }
 

@@ -82,7 +82,7 @@ pub struct Pool {
     pub taints: Vec<Taint>,
     /// Taints that its nodes start with, and that something takes away once they are set up.
     pub startup_taints: Vec<Taint>,
-    /// Domains whose taints pass as well, whoever puts them on a node.
+    /// Domains whose taints pass as well, whichever component puts them on a node.
     pub startup_taint_domains: Vec<TaintDomain>,
     /// Pods that a node takes; `None`: the kubelet's default.
     pub max_pods: Option<u32>,
@@ -128,11 +128,11 @@ pub struct Pool {
     pub grow: Option<Grow>,
     /// Proxmox VE's firewall of its machines; `None`: as in the template.
     pub security: Option<Security>,
-    /// How a machine's first boot is told what it is.
+    /// How a machine learns at its first boot what it is.
     pub cloud_init: CloudInit,
     /// What makes its machines nodes; `None`: what does so for all pools.
     pub bootstrap: Option<Bootstrap>,
-    /// Machines that are there already, and are switched on and off; empty: VMs are made.
+    /// Bare-metal machines, which are switched on and off; empty: VMs are made.
     pub machines: Vec<PhysicalMachine>,
 }
 
@@ -142,7 +142,7 @@ impl Pool {
         !self.machines.is_empty()
     }
 
-    /// The machine that is there already, by its name.
+    /// The bare-metal machine, by its name.
     pub fn physical(&self, name: &str) -> Option<&PhysicalMachine> {
         self.machines.iter().find(|machine| machine.name == name)
     }

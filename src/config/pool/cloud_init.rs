@@ -1,4 +1,4 @@
-//! `[pool.cloud_init]`: how a machine's first boot is told what it is.
+//! `[pool.cloud_init]`: how a machine learns at its first boot what it is.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -10,7 +10,7 @@ use crate::config::values::Checker;
 /// What stands in `meta-data` where nothing is written.
 const META: &str = "instance-id: {{ machine.id }}\nlocal-hostname: {{ machine.name }}\n";
 
-/// How a machine's first boot is told what it is.
+/// How a machine learns at its first boot what it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CloudInit {
     /// By Proxmox VE's own drive.

@@ -80,7 +80,8 @@ pub(super) fn options(pool: &Pool, checker: &mut Checker) -> BTreeMap<String, St
     free(&format!("pool `{}`", pool.name.get_ref()), &pool.vm_options, checker)
 }
 
-/// Options that are nobody else's, as a VM's configuration has them; `whose` stands before what is wrong with one.
+/// Options that no other setting writes, as a VM's configuration has them; `whose` stands before what is
+/// wrong with one.
 pub(in crate::config) fn free(
     whose: &str,
     options: &BTreeMap<Spanned<String>, Spanned<Scalar>>,
@@ -143,7 +144,7 @@ fn setting(option: &str) -> Option<&'static str> {
             "use `user` and `ssh_keys`"
         }
         "tags" => "use `tags`",
-        "name" | "description" | "smbios" | "template" => "it is how a machine is told from others",
+        "name" | "description" | "smbios" | "template" => "it identifies the machine",
         "agent" | "onboot" | "protection" | "startup" => "machines could not be started or removed any more",
         _ => return None,
     })
@@ -213,8 +214,8 @@ mod tests {
             ("vm_options = { net1 = \"virtio\" }", "use `bridge`"),
             ("vm_options = { scsi1 = \"a:1\" }", "use `disk` and `extra_disks`"),
             ("vm_options = { memory = 1 }", "use `cores`, `memory` and `sizes`"),
-            ("vm_options = { description = \"x\" }", "how a machine is told from others"),
-            ("vm_options = { smbios1 = \"uuid=1\" }", "how a machine is told from others"),
+            ("vm_options = { description = \"x\" }", "it identifies the machine"),
+            ("vm_options = { smbios1 = \"uuid=1\" }", "it identifies the machine"),
             ("vm_options = { protection = 1 }", "could not be started or removed"),
             ("vm_options = { zzz = 1 }", "no option that a pool may set"),
             ("vm_options = { hostpci0 = \"0000:01:00.0\" }", "names no mapping"),

@@ -133,7 +133,7 @@ fn of_others(pool: &Pool, table: &Spanned<Written>, checker: &mut Checker) {
     }
 }
 
-/// A machine that joins by itself is not reached: nobody could restart its kubelet.
+/// A machine that joins by itself is not reached: the daemon could not restart its kubelet.
 pub(super) fn out_of_reach(pool: &Pool, checker: &mut Checker) {
     let Some(table) = &pool.grow else { return };
     let title = format!("pool `{}`: a machine that joins by itself cannot grow", pool.name.get_ref());
@@ -256,7 +256,7 @@ mod tests {
                     "{table}[[pool.machine]]\nname = \"m\"\n[pool.machine.redfish]\nendpoint = \"https://10.0.0.1\"\n\
                      user = \"power\"\npassword_file = \"/x\"\nca = \"system\"\n"
                 )),
-                "`grow` means nothing for machines that are there already",
+                "`grow` means nothing for bare-metal machines",
             ),
         ] {
             let report = parse("c.toml", &text, Needs::Plan).unwrap_err().plain();

@@ -56,11 +56,11 @@ pub(super) fn arguments(pool: &Written, checker: &mut Checker) -> BTreeMap<Strin
         .collect()
 }
 
-/// What a kubelet is told before it registers, of a machine that joins by itself: by its template alone.
+/// What the kubelet of a machine that joins by itself is given before it registers: by its template alone.
 pub(super) fn untold(pool: &Written, checker: &mut Checker) {
     let name = pool.name.get_ref();
     let arguments = pool.kubelet_args.first_key_value().map(|(key, _)| ("kubelet_args", key.span()));
-    // A domain only says what passes, whoever sets it.
+    // A domain only says what passes, whichever component sets it.
     let mut single = pool.startup_taints.iter().filter(|taint| !taint.get_ref().contains('*'));
     let taints = single.next().map(|taint| ("startup_taints", taint.span()));
     for (key, at) in arguments.into_iter().chain(taints) {

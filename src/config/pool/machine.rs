@@ -199,7 +199,7 @@ pub(super) fn user(pool: &Written, checker: &mut Checker) -> Option<String> {
     )
 }
 
-/// Keys are never quoted: somebody may have put a private one there.
+/// Keys are never quoted: a user may have put a private one there.
 pub(super) fn ssh_keys(pool: &Written, checker: &mut Checker) -> Vec<String> {
     for key in pool.ssh_keys.iter().filter(|key| !names::is_ssh_key(key.get_ref())) {
         let title = format!("pool `{}`: not a public SSH key", pool.name.get_ref());

@@ -19,7 +19,7 @@ impl Size {
 
 impl Pool {
     /// The settings that make a machine what it is, by their names. Its size and template are not among them: a pool may have
-    /// several of each. Machines that are there already are made of nothing.
+    /// several of each. Bare-metal machines are made of nothing.
     pub fn made_of(&self) -> BTreeMap<String, String> {
         if self.is_physical() {
             return BTreeMap::new();

@@ -238,7 +238,7 @@ impl Written {
         self.bootstrap.as_ref()
     }
 
-    /// Finds what it asks for that nobody tells machines which join by themselves.
+    /// Finds settings that cannot reach machines which join by themselves.
     pub(super) fn untold(&self, checker: &mut Checker) {
         self.without_kubeadm("none", checker);
         kubelet::untold(self, checker);
@@ -276,7 +276,7 @@ pub(super) fn check_all(
     for written in pools {
         let this = written.get_ref();
         let what = format!("pool `{}`", this.name.get_ref());
-        // Machines that are there already are of no cluster.
+        // Bare-metal machines are of no cluster.
         let at = if this.is_physical() {
             Place::default()
         } else {

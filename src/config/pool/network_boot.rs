@@ -14,7 +14,8 @@ pub enum Boot {
     /// A clone of the pool's template.
     #[default]
     Template,
-    /// The network, by its first device: the VM is made anew, with an empty disk if the pool says how large.
+    /// The network, by its first device: the VM is made without a template, with an empty disk if the pool
+    /// says how large.
     Network,
 }
 
@@ -32,7 +33,7 @@ impl Boot {
 /// over hardware (`scsihw` needs `VM.Config.HWType`).
 pub(super) const DISK: &str = "virtio0";
 
-/// What only a template could say, and what nobody could tell such machines.
+/// What only a template could say, and what could not reach such machines.
 pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
     let Some(boot) = written.boot.as_ref().filter(|boot| *boot.get_ref() == Boot::Network) else { return };
     let name = &pool.name;
@@ -58,7 +59,7 @@ pub(super) fn check(written: &Written, pool: &Pool, checker: &mut Checker) {
         checker.wrong(title, storage.span(), "nothing to do with it", help);
     }
     if pool.cloud_init == CloudInit::Drive && pool.tells_guests() {
-        let title = format!("pool `{name}`: nobody tells its machines addresses, users or keys");
+        let title = format!("pool `{name}`: its machines cannot be given addresses, users or keys");
         let help = "set `addresses = \"dhcp\"`, or `method = \"seed\"` in `[pool.cloud_init]`";
         checker.wrong(title, boot.span(), "boots from the network, without a cloud-init drive", help);
     }
@@ -99,7 +100,7 @@ mod tests {
         for (lines, expected) in [
             ("addresses = \"dhcp\"\n", "`bridge` is missing"),
             (&format!("{static_address}template = 9000\n"), "are clones of no template"),
-            (static_address, "nobody tells its machines addresses"),
+            (static_address, "its machines cannot be given addresses"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\ndisk = \"16GiB\"\n", "`storage` is missing"),
             ("addresses = \"dhcp\"\nbridge = \"vmbr0\"\nstorage = \"a1\"\n", "`storage` without `disk`"),
             (

@@ -1,4 +1,4 @@
-//! `[[pool.machine]]`: machines that are there already and are switched on and off, in place of VMs that are made.
+//! `[[pool.machine]]`: bare-metal machines and are switched on and off, in place of VMs that are made.
 //!
 //! * They are alike: `cores` and `memory` of their pool hold for each. Others go into a pool of their own.
 //! * A machine's number stands where a VMID does. It follows from the name alone, so that no order in the file matters, and is greater
@@ -20,7 +20,7 @@ use crate::config::power::{Power, Redfish, WrittenRedfish};
 use crate::config::values::Checker;
 use crate::model::machine::{FIRST_NUMBER, Slot};
 
-/// A machine that is there already.
+/// A bare-metal machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalMachine {
     /// Its name, which is its Node's.
@@ -77,14 +77,14 @@ pub(super) fn check(pool: &Pool, checker: &mut Checker) -> Vec<PhysicalMachine> 
     let Some(first) = pool.machine.first() else { return Vec::new() };
     let name = pool.name.get_ref();
     for (key, at) in pool.of_vms() {
-        let title = format!("pool `{name}`: `{key}` means nothing for machines that are there already");
+        let title = format!("pool `{name}`: `{key}` means nothing for bare-metal machines");
         checker.clash(title, at, "not used", first.name.span(), "it is about VMs: remove it");
     }
     if let Some((key, value)) = pool.labels.iter().chain(&pool.annotations).find(|(_, value)| {
         ["host", "zone", "vmid"].iter().any(|fact| super::labels::uses(value.get_ref(), &[fact]))
     }) {
         let title = format!("pool `{name}`: `{}` asks for what only VMs have", key.get_ref());
-        let help = "`{{ name }}` and `{{ pool }}` are known of a machine that is there already";
+        let help = "`{{ name }}` and `{{ pool }}` are known of a bare-metal machine";
         checker.wrong(title, value.span(), "not known", help);
     }
     let (max, count) = (*pool.max.get_ref(), pool.machine.len());
@@ -258,10 +258,7 @@ mod tests {
                 "has the same system as machine `metal-1`",
             ),
             (format!("{host}{pool}{one}"), "has the same system as host `pve3`"),
-            (
-                format!("{pool}template = 9000\n{one}"),
-                "`template` means nothing for machines that are there already",
-            ),
+            (format!("{pool}template = 9000\n{one}"), "`template` means nothing for bare-metal machines"),
             (format!("{pool}clone = \"full\"\n{one}"), "`clone` means nothing"),
             (format!("{pool}kubelet_args = {{ a = \"b\" }}\n{one}"), "`kubelet_args` does nothing"),
             (

@@ -78,7 +78,7 @@ pub(super) fn check(pool: &Pool, sizes: &[Size], checker: &mut Checker) -> Optio
     // There is one way of having CPUs; another one has to be thought of here.
     let Whose::Dedicated = written.cpus;
     if pool.is_physical() {
-        let title = format!("pool `{name}`: machines that are there already have no host to be pinned on");
+        let title = format!("pool `{name}`: bare-metal machines have no host to be pinned on");
         checker.wrong(title, table.span(), "only for VMs", "remove the table `[pool.pinning]`");
     }
     let numa = written.numa.as_ref().is_some_and(|on| *on.get_ref());
@@ -172,7 +172,7 @@ mod tests {
             ("vm_options = { numa = true }", all, "`numa` contradicts `[pool.pinning]`"),
             ("vm_options = { hotplug = \"disk,memory\" }", all, "`hotplug` contradicts `[pool.pinning]`"),
             ("vm_options = { affinity = \"1\" }", all, "use `[pool.pinning]`"),
-            (metal, "cpus = \"dedicated\"", "machines that are there already have no host to be pinned on"),
+            (metal, "cpus = \"dedicated\"", "bare-metal machines have no host to be pinned on"),
         ] {
             let report = pinning(before, table).unwrap_err();
             assert!(report.contains(said), "no {said:?} in\n{report}");

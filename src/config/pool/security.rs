@@ -12,7 +12,7 @@ use crate::config::values::Checker;
 pub enum Policy {
     /// They pass.
     Accept,
-    /// They are refused, and the sender is told.
+    /// They are refused with an answer to the sender.
     Reject,
     /// They are dropped.
     Drop,

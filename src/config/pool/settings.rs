@@ -193,7 +193,7 @@ pub(super) fn check(pool: &Written, memory: i64, checker: &mut Checker) -> Kubel
     settings
 }
 
-/// Where nobody lays them over anything.
+/// Where no settings are laid over them.
 pub(super) fn unused(pool: &Written, method: &str, checker: &mut Checker) {
     let Some(table) = &pool.kubelet else { return };
     let name = pool.name.get_ref();

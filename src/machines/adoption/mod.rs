@@ -1,9 +1,10 @@
 //! Taking a worker over that others made: its VM and its Node become a machine of a pool.
 //!
-//! What is taken over is drained and destroyed as any other machine once nobody needs it. So everything is looked at first, and all that
-//! speaks against it is said at once ([`judge`]). Then the record is written, which claims the slot and names the VM by its SMBIOS
-//! uuid, then our mark into the VM's notes, and last the pool's labels, taints and annotations onto the Node. Torn off in between it
-//! is repeated, and does what is left. Nothing else of the VM is changed.
+//! What is taken over is drained and destroyed as any other machine once it is unneeded. So everything is
+//! looked at first, and all that speaks against it is said at once ([`judge`]). Then the record is written,
+//! which claims the slot and names the VM by its SMBIOS uuid, then our mark into the VM's notes, and last the
+//! pool's labels, taints and annotations onto the Node. Torn off in between it is repeated, and does what is
+//! left. Nothing else of the VM is changed.
 //!
 //! The record says that its Node has registered: the machine is never taken for one whose creation is too late, and so failed.
 

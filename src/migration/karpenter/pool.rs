@@ -212,7 +212,7 @@ fn instance_type(text: &str) -> Option<(i64, i64)> {
     Some((cores.parse().ok()?, memory.strip_suffix("GB")?.parse().ok()?))
 }
 
-/// What the provider offers where nobody says anything.
+/// What the provider offers by default.
 fn usual() -> BTreeSet<(i64, i64)> {
     made(&FAMILIES.map(|(_, rate)| rate))
 }

@@ -249,7 +249,7 @@ impl Metrics {
         self.0.cluster_autoscaler.round(took.as_secs_f64());
     }
 
-    /// This instance leads no more.
+    /// This instance no longer leads.
     pub(crate) fn term_ended(&self, cause: &str) {
         self.0.counted.terms_ended.get_or_create(&vec![("cause", cause.to_owned())]).inc();
     }

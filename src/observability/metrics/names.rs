@@ -111,7 +111,7 @@ metrics! {
     }
     "Machines" {
         MACHINES: Gauge "machines" None, &["pool", "phase"], "Machines by their phase, as `status` names it";
-        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` where it is kept until it is needed, `SlotTaken` by somebody else, or failed through the `Pool`, the `Host` or `Nobody` in particular";
+        MADE: Counter "machines_made" None, &["pool", "outcome"], "Ends of creations: `Ready`, `Warm` if it is kept until it is needed, `SlotTaken` by another VM or Node, or failed through the `Pool`, the `Host` or `Nobody` in particular";
         GROWN: Counter "machines_grown" None, &["pool", "outcome"], "Ends of attempts to make a running machine larger: `Grown`, or `NotGrown` so that it serves on as it was";
         REMOVED: Counter "machines_removed" None, &["pool", "outcome"], "Ends of removals: `Removed`, `GivenUp` so that the node serves again, `Discarded` after a failed creation, or `Stuck` and tried again later";
         STEP: Histogram "machine_step" SECONDS, &["step"], "How long each step of a machine's creation took (`clone`, `configure`, `start`, `boot`, `join`, `ready`), the `whole` of it from the decision on, and of its removal (`drain`, `remove`)";
@@ -147,8 +147,8 @@ mod tests {
              Served in the OpenMetrics text format at `http://127.0.0.1:9736/metrics`; where, and whether at all, is said in \
              `[metrics]` of the configuration. Beside it there are `/healthz`, which is 200 while rounds come in time, and \
              `/readyz`, which is 200 once both clusters were seen. Nothing here asks for a password: let it listen on other \
-             addresses than loopback only where whoever reaches them may see the names of pools, hosts and storages.\n\n\
-             Counters and histograms begin anew with each start of the daemon. Times of machines and pods are taken from what \
+             addresses than loopback only if every client that reaches them may see the names of pools, hosts and storages.\n\n\
+             Counters and histograms begin again with each start of the daemon. Times of machines and pods are taken from what \
              is written on them, so that a restart in between changes none.\n\n\
              Of several instances each serves its own; those that stand by know nothing of pools, pods, machines and hosts. Sum or \
              take the maximum over instances.\n\n\
@@ -190,7 +190,7 @@ mod tests {
             std::fs::write(&file, page()).unwrap();
         }
         let written = std::fs::read_to_string(&file).unwrap_or_default();
-        assert_eq!(page(), written, "write it anew with UPDATE=1 cargo test --lib the_page_about_metrics");
+        assert_eq!(page(), written, "update it with UPDATE=1 cargo test --lib the_page_about_metrics");
     }
 
     #[test]

@@ -14,7 +14,7 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// The least time that the axis shows.
 const LEAST: SignedDuration = SignedDuration::from_mins(10);
-/// Between two samples that are further apart nobody watched.
+/// Between two samples that are further apart the daemon did not watch.
 const GAP: SignedDuration = SignedDuration::from_secs(120);
 /// Labels on the axis.
 const LABELS: u32 = 4;

@@ -43,7 +43,7 @@ fn one(host: &HostStatus, machines: &[&MachineStatus], largest: i64, out: &mut S
     let backoff = host.backoff.as_deref().map(|why| format!(", <b>{}</b>", escaped(why))).unwrap_or_default();
     let _ = write!(
         out,
-        "<div class=\"host\"><p><b>{}</b>{state}{backoff} <span class=\"none\">{} of ours, {} of {} given to guests, {} vCPUs on {} \
+        "<div class=\"host\"><p><b>{}</b>{state}{backoff} <span class=\"none\">{} managed, {} of {} given to guests, {} vCPUs on {} \
          threads</span></p><div class=\"bar\" style=\"width:{:.2}%\">",
         escaped(&host.name),
         machines.len(),

@@ -1,5 +1,5 @@
-//! The status page: what `status` shows, drawn for a browser. One page without scripts, images or anything else to fetch; it
-//! loads itself anew every few seconds.
+//! The status page: what `status` shows, drawn for a browser. One page without scripts, images or anything
+//! else to fetch; it reloads itself every few seconds.
 
 mod chart;
 mod hosts;
@@ -55,7 +55,7 @@ fn head(status: &Status, now: Timestamp, out: &mut String) {
     } else if status.leads {
         let _ = write!(out, "{mode}, {}, the last {} ago", counted(status.rounds, "round"), span(age));
     } else {
-        let leader = if status.leader.is_empty() { "nobody yet" } else { &status.leader };
+        let leader = if status.leader.is_empty() { "none yet" } else { &status.leader };
         let _ = write!(out, "stands by: <b>{}</b> leads, and its page shows more", escaped(leader));
     }
     out.push_str("</p></header>");

@@ -200,8 +200,8 @@ impl Devices {
         all
     }
 
-    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it. What is short is only found out
-    /// if somebody wants to know.
+    /// Whether devices can be allocated on a node, which is at this place of the world if it is in it. What
+    /// is short is only found out if the caller wants to know.
     pub(super) fn check(
         &self,
         asked: &Asked,

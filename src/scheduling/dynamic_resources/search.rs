@@ -326,7 +326,7 @@ pub(super) fn is_selectable(
     Ok(candidate.reached)
 }
 
-/// Whether a taint keeps nobody away who has these tolerations.
+/// Whether a taint keeps no pod away that has these tolerations.
 pub(super) fn tolerates(tolerations: &[DeviceToleration], taint: &DeviceTaint) -> bool {
     let matches = |one: &DeviceToleration| {
         (one.effect.is_empty() || one.effect == taint.effect)

@@ -88,7 +88,7 @@ impl Place {
 
 impl Taken {
     fn of(allocation: &Allocation, facts: &Facts) -> Self {
-        // A device that no slice has is in nobody's way.
+        // A device that no slice has is in no pod's way.
         let device = |one| {
             let id = facts.slices().id_of(one)?;
             let share = one.share.is_some();
@@ -230,8 +230,8 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// A pod uses a claim no more. The devices of one without users are free again, unless it had them before any pod of the world
-    /// used it, or somebody else has reserved it.
+    /// A pod uses a claim no more. The devices of one without users are free again, unless it had them before
+    /// any pod of the world used it, or another pod has reserved it.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);

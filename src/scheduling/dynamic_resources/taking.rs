@@ -47,7 +47,7 @@ impl<'s> Search<'s> {
             return Ok(None);
         }
         let mut undo = Undo { step, choice, pool, place, constraints: 0, counted: false, share: false };
-        // Whoever had the first share of it has consumed them already.
+        // The request that had the first share of it has consumed them already.
         let consumed_already = device.shared && self.has_shares(id);
         if !consumed_already && !device.consumes.is_empty() {
             if !self.counters.take(pool, &device.consumes) {

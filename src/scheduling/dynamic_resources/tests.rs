@@ -119,9 +119,9 @@ fn what_was_allocated_is_free_once_its_pod_is_moved_and_the_same_again_when_it_i
     assert!(is_free(&world));
     world.place(&pods[0], 0);
     assert!(!is_free(&world), "it has the device back that it had");
-    let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("somebody-else"))));
+    let (mut shared, pods) = self::world(&text(&format!("{}, {}", one("p"), one("another-pod"))));
     shared.remove(&pods[0], 0);
-    assert!(!said(&shared, &pods[1])[0].is_empty(), "somebody else has reserved it");
+    assert!(!said(&shared, &pods[1])[0].is_empty(), "another pod has reserved it");
 }
 
 #[test]

@@ -77,7 +77,8 @@ pub trait ControlPlane: Send + Sync {
     /// The guest with this system uuid lost its power (or was shut down): its kubelet reports nothing more.
     fn power_lost(&self, system_uuid: &str);
 
-    /// The kubelet of the guest with this system uuid was started anew, on a machine with so many CPUs and bytes of memory.
+    /// The kubelet of the guest with this system uuid was started again, on a machine with so many CPUs and
+    /// bytes of memory.
     fn kubelet_restarted(&self, _system_uuid: &str, _cpus: u32, _memory: u64) {}
 
     /// The guest with the first of these system uuids, which is off, will boot with the other one: its
@@ -90,9 +91,9 @@ pub trait ControlPlane: Send + Sync {
 
 /// The control plane of guests that have none, or that reach theirs by themselves.
 #[derive(Clone, Copy, Debug)]
-pub struct Nobody;
+pub struct NoControlPlane;
 
-impl ControlPlane for Nobody {
+impl ControlPlane for NoControlPlane {
     fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
         let stderr = "error execution phase preflight: couldn't validate the identity of the API Server\n";
         let failure = JoinFailure { stderr: stderr.to_owned(), exit_code: 1, after: Duration::from_mins(5) };

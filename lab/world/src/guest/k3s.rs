@@ -21,7 +21,7 @@ const MORE: &str = "/etc/rancher/k3s/config.yaml.d/";
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the unit anew.
+/// Starts the unit again.
 pub(super) fn restart(guest: &Guest) {
     guest.remove_file(FAILED);
     let running = guest.clone();

@@ -54,7 +54,7 @@ pub struct GuestFaults {
     pub missing_programs: Vec<String>,
 }
 
-/// What a guest is told about itself.
+/// What a guest learns about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     /// SMBIOS uuid, lower case.
@@ -95,7 +95,7 @@ impl Disk {
         Self(Mutex::new(self.files().clone()))
     }
 
-    /// Writes a file, as whoever prepares an image does.
+    /// Writes a file, as the builder of an image does.
     pub fn write(&self, path: &str, content: Vec<u8>) {
         self.files().insert(path.to_owned(), content);
     }

@@ -1,5 +1,5 @@
-//! CPUs and memory that are plugged into a guest that runs: its kernel shows them, somebody switches them on, and whoever asks the kernel
-//! afterwards sees them. A kubelet asks once, when it starts.
+//! CPUs and memory that are plugged into a guest that runs: its kernel shows them, a program switches them
+//! on, and a program that asks the kernel afterwards sees them. A kubelet asks once, when it starts.
 
 use super::Guest;
 
@@ -70,7 +70,7 @@ impl Guest {
         files.filter(|(_, content)| String::from_utf8_lossy(content).trim() == state).count() as u64
     }
 
-    /// Its kubelet is started anew.
+    /// Its kubelet is started again.
     pub(super) fn restart_kubelet(&self) {
         if self.joined() && !self.0.faults.kubelet_reports_no_more {
             self.0.control_plane.kubelet_restarted(&self.0.identity.uuid, self.cpus(), self.memory());

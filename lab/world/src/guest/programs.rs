@@ -110,7 +110,7 @@ pub(super) fn call<'s>(
                 0
             }
             "date" => {
-                // Whoever sets it knows the time.
+                // The program that sets it knows the time.
                 if words.contains(&"-s") {
                     shell.guest.set_clock();
                 }

@@ -99,7 +99,7 @@ impl Shell {
         })
     }
 
-    /// `tested`: a failure is looked at by somebody, so `set -e` does not apply.
+    /// `tested`: the caller looks at a failure, so `set -e` does not apply.
     fn command<'s>(
         &'s mut self,
         command: &'s Command,

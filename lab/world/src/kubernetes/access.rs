@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{kinds::SECRET, object::text, path::Route, refusal::Refusal, spec::Rule, state::State};
 
-/// Somebody who asks.
+/// A client that asks.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub name: String,
@@ -19,7 +19,7 @@ enum Rights {
     Rules(Vec<Rule>),
 }
 
-/// One thing that somebody wants to do.
+/// One thing that a client wants to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt<'a> {
     pub verb: &'a str,
@@ -92,7 +92,7 @@ impl State {
     /// Tells who asks from the `Authorization` header.
     ///
     /// # Errors
-    /// 401 for a token that nobody has.
+    /// 401 for a token that does not exist.
     pub(super) fn authenticate(&self, authorization: Option<&str>) -> Result<Identity, Refusal> {
         let Some(authorization) = authorization else {
             return Ok(Identity {
@@ -196,7 +196,8 @@ pub(super) fn secret_field(secret: &Value, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// What kubeadm's role `kubeadm:bootstrap-signer-clusterinfo` lets `system:anonymous` read, and nobody else.
+/// What kubeadm's role `kubeadm:bootstrap-signer-clusterinfo` lets `system:anonymous` read, and no other
+/// user.
 fn cluster_info() -> Rule {
     let mut rule = Rule::new("get", "", "configmaps", Some("kube-public"));
     rule.names = vec!["cluster-info".into()];

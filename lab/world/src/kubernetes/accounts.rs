@@ -1,5 +1,6 @@
-//! Secrets of type `kubernetes.io/service-account-token`: the controller puts a token in (`pkg/controller/serviceaccount`), and
-//! whoever shows it is that service account. The token is no JWT here: nobody but this server reads it.
+//! Secrets of type `kubernetes.io/service-account-token`: the controller puts a token in
+//! (`pkg/controller/serviceaccount`), and a client that shows it is that service account. The token is no JWT
+//! here: only this server reads it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};

@@ -203,7 +203,7 @@ fn pod_condition(pod: &mut Value, of: &str, holds: bool, now: &str) {
         condition["reason"] = json!("ContainersNotReady");
     }
     object::set_condition(pod, condition, now);
-    // A kubelet writes all conditions anew but those of others.
+    // A kubelet writes all conditions again but those of others.
     for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if condition["type"] == "PodScheduled" {
             condition["observedGeneration"] = generation.clone();

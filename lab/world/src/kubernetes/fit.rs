@@ -52,7 +52,7 @@ pub(super) struct Company {
     spread: Vec<(String, BTreeMap<String, i64>, i64, bool)>,
     /// Node affinities of the bound volumes.
     volumes: Vec<Value>,
-    /// Claims that wait for their first consumer but nobody can provide.
+    /// Claims that wait for their first consumer but that no provisioner can provide.
     unprovided: bool,
 }
 

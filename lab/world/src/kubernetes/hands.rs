@@ -37,7 +37,8 @@ pub struct CallRecord {
 pub enum Effect {
     /// The call is carried out later.
     Delay(Duration),
-    /// The call is carried out, and its answer is so long on its way: what was read may be out of date by then.
+    /// The call is carried out, and its answer is this long on its way: what was read may be out of date by
+    /// then.
     WorkThenDelay(Duration),
     /// Nothing is done, and this is the answer.
     Answer {
@@ -107,8 +108,8 @@ impl Kube {
         kinds::by_kind(kind).map(|kind| state.store.all(kind).cloned().collect()).unwrap_or_default()
     }
 
-    /// The version of the latest change of a kind, 0 before the first: whoever looks all the time sees whether there is
-    /// anything new.
+    /// The version of the latest change of a kind, 0 before the first: a reader that looks all the time sees
+    /// whether there is anything new.
     pub fn latest_change(&self, kind: &str) -> u64 {
         kinds::by_kind(kind).map_or(0, |kind| self.state().store.collection(kind).latest_change())
     }
@@ -189,7 +190,7 @@ impl Kube {
         state.wake(Work::Schedule, Duration::ZERO);
     }
 
-    /// Gives the scheduler a filter that nobody else knows of, or takes it away.
+    /// Gives the scheduler a filter that no other component knows of, or takes it away.
     pub fn set_plugin(&self, plugin: Option<Plugin>) {
         let mut state = self.state();
         state.plugin = plugin;
@@ -217,7 +218,7 @@ impl Kube {
         }
     }
 
-    /// Restarts a kubelet: it registers its Node anew where that is gone.
+    /// Restarts a kubelet: it registers its Node again if that is gone.
     pub fn restart_kubelet(&self, node: &str) {
         let mut state = self.state();
         let delay = state.spec.timings.kubelet_restart;

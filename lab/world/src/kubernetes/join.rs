@@ -16,7 +16,7 @@ use crate::guest::control_plane::{ControlPlane, JoinFailure, JoinRequest, K3sReq
 
 /// kubeadm looks for the signature of its token so often …
 const ATTEMPTS: Duration = Duration::from_secs(5);
-/// … and for so long.
+/// … and for how long.
 const PATIENCE: Duration = Duration::from_secs(302);
 /// From a wrong CA hash to the end.
 const WRONG_HASH: Duration = Duration::from_millis(1500);

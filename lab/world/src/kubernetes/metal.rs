@@ -102,7 +102,7 @@ impl Kube {
         self.state().resets.clone()
     }
 
-    /// Somebody presses its button, or its controller was asked to.
+    /// An administrator presses its button, or its controller was asked to.
     pub fn reset_metal(&self, name: &str, what: &str) {
         let mut state = self.state();
         match what {

@@ -1,5 +1,6 @@
-//! A Node that somebody says is off for good (`node.kubernetes.io/out-of-service`): the pod collector ends its pods that are being deleted,
-//! and the attach/detach controller lets go of its volumes without waiting for an unmount.
+//! A Node that is marked as off for good (`node.kubernetes.io/out-of-service`): the pod collector ends its
+//! pods that are being deleted, and the attach/detach controller lets go of its volumes without waiting for
+//! an unmount.
 
 use std::time::Duration;
 

@@ -165,7 +165,7 @@ impl State {
             let tail = "not eligible due to a terminating pod on the nominated node.";
             return Outcome::Waits(with_preemption(&reasons, tail), None);
         }
-        // Nobody fits: each misfit is that of the node at its place.
+        // No node fits: each misfit is that of the node at its place.
         let hopeful = places.iter().zip(&misfits).filter(|(_, misfit)| misfit.resolvable);
         let hopeful: Vec<&Place> = hopeful.map(|(place, _)| place).collect();
         match self.candidate(pod, facts, &company, &hopeful) {
@@ -248,7 +248,7 @@ impl State {
             .is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer")
     }
 
-    /// The node affinities of a pod's volumes, and whether one of its claims has nobody to provide it.
+    /// The node affinities of a pod's volumes, and whether one of its claims has no provisioner.
     pub(super) fn volumes_of(&self, pod: &Value, affinities: &mut Vec<Value>, unprovided: &mut bool) {
         for name in claims(pod) {
             let Some(claim) = self.store.get(&CLAIM, object::namespace(pod), name) else { continue };

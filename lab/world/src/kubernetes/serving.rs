@@ -1,5 +1,6 @@
-//! Certificates that kubelets serve with, where its configuration, or the cluster's, says `serverTLSBootstrap`: each kubelet asks
-//! for one, somebody approves it or not, and the signer of kube-controller-manager signs what is approved.
+//! Certificates that kubelets serve with, where its configuration, or the cluster's, says
+//! `serverTLSBootstrap`: each kubelet asks for one, an approver approves it or not, and the signer of
+//! kube-controller-manager signs what is approved.
 //!
 //! After `pkg/kubelet/certificate/kubelet.go`, `pkg/controller/certificates/signer` and the admission plugin
 //! `CertificateApproval` of 1.36.
@@ -21,8 +22,8 @@ use super::{
 
 /// From the Node to the request.
 const FIRST: Duration = Duration::from_millis(400);
-/// A kubelet waits so long for its certificate until it asks anew.
-const ANEW: Duration = Duration::from_mins(15);
+/// How long a kubelet waits for its certificate until it asks again.
+const ASK_AGAIN: Duration = Duration::from_mins(15);
 /// From an approval to the signature.
 const SIGNER: Duration = Duration::from_millis(20);
 
@@ -55,7 +56,7 @@ impl State {
         if let Some(kubelet) = self.kubelets.get_mut(name) {
             kubelet.serving_request = Some(request);
         }
-        self.wake(Work::AskToServe(name.into()), ANEW);
+        self.wake(Work::AskToServe(name.into()), ASK_AGAIN);
     }
 
     fn serves_by_request(&self, name: &str) -> bool {
@@ -80,7 +81,7 @@ impl State {
         }
     }
 
-    /// Signs a request. Nobody in this cluster connects to a kubelet, so that any certificate will do.
+    /// Signs a request. No client in this cluster connects to a kubelet, so that any certificate will do.
     pub(super) fn sign(&mut self, name: &str) {
         let certificate = KeyPair::generate().and_then(|key| CertificateParams::default().self_signed(&key));
         let Ok(certificate) = certificate else { return };

@@ -67,7 +67,7 @@ impl Kube {
         self.kubeconfig_of("kubernetes-admin", &token, server_url)
     }
 
-    /// A kubeconfig of somebody else.
+    /// Another user's kubeconfig.
     pub fn kubeconfig_of(&self, user: &str, token: &str, server_url: &str) -> String {
         let ca = STANDARD.encode(&self.state().spec.ca_pem);
         format!(
@@ -75,7 +75,7 @@ impl Kube {
         )
     }
 
-    /// Says where the API server is reached, `host:port`, and writes cluster-info anew.
+    /// Says where the API server is reached, `host:port`, and writes cluster-info again.
     pub fn set_endpoint(&self, endpoint: &str) {
         let mut state = self.state();
         state.spec.endpoint = endpoint.into();

@@ -304,7 +304,7 @@ impl State {
 
     /// Announces something for a live display.
     pub fn announce(&self, event: KubeEvent) {
-        // Nobody may be listening; that is fine.
+        // There may be no listener; that is fine.
         let _ = self.events.send(event);
     }
 

@@ -182,7 +182,7 @@ impl Store {
 
     /// Forgets the past of all kinds.
     pub fn forget(&mut self) {
-        // A version that nobody has seen, so that even the latest list is too old to watch from.
+        // A version that no client has seen, so that even the latest list is too old to watch from.
         self.revision += 1;
         let revision = self.revision;
         for collection in self.collections.values_mut() {

@@ -57,7 +57,7 @@ fn cluster_info() -> Key {
 }
 
 impl State {
-    /// Writes cluster-info anew for the present endpoint, without signatures; they follow.
+    /// Writes cluster-info again for the present endpoint, without signatures; they follow.
     pub(super) fn write_cluster_info(&mut self) {
         let text = public_kubeconfig(&self.spec.endpoint, &self.spec.ca_pem);
         if self.store.get(&CONFIG_MAP, "kube-public", "cluster-info").is_none() {

@@ -13,11 +13,11 @@ use super::{
     state::{State, Work},
 };
 
-/// What attaches volumes here. Attachments of others are somebody's who plays a driver.
+/// What attaches volumes here. Attachments of others belong to a test that plays a driver.
 const DRIVER: &str = "csi.lab.example";
 /// From the need for a change to the change.
 const TAKES: Duration = Duration::from_millis(1500);
-/// How long a volume stays where nobody says that it is unmounted (`maxWaitForUnmountDuration`).
+/// How long a volume stays if it is not reported as unmounted (`maxWaitForUnmountDuration`).
 const UNMOUNT: Duration = Duration::from_mins(6);
 
 /// Attachments that no pod needs, since when.

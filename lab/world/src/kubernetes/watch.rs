@@ -24,7 +24,7 @@ use crate::{
 
 /// Between two bookmarks.
 const BOOKMARKS: Duration = Duration::from_mins(1);
-/// The last bookmark comes so long before the end.
+/// The last bookmark comes this long before the end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// How long a watch lasts that does not say: between this and twice this.
 const MINIMUM: Duration = Duration::from_mins(30);

@@ -15,7 +15,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Somebody who is logged in without a token, such as `root@pam`.
+    /// A user who is logged in without a token, such as `root@pam`.
     pub(super) fn person(user: &str) -> Self {
         Self { user: user.to_owned(), token: user.to_owned(), privsep: false }
     }

@@ -139,7 +139,7 @@ impl Pve {
         let mut state = self.state();
         let own = volid.split(':').next().unwrap_or_default().to_owned();
         let storage = plan.storage.clone().filter(|_| !linked).unwrap_or(own);
-        // The cloud-init drive is always made anew, and a template's may be written without its size.
+        // The cloud-init drive is always made again, and a template's may be written without its size.
         let text = match property(text, "size") {
             None if cloud_init => &format!("{text},size=4M"),
             _ => text,

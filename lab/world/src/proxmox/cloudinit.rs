@@ -12,7 +12,7 @@ use super::{
     vm::{Vm, property},
 };
 
-/// Keys whose changes the drive has to be made anew for.
+/// Keys whose changes the drive has to be made again for.
 const KEYS: &[&str] = &["sshkeys", "searchdomain", "nameserver", "ciuser", "cipassword"];
 
 impl Pve {
@@ -25,7 +25,7 @@ impl Pve {
         Ok(Value::Array(rows.collect()).into())
     }
 
-    /// Makes the drive anew.
+    /// Makes the drive again.
     pub(super) async fn renew_cloud_init(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         call.who.need(&self.state(), &format!("/vms/{}", call.vmid()), &["VM.Config.Cloudinit"])?;
         let _lock = self.lock_vm(call.node(), call.vmid(), LOCK_WAIT).await?;

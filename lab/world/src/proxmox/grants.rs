@@ -20,7 +20,7 @@ impl Pve {
             .into()
     }
 
-    /// The lock of the file that holds users, roles, pools and grants: without quorum nobody gets it.
+    /// The lock of the file that holds users, roles, pools and grants: without quorum no task gets it.
     pub(super) async fn user_cfg(&self, what: &str) -> Result<(), Refusal> {
         let quorate = self.state().quorate();
         if quorate {

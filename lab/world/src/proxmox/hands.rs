@@ -27,7 +27,7 @@ pub struct CallRecord {
     pub path: String,
     /// HTTP status, 0 without an answer.
     pub status: u16,
-    /// The token that asked, empty for nobody.
+    /// The token that asked, empty for none.
     pub token: String,
 }
 
@@ -51,7 +51,8 @@ pub enum Effect {
     Lose,
     /// The call is carried out so much later.
     Delay(Duration),
-    /// The call is carried out, and its answer is so long on its way: what was read may be out of date by then.
+    /// The call is carried out, and its answer is this long on its way: what was read may be out of date by
+    /// then.
     WorkThenDelay(Duration),
 }
 
@@ -69,7 +70,7 @@ pub enum TaskFault {
     Warns(String),
     /// It is killed after so much time: nothing is cleaned up.
     Dies(Duration),
-    /// It does its work, then nobody remembers it, as after a loss of its host's logs.
+    /// It does its work, then it is forgotten, as after a loss of its host's logs.
     Forgotten,
 }
 
@@ -84,7 +85,7 @@ pub struct VmView {
     pub running: bool,
     /// Its pool.
     pub pool: Option<String>,
-    /// Whether its guest has joined a cluster. Nobody knows of a real one.
+    /// Whether its guest has joined a cluster. Unknown for a real one.
     pub joined: bool,
 }
 
@@ -363,7 +364,7 @@ impl Pve {
         }
     }
 
-    /// Somebody fills a storage up, on all hosts, or removes that again.
+    /// A user fills a storage up, on all hosts, or removes that again.
     pub fn set_storage_full(&self, storage: &str, full: bool) {
         let mut state = self.state();
         let before = state.filled_storages.remove(storage);

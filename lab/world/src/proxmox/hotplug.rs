@@ -136,7 +136,7 @@ fn in_dimms(wanted: u64) -> u64 {
     FIRST + dimms(wanted).iter().map(|(_, size)| size).sum::<u64>()
 }
 
-/// What a VM's guest is told of its machine.
+/// What a VM's guest learns about its machine.
 pub(super) fn tell_guest(vm: &Vm) {
     if let Some(guest) = vm.machine.as_ref().and_then(super::vm::Machine::simulated) {
         guest.plug(vm.cpus(), vm.memory());

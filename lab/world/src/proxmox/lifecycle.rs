@@ -144,8 +144,8 @@ impl Pve {
         state.access.grants.retain(|grant| grant.path != format!("/vms/{vmid}"));
     }
 
-    /// Frees the volumes that the config names, and returns those that stay, with the reason: their storage's lock needs
-    /// quorum, or somebody holds them.
+    /// Frees the volumes that the config names, and returns those that stay, with the reason: their storage's
+    /// lock needs quorum, or another task holds them.
     fn free_volumes(&self, node: &str, vmid: u32) -> Vec<(String, String)> {
         let mut state = self.state();
         let quorate = state.quorate();

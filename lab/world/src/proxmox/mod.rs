@@ -26,7 +26,7 @@ use self::{
 use crate::{
     clock::WorldClock,
     fault,
-    guest::control_plane::{ControlPlane, Nobody},
+    guest::control_plane::{ControlPlane, NoControlPlane},
     qemu::Hardware,
     serve::{Body, NoAnswer},
 };
@@ -164,7 +164,7 @@ impl Pve {
     /// A cluster whose VMs are processes: nothing is simulated but the API and what it takes for its hosts. Tokio's time must not be
     /// paused.
     pub fn on_hardware(spec: ClusterSpec, clock: WorldClock, seed: u64, hardware: Hardware) -> Self {
-        Self::build(spec, clock, seed, Arc::new(Nobody), Some(hardware))
+        Self::build(spec, clock, seed, Arc::new(NoControlPlane), Some(hardware))
     }
 
     fn build(
@@ -301,7 +301,7 @@ impl Pve {
             return Err(Refusal::NotImplemented(format!("Method '{method} {path}' not implemented")));
         };
         let (template, protected) = (call.path, call.protected);
-        // Whoever answers wakes another: nothing is handed on to one that is off.
+        // A host that answers wakes another: nothing is handed on to one that is off.
         let own = template == "/nodes/{node}/wakeonlan";
         if let Some(node) = values.get("node").filter(|_| !own) {
             self.reach(node).await?;
@@ -468,7 +468,7 @@ impl Pve {
     }
 
     fn announce(&self, event: Event) {
-        // Nobody may be listening; that is fine.
+        // There may be no listener; that is fine.
         let _ = self.0.events.send(event);
     }
 }

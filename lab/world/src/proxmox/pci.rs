@@ -26,7 +26,7 @@ pub struct Pci {
 }
 
 impl Pve {
-    /// Makes a resource mapping, or makes it anew: host and address of each device.
+    /// Makes a resource mapping, or replaces it: host and address of each device.
     pub fn map_pci(&self, id: &str, devices: &[(&str, &str)]) {
         let devices = devices.iter().map(|(host, path)| ((*host).to_owned(), (*path).to_owned()));
         self.state().pci.mappings.insert(id.to_owned(), devices.collect());
@@ -98,7 +98,7 @@ fn let_go(state: &mut State) {
     pci.held.retain(|_, vmid| vms.get(vmid).is_some_and(|vm| vm.machine.is_some()));
 }
 
-/// Chooses the devices that a VM starts with: the first of each mapping that nobody holds.
+/// Chooses the devices that a VM starts with: the first of each mapping that no VM holds.
 pub(super) fn take(state: &mut State, node: &str, vmid: u32) -> Result<(), Refusal> {
     let_go(state);
     state.pci.held.retain(|_, holder| *holder != vmid);

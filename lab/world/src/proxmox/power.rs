@@ -21,7 +21,7 @@ pub(super) const AGENT_PING: Duration = Duration::from_secs(3);
 /// How long a shutdown waits when the caller does not say.
 const SHUTDOWN_LIMIT: Duration = Duration::from_mins(1);
 
-/// What somebody who overrules a shutdown waits for its end before it is killed.
+/// How long a caller that overrules a shutdown waits for its end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the lock of a shutdown was seen to outlive its killed worker.
 const ORPHANED_LOCK: Duration = Duration::from_millis(20_300);
@@ -299,7 +299,7 @@ impl Pve {
         Ok(Value::from(upid).into())
     }
 
-    /// Presses a running VM's reset button: the same QEMU goes on with a guest that boots anew.
+    /// Presses a running VM's reset button: the same QEMU goes on with a guest that boots again.
     pub(super) fn reset(&self, call: &ApiCall) -> Result<Answer, Refusal> {
         self.may_power(call)?;
         self.need_running(call)?;

@@ -89,7 +89,7 @@ impl Pve {
         Ok(())
     }
 
-    /// A process is gone, whoever ended it.
+    /// A process is gone, by whatever cause.
     fn process_ended(&self, vmid: u32, running: &Running) {
         let still = self.state().vms.get(&vmid).and_then(|vm| Some(vm.machine.as_ref()?.pid));
         if still == Some(running.pid()) {

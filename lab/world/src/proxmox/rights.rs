@@ -1,5 +1,6 @@
-//! What whoever clones a VM, or changes its configuration, needs beyond privileges on the VM: its networks, mapped devices, CPU
-//! model, storages and tags. As in qemu-server's `API2/Qemu.pm` and pve-guest-common's `GuestHelpers.pm`.
+//! What a user who clones a VM, or changes its configuration, needs beyond privileges on the VM: its
+//! networks, mapped devices, CPU model, storages and tags. As in qemu-server's `API2/Qemu.pm` and
+//! pve-guest-common's `GuestHelpers.pm`.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ impl TagAccess {
         word_here == word
     }
 
-    /// The tags that somebody may use besides those that are free.
+    /// The tags that a user may use besides those that are free.
     pub(super) fn allowed(&self, state: &State, who: &Identity) -> BTreeSet<String> {
         let privileged = who.has(state, "/", "Sys.Modify");
         let mut allowed = BTreeSet::new();
@@ -147,7 +148,8 @@ pub(super) fn cpu_model(state: &State, who: &Identity, new: &str, old: Option<&s
     }
 }
 
-/// What a drive with this value needs of whoever sets it, takes it away or puts another in its place.
+/// The privileges that setting a drive with this value needs, or taking it away, or putting another in its
+/// place.
 pub(super) fn drive(state: &State, who: &Identity, vmid: u32, value: &str) -> Result<(), Refusal> {
     let path = format!("/vms/{vmid}");
     let privileges: &[&str] = if is_cloud_init(value) {

@@ -25,7 +25,7 @@ pub(super) fn seed(vm: &Vm) -> Seed {
     Seed { kind: SeedKind::NoCloud, user, network, meta }
 }
 
-/// An id that changes with what a guest is told. The real one is SHA-1.
+/// An id that changes with what a guest is given. The real one is SHA-1.
 fn instance(user: &str, network: &str) -> String {
     let hash = Sha256::new().chain_update(user).chain_update(network).finalize();
     let digits: Vec<String> = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();

@@ -1,4 +1,4 @@
-//! Hosts, storages and guests as somebody sees them who asks nobody: without lag and without rights.
+//! Hosts, storages and guests as they are, asked of no API: without lag and without rights.
 
 use super::Pve;
 

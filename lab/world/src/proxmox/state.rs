@@ -58,7 +58,7 @@ pub struct State {
     pub spool: BTreeMap<String, bytes::Bytes>,
     /// Storages whose volumes cannot be freed for the time being.
     pub busy_storages: BTreeSet<String>,
-    /// Storages that somebody has filled up, and what others used of them before.
+    /// Storages that were filled up, and what others used of them before.
     pub filled_storages: BTreeMap<String, u64>,
     /// What storages say that is used of them, where that is not so.
     pub claims: BTreeMap<String, u64>,
@@ -114,7 +114,7 @@ pub struct Host {
     pub off_since: Option<Instant>,
     /// When it last got its power back.
     pub on_since: Option<Instant>,
-    /// Whether somebody already waited for its first time-out.
+    /// Whether a caller already waited for its first time-out.
     pub timed_out: bool,
     /// Whether an administrator put it into HA maintenance.
     pub maintenance: bool,
@@ -128,7 +128,7 @@ pub struct Host {
 const LOST: Duration = Duration::from_millis(6950);
 /// The others notice after this time that a host has its power back.
 const BACK: Duration = Duration::from_millis(6300);
-/// So long the network goes on looking for a host that lost its power.
+/// How long the network goes on looking for a host that lost its power.
 const LOOKED_FOR: Duration = Duration::from_secs(25);
 /// From a host's power to its API.
 const BOOT: Duration = Duration::from_secs(8);
@@ -289,7 +289,7 @@ impl State {
             if volid.contains(":iso/") { self.file(volid, &vm.node).is_some() } else { there(volid) }
         };
         let needed = |key: &str, volid: &str| {
-            // The cloud-init drive is made anew at each start.
+            // The cloud-init drive is made again at each start.
             !key.starts_with("unused") && !volid.contains("cloudinit")
         };
         let mut drives = vm.drives().into_iter();

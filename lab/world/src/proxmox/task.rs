@@ -99,7 +99,7 @@ impl Worker {
         }
     }
 
-    /// Waits until somebody asks the task to stop.
+    /// Waits until a client asks the task to stop.
     pub async fn interrupted(&self) {
         self.interrupt.cancelled().await;
     }
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Works for so long, unless somebody stops the task.
+    /// Works for this long, unless a client stops the task.
     pub async fn work(&self, time: Duration) -> Result<(), Refusal> {
         tokio::select! {
             biased;

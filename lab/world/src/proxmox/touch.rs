@@ -8,7 +8,7 @@ use super::{
     vm::{Inside, Vm},
 };
 
-/// What somebody does with a VM.
+/// What another client does with a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// It is destroyed.
@@ -25,7 +25,7 @@ pub enum Touch {
     Template,
     /// It goes back to a snapshot without memory: it is off then.
     RolledBack,
-    /// Nobody can destroy it any more.
+    /// It can no longer be destroyed.
     Protected,
     /// It gets this SMBIOS uuid and is started again. `qm set` leaves no task.
     Renumbered(String),
@@ -50,7 +50,7 @@ impl Touch {
 }
 
 impl Pve {
-    /// Somebody, such as `root@pam`, does something with a VM. Must be called inside a tokio runtime.
+    /// Another user, such as `root@pam`, does something with a VM. Must be called inside a tokio runtime.
     pub fn touch(&self, vmid: u32, user: &str, touch: &Touch) {
         let Some(node) = self.vm(vmid).map(|vm| vm.node) else { return };
         if let Some(kind) = touch.task() {
@@ -79,7 +79,8 @@ impl Pve {
         }
     }
 
-    /// All guests of a host are stopped, as when it is shut down: the task takes so long. Must be called inside a tokio runtime.
+    /// All guests of a host are stopped, as when it is shut down: the task takes this long. Must be called
+    /// inside a tokio runtime.
     pub fn stop_all_by_hand(&self, node: &str, time: std::time::Duration) {
         let running: Vec<u32> = {
             let state = self.state();
@@ -108,7 +109,7 @@ impl Pve {
         }
     }
 
-    /// A host's pvestatd has said nothing for so long that the list has forgotten what it said.
+    /// A host's pvestatd has said nothing for long enough that the list has forgotten what it said.
     pub fn forget_what_pvestatd_said(&self, node: &str) {
         self.state().silent.insert(node.to_owned(), None);
     }

@@ -20,7 +20,7 @@ const ANSWER: u64 = 64 << 20;
 /// Why the agent gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody answers.
+    /// There is no answer.
     #[error("the guest agent does not answer")]
     Silent,
     /// It took the command and did not answer in time.

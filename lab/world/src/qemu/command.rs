@@ -1,9 +1,10 @@
 //! The command line of a VM's QEMU, as Proxmox VE writes it for a machine of type `pc`, and for `q35` but for its further bridges.
 //!
-//! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours; no `-no-shutdown`, since nobody else would end a QEMU whose guest
-//! has powered itself off; the processor is the best that there is, since the configured model may need
-//! hardware; and an emulated machine to which processors can be plugged says that it is VMware's, for Linux takes none that are not of
-//! a hypervisor that it knows (`acpi_is_processor_usable`), and it knows no emulation.
+//! Five differences: no `-id`, which only Proxmox's own QEMU has; no `-daemonize`, since the process is ours;
+//! no `-no-shutdown`, since nothing else would end a QEMU whose guest has powered itself off; the processor
+//! is the best that there is, since the configured model may need hardware; and an emulated machine to which
+//! processors can be plugged says that it is VMware's, for Linux takes none that are not of a hypervisor that
+//! it knows (`acpi_is_processor_usable`), and it knows no emulation.
 
 use std::{
     collections::BTreeMap,

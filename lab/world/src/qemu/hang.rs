@@ -1,7 +1,8 @@
 //! Emulated guests that hang before their kernel has said a word.
 //!
-//! One with two processors was seen to leave its console empty for six minutes (QEMU 10.0.2, `-accel tcg,thread=multi`), for a reason that
-//! nobody has found. It was nothing of what was tested; the reset button helps, as it would for an operator.
+//! One with two processors was seen to leave its console empty for six minutes (QEMU 10.0.2, `-accel
+//! tcg,thread=multi`), for a reason that was not found. It was nothing of what was tested; the reset button
+//! helps, as it would for an operator.
 
 use std::{path::Path, time::Duration};
 

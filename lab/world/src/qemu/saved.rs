@@ -1,7 +1,8 @@
 //! A guest's memory in a file: written while the guest stands still, read by the process that lets it go on.
 //!
-//! Proxmox VE's own QEMU writes it in the background (`savevm-start`) and reads it with `-loadstate`; every other one has
-//! migration to and from a file, which keeps the same. What the new process is told of devices has to be what the former was told.
+//! Proxmox VE's own QEMU writes it in the background (`savevm-start`) and reads it with `-loadstate`; every
+//! other one has migration to and from a file, which keeps the same. The new process has to get the same
+//! devices as the former one.
 
 use std::{path::Path, time::Duration};
 
@@ -28,7 +29,7 @@ impl Hardware {
             std::fs::create_dir_all(parent).map_err(tool::file(format!("make {}", parent.display())))?;
         }
         if let Err(error) = running.save(&path).await {
-            // The error is what is told; a guest that does not go on either has a process that is gone.
+            // The error is what is reported; a guest that does not go on either has a process that is gone.
             let _ = running.command("cont", &Value::Null).await;
             self.free_disk(volid);
             return Err(error);
@@ -48,7 +49,7 @@ impl Running {
             match answer["return"]["status"].as_str() {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => {
-                    let why = answer["return"]["error-desc"].as_str().unwrap_or("nobody knows why");
+                    let why = answer["return"]["error-desc"].as_str().unwrap_or("reason unknown");
                     return Err(self.failed(format!("could not write its memory: {why}")));
                 }
                 _ => sleep(LOOK).await,

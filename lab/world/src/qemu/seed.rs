@@ -1,4 +1,4 @@
-//! The cloud-init drive, made anew at each start with the program that Proxmox VE uses, too.
+//! The cloud-init drive, made again at each start with the program that Proxmox VE uses, too.
 
 use std::path::Path;
 

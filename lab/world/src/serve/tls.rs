@@ -1,4 +1,4 @@
-//! A throw-away certificate authority and a leaf for loopback, made anew at each start.
+//! A throw-away certificate authority and a leaf for loopback, made again at each start.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ async fn a_token_is_signed_and_lets_in_as_its_secret_says() {
         client.apply(&token("aaaaaa", changes));
         seconds(0.1).await;
         let info =
-            client.with_token("nobody").kube.get("ConfigMap", "kube-public", "cluster-info").expect("there");
+            client.with_token("unknown").kube.get("ConfigMap", "kube-public", "cluster-info").expect("there");
         assert_eq!(info["data"].get(signed).is_some(), is_signed, "{case}");
         let bearer = client.with_token("aaaaaa.0123456789abcdef");
         let path = "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
@@ -123,7 +123,7 @@ async fn a_service_account_may_do_what_its_roles_say() {
         ("GET", "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", 200),
         ("GET", "/api/v1/namespaces/kube-system/configmaps/kubelet-config", 403),
         ("GET", "/api/v1/namespaces/kube-system/configmaps", 403),
-        // kubeadm lets those in who say nothing of themselves, and nobody else.
+        // kubeadm lets those in who say nothing of themselves, and no others.
         ("GET", "/api/v1/namespaces/kube-public/configmaps/cluster-info", 403),
     ];
     for (method, path, expected) in table {

@@ -20,7 +20,7 @@ pub const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub const JSON: &str = "application/json-patch+json";
 
-/// Somebody with a token.
+/// A client with a token.
 #[derive(Clone)]
 pub struct Client {
     pub kube: Kube,
@@ -107,7 +107,7 @@ impl Client {
         .collect()
     }
 
-    /// Reads a watch for so long: seconds since the beginning, type, and object of each event.
+    /// Reads a watch for this long: seconds since the beginning, type, and object of each event.
     pub fn watch(&self, path: &str, time: Duration) -> JoinHandle<Vec<(f64, String, Value)>> {
         let (kube, request) = (self.kube.clone(), self.request("GET", path, "", ""));
         tokio::spawn(async move {

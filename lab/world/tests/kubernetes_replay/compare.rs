@@ -92,7 +92,7 @@ fn tidy(body: &mut Value) {
         }
     }
     for column in body.get_mut("columnDefinitions").and_then(Value::as_array_mut).into_iter().flatten() {
-        // What columns are for is told at length.
+        // What columns are for is described at length.
         column["description"] = "".into();
     }
     if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -184,7 +184,7 @@ fn short(value: &Value) -> String {
     value.to_string().chars().take(300).collect()
 }
 
-/// A text without what is made up anew each time: uuids, times, long numbers, random ends of names.
+/// A text without what is made up each time: uuids, times, long numbers, random ends of names.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -7,7 +7,7 @@ pub const KNOWN: &[(&str, &[u64], &str)] = &[
         &[50, 66, 67, 68],
         "the API server names a cause twice or four times, here it is named once",
     ),
-    ("01-errors", &[51], "fields have no managers: a server-side apply conflicts with nobody"),
+    ("01-errors", &[51], "fields have no managers: a server-side apply conflicts with no one"),
     ("01-errors", &[60], NO_SCHEMA),
     ("01b-evictions-budget", &[25], "the controller of budgets writes no events"),
     ("02-list-watch", &[3, 12], "no CA is published into the namespaces, so that this page is the last one"),
@@ -39,7 +39,7 @@ pub const STORIES: &[(&str, u64, &[&str], &str)] = &[
     ("03-pods-scheduling", 2, &["cpu-and-taint 1", "other-scheduler 1"], "these never ran in the recording"),
     ("03-pods-scheduling", 2, &["vol-now 1"], "the recording ends while PodGC is at work"),
     ("04-node-join-to-removal", 3, &["csr-(chance) 1"], NO_REQUESTS),
-    ("04-node-join-to-removal", 5, &["events of worker-1 1"], "the end of a Node is told at once"),
+    ("04-node-join-to-removal", 5, &["events of worker-1 1"], "the end of a Node is reported at once"),
     ("04-node-join-to-removal", 27, &["n4-ds-(chance) 1"], "the daemon pod is bound before the watch begins"),
     (
         "04b-node-dead-with-pods",

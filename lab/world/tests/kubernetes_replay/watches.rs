@@ -17,7 +17,7 @@ const TELLERS: &[&str] = &[
 
 /// The differences between the recorded events of a watch and ours, the later of both with their times.
 ///
-/// Where only the beginning was recorded, the rest of ours is passed over.
+/// If only the beginning was recorded, the rest of the world's answer is passed over.
 pub fn stories(recorded: &[(f64, Value)], ours: &[(f64, Value)], is_cut: bool) -> Vec<(String, String)> {
     let (recorded, ours) = (told(recorded), told(ours));
     let mut found = Vec::new();

@@ -108,7 +108,7 @@ async fn a_reboot_applies_what_is_pending_and_a_reset_does_not() {
         assert!(vm.running, "{what}");
         assert_eq!(vm.config["cores"] == "6", applied, "{what}");
         let ping = client.call("POST", "/nodes/pve1/qemu/120/agent/ping", Value::Null).await;
-        assert_eq!(ping.reason, "QEMU guest agent is not running", "the guest boots anew");
+        assert_eq!(ping.reason, "QEMU guest agent is not running", "the guest boots again");
         seconds(30).await;
     }
     assert_eq!(post(&client, "stop").await, "OK");

@@ -18,9 +18,9 @@ use world::{
     },
 };
 
-pub struct Nobody;
+pub struct NoControlPlane;
 
-impl ControlPlane for Nobody {
+impl ControlPlane for NoControlPlane {
     fn join(&self, _: JoinRequest) -> BoxFuture<'_, Result<(), JoinFailure>> {
         Box::pin(async { Ok(()) })
     }
@@ -185,7 +185,7 @@ pub fn cluster(vms: Vec<VmSpec>, timings: Timings) -> Pve {
         schema: Some(schema()),
     };
     let clock = WorldClock::starting_at("2026-11-21T00:00:00Z".parse().expect("time"));
-    Pve::new(spec, clock, 7, Arc::new(Nobody))
+    Pve::new(spec, clock, 7, Arc::new(NoControlPlane))
 }
 
 /// The official schema.

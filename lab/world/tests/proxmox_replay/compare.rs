@@ -249,7 +249,7 @@ fn sorted(text: &str) -> String {
     text.split(',').collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// A text without ids that are made up anew each time: MAC addresses, uuids, digests, process ids, task ids.
+/// A text without ids that are made up each time: MAC addresses, uuids, digests, process ids, task ids.
 pub fn normal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -18,7 +18,7 @@ use world::{
 };
 
 use crate::{
-    cluster::{self, Nobody, role},
+    cluster::{self, NoControlPlane, role},
     recording::Entry,
     scene,
 };
@@ -143,7 +143,7 @@ pub fn cluster(scenario: &str, entries: &[Entry]) -> Pve {
         schema: Some(cluster::schema()),
     };
     let clock = WorldClock::starting_at("2026-11-27T07:00:00Z".parse().expect("time"));
-    let pve = Pve::new(spec, clock, 7, Arc::new(Nobody));
+    let pve = Pve::new(spec, clock, 7, Arc::new(NoControlPlane));
     if second {
         pve.was_never_up("pve2");
         pve.expect_votes(1);
