@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// refused.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// This instance does not lead (any more).
+/// This instance does not lead, or no longer leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("this instance does not lead: nothing may be written")]
 pub struct Fenced;

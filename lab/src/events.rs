@@ -44,7 +44,7 @@ pub struct Wanted {
 /// Blows, and says what came of it.
 ///
 /// # Errors
-/// Nothing was decided any more, or the daemon does not end.
+/// Nothing more was decided, or the daemon does not end.
 pub async fn blow(wanted: Wanted) -> anyhow::Result<()> {
     let base = "2026-11-21T00:00:00Z".parse()?;
     let tls = ServerTls::for_loopback("Kubernetes lab CA")?;

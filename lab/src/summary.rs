@@ -15,7 +15,7 @@ pub struct Summary {
     pub running: Option<Duration>,
     /// What machines, Proxmox and Kubernetes take of that by themselves.
     pub best: Duration,
-    /// From the moment the last nodes are needed no more until they are gone.
+    /// From the moment the last nodes are no longer needed until they are gone.
     pub shrinking: Duration,
     /// The configuration's `unneeded_time` within that.
     pub unneeded: Duration,

@@ -23,7 +23,7 @@ pub enum JoinEnd {
 /// Reads the script's exit status and its output. What was on standard input does not get any further.
 pub fn read(act: &Act, input: Option<&SecretString>, ended: &ExecStatus) -> JoinEnd {
     let (stdout, stderr) = (ended.stdout.as_str(), ended.stderr.as_str());
-    // Hidden first: what is cut in two is found no more.
+    // Hidden first: what is cut in two is no longer found.
     let last_lines = |text: &str| last_lines(&hidden(text, input));
     let what = act.name();
     match ended.exit_code {

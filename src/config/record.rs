@@ -42,7 +42,7 @@ pub(super) struct Written {
     max_size: Option<Spanned<String>>,
 }
 
-/// More files than this are no record of the last rounds any more.
+/// More files than this are no longer a record of the last rounds.
 const MOST: u32 = 100_000;
 /// Days are not counted further back than this.
 const LONGEST: u32 = 3650;

@@ -191,7 +191,7 @@ impl Inventory {
         self.last().0.is_none_or(|look| hosts(&look.seen) != hosts(seen))
     }
 
-    /// Whether a template is locked, or is not any more: none of them is cloned meanwhile.
+    /// Whether a template is locked, or is no longer: none of them is cloned meanwhile.
     fn locks_differ(&self, seen: &Seen) -> bool {
         self.last().0.is_none_or(|look| !locks(&look.seen).eq(locks(seen)))
     }

@@ -118,7 +118,7 @@ async fn campaign(
     }
 }
 
-/// Renews the lease until that is not possible any more; says why.
+/// Renews the lease until that is no longer possible; says why.
 async fn hold(
     lease: &mut Lease,
     config: &watch::Receiver<Arc<Config>>,

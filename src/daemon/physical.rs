@@ -77,7 +77,7 @@ impl Physical {
         }
     }
 
-    /// A machine's own task has ended: what was seen before says nothing any more.
+    /// A machine's own task has ended: what was seen before no longer says anything.
     pub fn heard(&self, told: &Told) {
         if told.record.is_physical() {
             self.known().remove(&told.record.name);

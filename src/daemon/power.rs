@@ -365,5 +365,5 @@ async fn speaks_against(proxmox: &Client, host: &str, others: &[String]) -> Resu
     }
     // With their votes it was reckoned that the others are enough.
     let gone = others.iter().find(|other| status.hosts.get(*other) != Some(&true));
-    Ok(gone.map(|other| format!("{other} is not a member of the cluster any more")))
+    Ok(gone.map(|other| format!("{other} is no longer a member of the cluster")))
 }

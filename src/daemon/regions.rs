@@ -123,7 +123,8 @@ impl Regions {
         self.all.len() > 1
     }
 
-    /// A cluster by the prefix of its hosts' names; `None` where the configuration has got it since the start, or has it no more.
+    /// A cluster by the prefix of its hosts' names; `None` if it was added to the configuration since the
+    /// start, or removed from it.
     pub fn get(&self, prefix: &str) -> Option<&Region> {
         self.all.get(prefix)
     }

@@ -97,7 +97,7 @@ impl Remembered {
         self.memory.clone()
     }
 
-    /// A round is decided: what it has learnt is kept, what it needs no more is not.
+    /// A round is decided: what it has learnt is kept, what it no longer needs is not.
     pub fn seen(&mut self, now: Timestamp) {
         let before = self.memory.removals.len();
         let hour = SignedDuration::from_hours(1);

@@ -167,7 +167,7 @@ impl Strangers {
         self.known().get(&(prefix.to_owned(), vmid)).is_none_or(|one| one.says.is_none())
     }
 
-    /// Forgets those of a cluster that are not among its strangers any more.
+    /// Forgets those of a cluster that are no longer among its strangers.
     fn forget_others(&self, prefix: &str, there: &[&Guest]) {
         let there: BTreeSet<u32> = there.iter().map(|guest| guest.vmid).collect();
         self.known().retain(|(at, vmid), _| at != prefix || there.contains(vmid));
@@ -244,7 +244,7 @@ fn marked(host: &str, vmid: u32, says: &Says, marker: &Marker, views: &[View]) -
             )
         }
         None => {
-            format!("{it} bears the mark of a machine of pool `{}` that has no record any more", marker.pool)
+            format!("{it} bears the mark of a machine of pool `{}` that no longer has a record", marker.pool)
         }
     };
     format!(

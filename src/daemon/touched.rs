@@ -183,7 +183,7 @@ impl Touched {
             if read.is_template() {
                 self.registry.doubt(&view.record.id);
             }
-            // What is not ours any more is its own task's to find out.
+            // Its own task finds out what is no longer ours.
             let is_same = read.smbios_uuid() == view.record.smbios_uuid;
             let guest = look.seen.guests.get(&view.record.slot.vmid);
             let pool = config.cluster(&region.prefix).and_then(|one| one.resource_pool.as_deref());
@@ -264,7 +264,7 @@ fn has_left(record: &Record, pool: &str, guest: Option<&Guest>, look: &Look) -> 
     let vmid = record.slot.vmid;
     let now = guest.pool.as_deref().map_or_else(|| "in none".to_owned(), |other| format!("in `{other}`"));
     Some(format!(
-        "VM {vmid} is not in the resource pool `{pool}` any more but {now}: what the token may do with the pool it may not do with this VM; \
+        "VM {vmid} is no longer in the resource pool `{pool}` but {now}: what the token may do with the pool it may not do with this VM; \
          pvesh set /pools/{pool} --vms {vmid}"
     ))
 }

@@ -90,7 +90,7 @@ impl Daemon {
             return;
         }
         self.mend.vm_strange.insert(id.clone(), look.number);
-        // Its task finds out who has moved it, too; while everything is paused it is followed and no more.
+        // Its task finds out who has moved it, too; while everything is paused it is only followed.
         match elsewhere.filter(|_| paused || !host_up || put_off) {
             Some(host) => self.moved(view, host.clone()),
             None => self.missed(config, view),

@@ -84,7 +84,7 @@ impl Switch {
         self.annotate(name, PINNED, None).await?;
         self.annotate(name, PINNED_WHY, None).await?;
         if node.annotations.contains_key(PINNED) {
-            self.noted(format!("{name} is pinned no more"));
+            self.noted(format!("{name} is no longer pinned"));
         }
         match planning::disabled(&node).filter(|key| *key != PINNED) {
             Some(key) => Err(format!("its annotation {key} still keeps it, which another client has set")),

@@ -89,7 +89,7 @@ pub enum ErrorKind {
     Unavailable,
     /// No answer in time.
     Timeout,
-    /// This instance does not lead (any more): the write was not sent.
+    /// This instance does not lead, or no longer leads: the write was not sent.
     Fenced,
     /// The settings, or what an answer holds, cannot be used.
     Unusable,

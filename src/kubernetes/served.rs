@@ -54,7 +54,7 @@ where
                 }
                 Ok(false) => {
                     if !store.forget().is_empty() {
-                        tracing::info!(kind, "is served no more");
+                        tracing::info!(kind, "is no longer served");
                         board.bump(Worth::Round);
                     }
                     board.well_formed(kind, version);
@@ -75,7 +75,7 @@ where
         }
     }
 
-    /// Waits until the kind is known to be served no more.
+    /// Waits until the kind is known to be no longer served.
     async fn gone(&self, cluster: &Cluster) {
         loop {
             sleep(GIVEN_UP_WAIT).await;

@@ -2,8 +2,8 @@
 //! `kubernetes.io/kubelet-serving`, `serverTLSBootstrap` in the kubelet's configuration): seen by a watch of their own, and
 //! approved.
 //!
-//! The API server tells who asks; what is asked for stands in a PKCS#10 that the asker wrote. Both are plain data here, and
-//! nothing is judged. What was decided already, by whomever, is not open any more.
+//! The API server tells who asks; what is asked for stands in a PKCS#10 that the asker wrote. Both are plain
+//! data here, and nothing is judged. What was decided already is no longer open.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Cluster {
     /// Approves a request, exactly as it was seen: one that was changed or decided meanwhile stays as it is.
     ///
     /// # Errors
-    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] where it is not the same any more;
+    /// [`super::ErrorKind::Conflict`] or [`super::ErrorKind::NotFound`] if it is no longer the same;
     /// [`super::ErrorKind::Forbidden`] where a right is missing; else the call failed.
     pub async fn approve(&self, request: &ServingRequest, why: &str) -> Result<(), Error> {
         let requests: Api<Object> = Api::all(self.client.clone());

@@ -96,7 +96,8 @@ async fn own(ctx: &Context, machine: &Tracked) -> Result<Option<Node>, Trouble> 
 /// up for is over, and it has the time of any other where it is not ready yet; or it cannot be emptied. Any other is closed first, and what
 /// runs on it evicted.
 ///
-/// One that never served and is not ready is closed and no more: its kubelet would end no pod, and starts none that is new.
+/// One that never served and is not ready is only closed: its kubelet would end no pod, and starts none that
+/// is new.
 pub(super) async fn keeps(
     ctx: &Context,
     machine: &mut Tracked,
@@ -132,8 +133,9 @@ pub(super) async fn pinned(
 /// or it has registered again, unseen or while its VM could not be reached; and it is ready or cannot be
 /// emptied. Any other is closed and empty then.
 ///
-/// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its pods now, and gives its
-/// volumes back. Where its guest was asked to shut down before, for which `emptied` is `None`, it is waited for and no more.
+/// So is one that is closed, and is heard of again after its VM could not be reached for a while: it ends its
+/// pods now, and gives its volumes back. If its guest was asked to shut down before, for which `emptied` is
+/// `None`, it is only waited for.
 pub(super) async fn serving_again(
     ctx: &Context,
     machine: &mut Tracked,

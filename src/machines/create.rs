@@ -115,7 +115,7 @@ async fn in_turn(
 }
 
 pub(super) fn no_pool(name: &str) -> Trouble {
-    let what = format!("pool `{name}` is not in the configuration any more");
+    let what = format!("pool `{name}` is no longer in the configuration");
     Trouble::Failed { what, blame: Blame::Nobody }
 }
 
@@ -266,7 +266,7 @@ async fn clone(ctx: &Context, machine: &mut Tracked, pool: &Pool, fresh: bool) -
         machine.stored.record.made_of.extend(template.map(|print| (TEMPLATE.to_owned(), print)));
         let sent = insist!(ctx.config.limits.clone, machine.seed(), {
             let sent = send_clone(ctx, machine, pool).await;
-            // A host that dies while it works answers nothing any more.
+            // A host that dies while it works no longer answers.
             doubt |= sent.as_ref().is_err_and(Trouble::leaves_doubt);
             sent
         })

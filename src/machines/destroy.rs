@@ -206,7 +206,7 @@ pub(super) async fn no_kubelet(ctx: &Context, machine: &Tracked, hidden: bool) -
     let vmid = record.slot.vmid;
     Err(Trouble::Failed {
         what: format!(
-            "VM {vmid} cannot be seen, or does not bear our mark any more, and Node {} {heard}: put the VM back into its pool with its notes; or, where it is yours now: {}",
+            "VM {vmid} cannot be seen, or no longer bears our mark, and Node {} {heard}: put the VM back into its pool with its notes; or, if it is yours now: {}",
             node.name,
             crate::kubernetes::command_to_drop(ctx.kubernetes.namespace(), record),
         ),
@@ -231,7 +231,7 @@ async fn does_not_run_apart(ctx: &Context, machine: &Tracked) -> Result<(), Trou
     let stops: Vec<String> = hosts.iter().map(|host| format!("on {host}: qm stop {vmid}")).collect();
     Err(Trouble::Administrator {
         what: format!(
-            "there is no VM {vmid} in the cluster any more, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
+            "VM {vmid} is no longer in the cluster, and Node {} is heard of: it may run on, on {}, which has left the cluster; its slot stays closed",
             node.name,
             hosts.join(", "),
         ),
@@ -278,8 +278,7 @@ async fn present(ctx: &Context, machine: &mut Tracked) -> Result<Present, Troubl
             }
             return Err(stale_lock(machine, &lock));
         }
-        let note =
-            format!("the VM is locked ({lock}); where nothing works on it any more, {}", unlock(machine));
+        let note = format!("the VM is locked ({lock}); if nothing works on it by now, {}", unlock(machine));
         machine.say(ctx, &note);
         tokio::time::sleep(ctx.config.limits.task_poll * 2).await;
     }
@@ -517,7 +516,8 @@ async fn destroy(ctx: &Context, machine: &mut Tracked) -> Result<Option<(Box<Nod
         match jobs::finish(ctx, DESTROY, &upid, limit).await? {
             Exit::Ok | Exit::Warnings(_) => Ok(None),
             exit => {
-                // Before qemu-server 9.1.19 a storage that does not exist any more fails like a VM that does not, and keeps it.
+                // Before qemu-server 9.1.19 a storage that no longer exists fails like a VM that does not,
+                // and keeps it.
                 let absent = exit.problem() == Some(Kind::NotFound);
                 if absent && matches!(find(ctx, machine).await?, Found::Gone | Found::NotOurs | Found::Hidden)
                 {

@@ -147,7 +147,7 @@ impl DeviceSurvey {
                     self.guests.insert(vmid, Holder { host, held, running, due });
                     self.unread.remove(&vmid);
                 }
-                // What is gone by now, or must not be seen any more, is in no list from now on.
+                // What is gone by now, or must no longer be seen, is in no list from now on.
                 Err(error) if matches!(error.kind, Kind::Forbidden | Kind::NotFound) => {
                     self.unread.remove(&vmid);
                 }

@@ -78,7 +78,7 @@ pub(super) async fn run(
         }
         let some_need_a_place = left.left() > left.leaving.len() || drain.some_came_back(&snapshot);
         if some_need_a_place && let Some(pod) = places.lost(ctx, &snapshot, node) {
-            return Ok(Drained::GivenUp(format!("{pod} has no place on another node any more")));
+            return Ok(Drained::GivenUp(format!("{pod} no longer has a place on another node")));
         }
         if Instant::now() >= drain.end {
             let limit = super::trouble::words(limit);
@@ -176,7 +176,7 @@ impl Drain<'_> {
         left.evict.iter().find(|pod| first.came(pod, node)).map(|pod| pod.id())
     }
 
-    /// The node, where it shows that it takes no pods any more.
+    /// The node, if it shows that it no longer takes pods.
     fn closed<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Node> {
         let node = snapshot.nodes.iter().find(|node| node.name == self.node)?;
         node.taints.iter().any(|taint| taint.key == BEING_DELETED_TAINT).then_some(node)
@@ -310,7 +310,7 @@ struct Places {
 }
 
 impl Places {
-    /// A pod that has none any more, where it was looked.
+    /// A pod that no longer has one, if that was looked at.
     fn lost(&mut self, ctx: &Context, snapshot: &Snapshot, node: &str) -> Option<String> {
         let began = Instant::now();
         if self.next.is_some_and(|next| next > began) {

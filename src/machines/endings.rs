@@ -13,7 +13,7 @@ use crate::model::Snapshot;
 use crate::model::pod::{Deletion, Pod};
 
 /// A pod that was being deleted already when it was first seen, and whose time was over this long ago, is
-/// taken for one that does not end any more: here the clock is believed.
+/// taken for one that will not end: here the clock is believed.
 const LONG_AGO: SignedDuration = SignedDuration::from_mins(15);
 
 /// The pods of one node that is being drained, by their uids.

@@ -140,7 +140,7 @@ async fn hidden(ctx: &Context, machine: &Tracked) -> Result<Option<Found>, Troub
     if doubt {
         return Err(in_doubt(ctx, machine));
     }
-    // Halfway, a destruction takes the VM out of its pool: it cannot be seen any more.
+    // Halfway, a destruction takes the VM out of its pool: it can no longer be seen.
     match insist!(limit, machine.seed(), jobs::destruction(ctx, record).await).await? {
         Destruction::AtWork => return Ok(Some(Found::BeingDestroyed)),
         Destruction::Interrupted => {

@@ -59,8 +59,8 @@ pub(super) async fn go_on(ctx: &Context, mut machine: Tracked, reports: &Reports
         let trouble = Trouble::RecordLost(machine.record().name.clone());
         return task::lost(ctx, &machine, &trouble, reports);
     }
-    // Before its node takes pods again, and before the record says that it grows no more: a run that goes on
-    // after a crash opens it as well.
+    // Before its node takes pods again, and before the record says that it no longer grows: a run that goes
+    // on after a crash opens it as well.
     let left = match &grown {
         Ok(()) => take_up::open(ctx, &machine).await.map(|()| None),
         Err(trouble) => taken_back(ctx, &mut machine, (!disturbed).then_some(size), trouble).await,
@@ -145,7 +145,7 @@ fn note_growth(record: &mut Record) {
 async fn run(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let name = machine.record().pool.clone();
     let pool = ctx.config.pools.iter().find(|pool| pool.name == name);
-    let none = || failed(format!("pool `{name}` grows no machines any more"));
+    let none = || failed(format!("pool `{name}` no longer grows machines"));
     let (pool, grow) = pool.and_then(|pool| Some((pool, pool.grow.as_ref()?))).ok_or_else(none)?;
     let permit = ctx.creating.acquire().await;
     let service = take_up::service(ctx, pool, grow)?;

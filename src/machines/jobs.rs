@@ -160,8 +160,8 @@ pub(super) async fn destructions(ctx: &Context, record: &Record) -> Result<Vec<T
     Ok(rows)
 }
 
-/// How long to wait before nothing can come any more of what was asked for a machine that was given up before it was configured:
-/// who was killed, or had no answer, may have asked right before.
+/// How long to wait until nothing more can come of what was asked for a machine that was given up before it
+/// was configured: a daemon that was killed, or had no answer, may have asked right before.
 pub(super) fn still_on_its_way(ctx: &Context, record: &Record) -> Duration {
     let Intent::Discard { since, .. } = &record.intent else { return Duration::ZERO };
     let is_configured = record.entered.keys().any(|phase| (Phase::Warm..=Phase::Ready).contains(phase));

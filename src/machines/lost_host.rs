@@ -8,7 +8,7 @@ use super::trouble::{Blame, Trouble, insist};
 use crate::model::Record;
 use crate::proxmox::{Seen, Upid};
 
-/// The hosts that a machine was on and that are in the cluster no more.
+/// The hosts that a machine was on and that are no longer in the cluster.
 pub(super) async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<Vec<String>, Trouble> {
     let record = machine.record();
     let limit = ctx.config.limits.destroy;
@@ -21,8 +21,8 @@ pub(super) async fn hosts_that_left(ctx: &Context, machine: &Tracked) -> Result<
     Ok(left)
 }
 
-/// Turns away from a host that is off, or has left the cluster, where the VM is not there any more: to the host that has it now, moved by
-/// hand or recovered, else to any that is on, which sees what all hosts share.
+/// Turns away from a host that is off, or has left the cluster, if the VM is no longer there: to the host
+/// that has it now, moved by hand or recovered, else to any that is on, which sees what all hosts share.
 pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Result<(), Trouble> {
     let limit = ctx.config.limits.destroy;
     let seen = insist!(limit, machine.seed(), Ok(ctx.proxmox.resources().await?)).await?;
@@ -51,7 +51,7 @@ pub(super) async fn leave_lost_host(ctx: &Context, machine: &mut Tracked) -> Res
 fn left_with_files(record: &Record) -> String {
     let (host, vmid) = (&record.host, record.slot.vmid);
     format!(
-        "host {host} is none of the cluster's any more, and VM {vmid} is still listed on it: the folder /etc/pve/nodes/{host} is there. Where {host} is not to come back, move what is to live on to the folder of another host, and remove it"
+        "host {host} has left the cluster, and VM {vmid} is still listed on it: the folder /etc/pve/nodes/{host} is there. If {host} is not to come back, move what is to live on to the folder of another host, and remove it"
     )
 }
 

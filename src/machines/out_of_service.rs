@@ -29,8 +29,8 @@ pub(super) const LOOK: Duration = Duration::from_secs(2);
 pub(super) enum Off {
     /// It was seen to be off.
     Seen,
-    /// There is none any more. A Node that is heard of all the same is another's, such as a VM restored under
-    /// another VMID, or that of a machine which an administrator has switched on again.
+    /// It is gone. A Node that is heard of all the same is another's, such as a VM restored under another
+    /// VMID, or that of a machine which an administrator has switched on again.
     Gone,
     /// It is not known: what stands in its place is not ours.
     Unknown,

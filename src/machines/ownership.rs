@@ -61,8 +61,8 @@ pub(super) async fn ours(ctx: &Context, record: &Record) -> Result<VmConfig, Tro
     }
 }
 
-/// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the client that this gives,
-/// which has a place for one call: nothing has to wait any more.
+/// Proves it again where the proof was asked for too long ago; what is then asked of the VM is asked with the
+/// client that this gives, which has a place for one call: nothing has to wait by then.
 pub(super) async fn still_ours(ctx: &Context, record: &Record, asked: Instant) -> Result<Client, Trouble> {
     let placed = ctx.proxmox.in_line(&record.host).await;
     if !is_fresh(asked) {

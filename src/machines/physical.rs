@@ -434,7 +434,7 @@ fn controller(ctx: &Context, record: &Record) -> Result<(PhysicalMachine, Client
     let pool = ctx.config.pools.iter().find(|pool| pool.name == record.pool);
     let Some(own) = pool.and_then(|pool| pool.physical(&record.name)).cloned() else {
         let what = format!(
-            "machine `{}` is not in the configuration of pool `{}` any more: how to reach it is not known",
+            "machine `{}` is no longer in the configuration of pool `{}`: how to reach it is not known",
             record.name, record.pool
         );
         return Err(Trouble::Failed { what, blame: Blame::Nobody });

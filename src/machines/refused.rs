@@ -58,7 +58,7 @@ impl Refusals {
         words
     }
 
-    /// Forgets what stands in the way no more.
+    /// Forgets what no longer stands in the way.
     pub async fn look(&self, proxmox: &Client, pools: &[Pool], rules: Option<&TagRules>) {
         let known = self.all().clone();
         for (name, refusal) in known {

@@ -142,7 +142,7 @@ pub(super) async fn empty(
 /// How far emptying a node has come. The limits hold across an interruption.
 #[derive(Default)]
 struct Progress {
-    /// When volumes are not waited for any more.
+    /// When volumes are no longer waited for.
     until: Option<Instant>,
     met: Met,
 }
@@ -190,9 +190,9 @@ pub(super) async fn give_back(ctx: &Context, machine: &mut Tracked, node: &Node)
     }
 }
 
-/// Waits until no volume is attached to the node any more but those of pods that stay on it, such as a
-/// DaemonSet's: they are let go of with the machine. Those of a silent one are not waited for: no kubelet
-/// unmounts them, and they are let go of once its machine is off.
+/// Waits until no volumes are attached to the node but those of pods that stay on it, such as a DaemonSet's:
+/// they are let go of with the machine. Those of a silent one are not waited for: no kubelet unmounts them,
+/// and they are let go of once its machine is off.
 async fn detached(ctx: &Context, node: &str) {
     let seen_silent = || ctx.watches.node(node).is_some_and(|node| is_silent(&node));
     loop {

@@ -235,10 +235,11 @@ async fn still_in_a_drive(
     insist!(ctx.config.limits.destroy, machine.seed(), {
         match ctx.proxmox.config(host, vmid).await {
             Ok(config) if config.parts(DRIVE).get("file") == Some(volume) => {
-                Ok(Some("what has its VMID is not ours any more and has it in a drive"))
+                Ok(Some("what has its VMID is no longer managed and has it in a drive"))
             }
             Ok(_) => Ok(None),
-            // Of a VM that is no more a token with rights on a pool hears the same as of one of others.
+            // For a VM that is gone, a token with rights on a pool gets the same answer as for an unmanaged
+            // one.
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Forbidden) => {
                 let hidden = "what has its VMID is hidden from the token and may have it in a drive";
                 Ok(ctx.proxmox.vmid_taken(vmid).await?.then_some(hidden))
@@ -265,7 +266,7 @@ async fn remove_from(ctx: &Context, machine: &Tracked, host: &str, storage: &str
     insist!(ctx.config.limits.destroy, machine.seed(), {
         let there = match ctx.proxmox.isos(host, storage).await {
             Ok(isos) => isos.contains(&volume),
-            // The storage is no more.
+            // The storage is gone.
             Err(error) if error.kind == Kind::NotFound => false,
             Err(error) => return Err(error.into()),
         };

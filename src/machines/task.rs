@@ -387,7 +387,7 @@ async fn discarding(ctx: &Context, mut machine: Tracked, reason: &str, reports: 
     if machine.phase != Phase::Clearing {
         machine.enter(ctx, Phase::Failed, reason);
     }
-    // It may become ready after all before its VM can be stopped: nothing is to be put on it any more.
+    // It may become ready after all before its VM can be stopped: nothing more is to be put on it.
     if let Some(node) = node::find(ctx, machine.record())
         && let Err(trouble) = retirement::close(ctx, &mut machine, &node).await
     {
@@ -431,7 +431,7 @@ pub(super) fn stuck(ctx: &Context, machine: &mut Tracked, trouble: &Trouble, rep
     ctx.registry.release(&machine.record().id);
 }
 
-/// The record is not ours to write any more: nothing else is done.
+/// The record is no longer ours to write: nothing else is done.
 pub(super) fn lost(ctx: &Context, machine: &Tracked, trouble: &Trouble, reports: &Reports) {
     let gone = match trouble {
         Trouble::Kubernetes(error) => error.kind() == ErrorKind::NotFound,

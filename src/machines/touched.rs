@@ -43,7 +43,7 @@ const STOPALL_LOOK: Duration = Duration::from_secs(10);
 /// What has become of a machine's VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Touched {
-    /// There is none any more.
+    /// It is gone.
     Gone,
     /// What has its VMID is not ours, or is hidden from the token.
     NotOurs,
@@ -151,7 +151,7 @@ pub(super) async fn is_emptied(ctx: &Context, host: &str) -> bool {
     rows.iter().any(|row| row.upid.kind() == STOPS_ALL && stops(row))
 }
 
-/// Waits until no guests are stopped on a host any more, or it is away.
+/// Waits until a host no longer stops guests, or is away.
 async fn until_not_emptied(ctx: &Context, machine: &mut Tracked) {
     let host = machine.record().host.clone();
     let until = async {

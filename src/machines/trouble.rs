@@ -37,7 +37,7 @@ pub enum Trouble {
     /// A control plane node did not make or delete a bootstrap token until the limit.
     #[error("{}", chain(.0))]
     Ssh(#[source] SshError),
-    /// Another instance has the record now: nothing may be done any more.
+    /// Another instance has the record now: nothing more may be done.
     #[error("the record of `{0}` was changed by others")]
     RecordLost(String),
     /// The VMID is taken by a VM that is not ours.

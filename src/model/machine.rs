@@ -184,7 +184,7 @@ pub struct Machine {
     /// Its growth has failed: it is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// CPUs that were plugged did not come to be its Node's: it is given no more.
+    /// CPUs that were plugged did not come to be its Node's: it gets no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
     /// The same of memory.
@@ -410,7 +410,7 @@ pub struct Record {
     /// Its growth has failed: it is not tried again until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grow_backoff: Option<Backoff>,
-    /// CPUs that were plugged did not come to be its Node's: it is given no more.
+    /// CPUs that were plugged did not come to be its Node's: it gets no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_no_cpus: bool,
     /// The same of memory.

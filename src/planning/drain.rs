@@ -134,8 +134,8 @@ impl<'a> Rules<'a> {
         Ok(drain)
     }
 
-    /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room blocks nothing any more: it
-    /// is asked again, and one without room for a pod that stays is waited for.
+    /// The pods of a node that is being drained, but those that stay until it is gone. A budget without room
+    /// no longer blocks anything: it is asked again, and one without room for a pod that stays is waited for.
     pub(super) fn evictions(
         &self,
         pods: &[&Arc<Pod>],

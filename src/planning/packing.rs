@@ -41,7 +41,7 @@ impl<'a> Packer<'_, 'a> {
         self.pack_some(classes, |_| true);
     }
 
-    /// Whether a pod that was placed on a new machine could not be put there any more.
+    /// Whether a pod that was placed on a new machine could no longer be put there.
     fn exceeds_spread(&self, classes: &[Class], done: &[usize]) -> bool {
         let spread = classes.iter().zip(done).filter(|(class, done)| class.done > **done && is_spread(class));
         spread.into_iter().any(|(class, done)| {

@@ -44,7 +44,7 @@ pub(super) struct Together {
     pub nodes: Vec<(NodeIndex, Moves)>,
     /// Candidates that cannot go and have taken pods of those that can.
     pub hosts: BTreeSet<NodeIndex>,
-    /// Candidates that were not looked at any more.
+    /// Candidates that were left unexamined.
     pub untried: BTreeSet<NodeIndex>,
     due: usize,
     /// How much the due ones free.

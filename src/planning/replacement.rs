@@ -322,7 +322,7 @@ pub(super) fn differences(snapshot: &Snapshot, pool: &Pool, machine: &Machine) -
     if let Some(size) = machine.made_of.get("size")
         && !pool.sizes.iter().map(Size::words).any(|one| one == *size)
     {
-        differs.push(format!("the pool has no machines of {size} any more"));
+        differs.push(format!("the pool no longer has machines of {size}"));
     }
     let templates = snapshot.memory.pools.get(&pool.name).map(|memory| memory.templates.as_slice());
     if let (Some(template), Some(known)) = (machine.made_of.get("template"), templates)

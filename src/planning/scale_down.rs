@@ -186,8 +186,8 @@ fn say_why_they_stay(
         }
         let pool_is_at_minimum = round.established(&node.pool.name) <= node.pool.min;
         if !node.ready {
-            // It is lost all the same: what is made in its place would not be needed any more if its time
-            // began again.
+            // It is lost all the same: what is made in its place would no longer be needed if its time began
+            // again.
             verdict.verdict = NodeOutcome::NoPlaceToMovePods;
             continue;
         }

@@ -34,7 +34,7 @@ pub(super) fn costs(offers: &[Pool]) -> Vec<i64> {
 }
 
 impl Packer<'_, '_> {
-    /// The offer that a machine was made of; of a size that is offered no more, the pool's smallest.
+    /// The offer that a machine was made of; of a size that is no longer offered, the pool's smallest.
     pub(super) fn offer_of(&self, pool: &str, machine: Option<&Machine>) -> Option<usize> {
         let offers = || self.pools().iter().enumerate().filter(|(_, one)| one.name == pool);
         let same = || {

@@ -220,7 +220,7 @@ pub(super) fn learn(memory: &mut Memory, snapshot: &Snapshot, config: &Config) -
     changed
 }
 
-/// Forgets the devices of pools that are not in the configuration any more.
+/// Forgets the devices of pools that are no longer in the configuration.
 fn forget_others(memory: &mut Memory, config: &Config) -> bool {
     let mut changed = false;
     for (name, memory) in &mut memory.pools {
@@ -348,6 +348,6 @@ mod tests {
         assert!(!learn(&mut memory, &without, &config), "also while there is no node");
         let none = parse("c", "", Needs::Plan).unwrap();
         assert!(learn(&mut memory, &without, &none));
-        assert_eq!(known(&memory), 0, "what is no pool any more needs none");
+        assert_eq!(known(&memory), 0, "what is no longer a pool needs none");
     }
 }

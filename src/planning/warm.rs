@@ -68,14 +68,14 @@ pub(super) fn waiting(snapshot: &Snapshot, config: &Config) -> BTreeMap<String, 
     waiting
 }
 
-/// Why a machine is not to be a node any more, in words, if so.
+/// Why a machine is no longer to be a node, in words, if so.
 fn unfit(snapshot: &Snapshot, config: &Config, pool: &Pool, machine: &Machine) -> Option<String> {
     let differs = replacement::differences(snapshot, pool, machine);
     if !differs.is_empty() {
         return Some(differs.join(", "));
     }
     if !pool.sizes.iter().any(|size| (size.cores, size.memory) == (machine.cores, machine.memory)) {
-        return Some("the pool has no machines of its size any more".to_owned());
+        return Some("the pool no longer has machines of its size".to_owned());
     }
     let host = &machine.host;
     if super::power::is_emptied(snapshot, host) {
@@ -145,7 +145,7 @@ fn kept_no_longer(view: &View, kept: &[&Machine]) -> Vec<Unkept> {
         let waits = |machine: &&&Machine| machine.phase == Phase::Warm;
         let Some(pool) = pool else {
             for machine in machines.iter().filter(waits) {
-                unkept(machine, "its pool is not in the configuration any more".to_owned());
+                unkept(machine, "its pool is no longer in the configuration".to_owned());
             }
             continue;
         };

@@ -31,7 +31,7 @@ pub enum Kind {
     HostUnreachable,
     /// It is not known whether the call was carried out: read back before repeating it.
     OutcomeUnknown,
-    /// This instance does not lead (any more): the call was not made.
+    /// This instance does not lead, or no longer leads: the call was not made.
     Fenced,
     /// Something else.
     Other,
@@ -92,7 +92,7 @@ pub(super) fn classify(status: u16, text: &str) -> Kind {
     } else if has("VM is locked") {
         Kind::Locked
     } else if has("does not exist")
-        // What guest agents before QEMU 8.2 say of a command that they do not know any more.
+        // What guest agents before QEMU 8.2 say of a command that they no longer know.
         || has("Invalid parameter 'pid'")
         || has("unable to find configuration file")
         || (has("storage") && has("is not available on node"))

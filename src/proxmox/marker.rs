@@ -25,8 +25,8 @@ pub enum Description {
     Ours(Marker),
     /// A clone is being made; who owns it is not known yet.
     BeingCloned,
-    /// Its disks are freed, and of its configuration nothing but the lock `destroyed` is left: whose it was is not known any more. A
-    /// destruction that is interrupted there leaves it so.
+    /// Its disks are freed, and of its configuration nothing but the lock `destroyed` is left: whose it was
+    /// is no longer known. A destruction that is interrupted there leaves it so.
     BeingDestroyed,
     /// Another owner's.
     Foreign,

@@ -291,8 +291,9 @@ impl World {
         }
     }
 
-    /// Takes a node out of use: it takes no pods any more. Its domain stays known to topology spread, as it does for
-    /// kube-scheduler until the Node object is gone. Its pods stay where they are until they are removed.
+    /// Takes a node out of use: it no longer takes pods. Its domain stays known to topology spread, as it
+    /// does for kube-scheduler until the Node object is gone. Its pods stay where they are until they are
+    /// removed.
     pub fn close(&mut self, node: NodeIndex) {
         self.switch(node, false);
     }

@@ -43,7 +43,7 @@ pub enum Stop {
     #[error("no VMID of {0}-{1} is free: widen `vmids`, or remove what is not needed")]
     NoVmid(u32, u32),
     /// What stands at the VMID does not bear the mark that it should.
-    #[error("VM {0} does not bear the mark of this template any more: it is left alone")]
+    #[error("VM {0} no longer bears the mark of this template: it is left alone")]
     NotOurs(u32),
     /// It was made, and is not what was asked for.
     #[error("VM {0}: {1}")]

@@ -1,4 +1,4 @@
-//! What `check` says of arguments that kubelets of the cluster's release do not know any more.
+//! What `check` says of arguments that kubelets of the cluster's release no longer know.
 
 use world::kubernetes::spec::KubeSpec;
 use world::proxmox::spec::ClusterSpec;

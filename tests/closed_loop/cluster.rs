@@ -146,7 +146,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| !busy(node)).count()
     }
 
-    /// Lets the scheduler work until it can put nothing anywhere any more.
+    /// Lets the scheduler work until it can place no further pod.
     pub fn schedule(&mut self, judge: &mut Judge, seed: u64) {
         loop {
             let said = judge.bind(&self.objects(), seed);

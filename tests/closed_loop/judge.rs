@@ -94,7 +94,7 @@ impl Judge {
 
 impl Drop for Judge {
     fn drop(&mut self) {
-        // It reads nothing that matters any more.
+        // It no longer reads anything that matters.
         drop(self.child.kill());
         drop(self.child.wait());
     }

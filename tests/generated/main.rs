@@ -43,7 +43,7 @@ fn holds(name: &str, files: &BTreeMap<String, String>) {
     }
     for there in fs::read_dir(&folder).unwrap() {
         let there = there.unwrap().file_name().into_string().unwrap();
-        assert!(files.contains_key(&there), "nothing makes {name}/{there} any more");
+        assert!(files.contains_key(&there), "nothing makes {name}/{there} now");
     }
 }
 

@@ -74,7 +74,7 @@ async fn a_vm_is_not_taken_for_destroyed_where_a_storage_of_it_is_gone() {
     let mut world = World::new(lab::pve(ClusterSpec::demo()), |_| {}).await;
     world.ours().await;
     world.failed(VMID).await;
-    // What qemu-server says before 9.1.19, and what it says of a VM that is not there any more either.
+    // What qemu-server says before 9.1.19, and what it says of a VM that is gone, too.
     world.pve.inject_task("qmdestroy", TaskFault::Fails("storage 'old' does not exist".to_owned()));
     let ending = world.go_on().await;
     assert!(
@@ -105,7 +105,7 @@ async fn what_an_interrupted_destruction_leaves_is_told_with_what_removes_it() {
         let (path, who, role) = ("/vms".to_owned(), who.to_owned(), "KasWorker".to_owned());
         sees_all.access.grants.push(Grant { path, who, role, propagate: true });
     }
-    // Halfway, the VM is in no pool any more: a token with rights on the pool alone does not see it.
+    // Halfway, the VM is no longer in a pool: a token with rights on the pool alone does not see it.
     for (spec, answered) in
         [ClusterSpec::demo(), sees_all].into_iter().flat_map(|spec| [(spec.clone(), true), (spec, false)])
     {

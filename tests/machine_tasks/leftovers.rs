@@ -107,7 +107,7 @@ async fn a_clone_that_somebody_else_asked_for_is_awaited_whatever_ends_its_machi
     config.pools[0].name = "others".to_owned();
     world.context.config = Arc::new(config);
     let ending = world.go_on().await;
-    let gone = "pool `workers` is not in the configuration any more";
+    let gone = "pool `workers` is no longer in the configuration";
     assert!(matches!(&ending, Ending::Failed { reason, .. } if reason.contains(gone)), "{ending:?}");
     assert_eq!(world.told.recv().await.unwrap().ending, Ending::Discarded);
     assert!(asked.is_finished(), "it was awaited");

@@ -260,7 +260,7 @@ async fn a_removal_that_cannot_be_written_is_not_made_up_for_later() {
     stage.until("it is to go", Duration::from_mins(10), goes).await;
     stage.kube.scale("default", "web", 1);
     stage.until("it is needed again", SOON, |stage| stage.running_pods() == 1).await;
-    stage.until("it goes no more", Duration::from_mins(1), |stage| !goes(stage)).await;
+    stage.until("it no longer goes", Duration::from_mins(1), |stage| !goes(stage)).await;
     stage.kube.forget_faults();
     // Another one was made for the pod before it came here, and is taken back.
     let closed = |stage: &Stage| {

@@ -61,7 +61,7 @@ async fn a_drain_whose_pods_have_lost_their_place_is_given_up() {
     refuse_evictions(&stage);
     stage.until("a node is closed", LATER, closed).await;
     stage.throughout("the drain waits", Duration::from_secs(20), closed).await;
-    // It takes what is left of the node that stays, and the pods of the other have no place any more.
+    // It takes what is left of the node that stays, and the pods of the other no longer have a place.
     stage.deploy("burst", 1, "400m", "1Gi");
     let took = stage.until("the node serves again", SOON, |stage| !closed(stage)).await;
     assert!(took < Duration::from_secs(3), "{took:?}");

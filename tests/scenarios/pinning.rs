@@ -86,7 +86,7 @@ async fn without_a_helper_a_machine_is_given_up_and_the_next_one_goes_elsewhere(
     assert!(!stage.pve.calls().iter().any(|call| started(&call.path)), "it never runs without");
     stage.until("the pod runs elsewhere", SOON, |stage| stage.running_pods() == 1).await;
     assert_eq!(stage.pve.vm(stage.vms(9100..=9109)[0]).unwrap().node, "pve2");
-    // The one that was refused does not wait any more.
+    // The one that was refused no longer waits.
     stage.until("it is over", SOON, |stage| stage.status_of("pve1").problems.is_empty()).await;
 }
 

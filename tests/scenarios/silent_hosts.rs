@@ -1,4 +1,5 @@
-//! A host whose pvestatd says nothing for minutes: that is said, and nothing is concluded from what the list does not know any more.
+//! A host whose pvestatd says nothing for minutes: that is said, and nothing is concluded from what the list
+//! no longer knows.
 
 use std::time::Duration;
 

@@ -244,7 +244,7 @@ impl Stage {
         while started.elapsed() < time {
             assert!(
                 is_so(self),
-                "after {:?} it was no more so that {what}; {}",
+                "after {:?} it was no longer so that {what}; {}",
                 started.elapsed(),
                 self.scene()
             );

@@ -50,19 +50,19 @@ async fn a_machine_whose_record_was_deleted_is_told_with_the_command_and_left_al
     let vmid = stage.vms(9100..=9109)[0];
     let host = stage.pve.vm(vmid).unwrap().node;
     stage.kube.remove("ConfigMap", "pve-autoscaler", &format!("machine-workers-{vmid}"));
-    stage.until("it is reported", SURE * 2, |stage| told(stage).contains("has no record any more")).await;
+    stage.until("it is reported", SURE * 2, |stage| told(stage).contains("no longer has a record")).await;
     let words = told(&stage);
     assert!(words.contains(&format!("on {host}: qm stop {vmid} && qm destroy {vmid}")), "{words}");
     // The next leader knows it as well.
     stage.stop().await;
     stage.start();
-    stage.until("it is reported again", SURE, |stage| told(stage).contains("has no record any more")).await;
+    stage.until("it is reported again", SURE, |stage| told(stage).contains("no longer has a record")).await;
     let vm = stage.pve.vm(vmid).unwrap();
     assert!(vm.running);
     // Without its mark it is unmanaged, with an address of the pool's.
     let notes = vm.config["description"].lines().skip(1).collect::<Vec<_>>().join("\n");
     stage.pve.set_config_by_hand(vmid, "description", Some(&format!("mine now\n{notes}")));
-    stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("has no record any more")).await;
+    stage.until("it is unmanaged", SURE * 2, |stage| !told(stage).contains("no longer has a record")).await;
     assert!(told(&stage).contains("no machine is made there"), "{}", told(&stage));
 }
 

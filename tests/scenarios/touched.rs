@@ -147,7 +147,7 @@ async fn a_vm_that_is_renamed_or_protected_serves_on_and_is_a_problem_until_that
         stage.until("the command is shown again", NOTICED, shown).await;
         stage.pve.set_config_by_hand(9100, "name", name.as_deref());
         stage.pve.set_config_by_hand(9100, "protection", None);
-        stage.until("it is no problem any more", NOTICED, |stage| !shown(stage)).await;
+        stage.until("it is no longer a problem", NOTICED, |stage| !shown(stage)).await;
         assert_eq!(stage.vms(9100..=9109), [9100]);
     }
 }
@@ -288,7 +288,8 @@ async fn a_protected_vm_that_somebody_starts_to_look_at_keeps_its_power() {
     stays_as_it_is(&stage).await;
 }
 
-/// The protected VM of a machine that is to go runs on, which is a problem with the command; it goes once it is protected no more.
+/// The protected VM of a machine that is to go runs on, which is a problem with the command; it goes once it
+/// is no longer protected.
 async fn stays_as_it_is(stage: &Stage) {
     stage.throughout("it runs on", LATE, |stage| runs(stage, 9100)).await;
     let problems = stage.status().problems;
@@ -298,7 +299,7 @@ async fn stays_as_it_is(stage: &Stage) {
     assert!(problems.values().any(told), "{problems:#?} {}", stage.scene());
     stage.pve.set_config_by_hand(9100, "protection", None);
     stage.until("its VM is gone", LATE, |stage| stage.pve.vm(9100).is_none()).await;
-    stage.until("it is no problem any more", SOON, |stage| !stage.status().problems.values().any(told)).await;
+    stage.until("it is no longer a problem", SOON, |stage| !stage.status().problems.values().any(told)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Storages: what clones and others take of them, and disks of VMs that are no more. These are told in the log when they are left
-//! behind, for what is found at the end tells nothing of how it came.
+//! Storages: what clones and others take of them, and disks of VMs that are gone. These are logged when they
+//! are left behind, because what is found at the end does not show how it came.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Checker {
         self.inner().lies.0.insert(storage.to_owned(), until);
     }
 
-    /// Tells of disks that neither a VM nor the record of one stands for any more.
+    /// Reports disks that belong to no VM and no record.
     pub(super) fn look_at_disks(&self) {
         let [vms, _, volumes] = self.world.pve.changes();
         let now = Some([vms, volumes, self.world.kube.latest_change("ConfigMap")]);

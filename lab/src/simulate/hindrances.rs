@@ -1,5 +1,5 @@
-//! What hinders from outside for a while: a `pvestatd` that says nothing, storages that are slow or lie, tags and networks that may not
-//! be used any more; and volumes that another host does not see yet.
+//! What hinders from outside for a while: a `pvestatd` that says nothing, storages that are slow or lie, tags
+//! and networks that may no longer be used; and volumes that another host does not see yet.
 
 use std::ops::Range;
 

@@ -71,7 +71,7 @@ pub struct Wanted {
     /// How many seeds, one after the other from the first
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// Begin no seed any more after so many seconds
+    /// Begin no further seed after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
     /// Seeds at a time

@@ -24,8 +24,9 @@ use super::world::{K3S_TOKEN, World};
 const TICK: Duration = Duration::from_millis(500);
 /// How many of them pass between two looks at whether everything is as it should be.
 const TICKS: u32 = 4;
-/// Once nothing goes wrong any more, everything has to be as it should within this time: back-offs, the time after which an
-/// unready node goes, the time until an administrator reads a report, and windows in which nothing may go are in it.
+/// Once nothing more goes wrong, everything has to be as it should within this time: back-offs, the time
+/// after which an unready node goes, the time until an administrator reads a report, and windows in which
+/// nothing may go are in it.
 const SETTLES: Duration = Duration::from_hours(5);
 /// What has settled stays so.
 const STAYS: Duration = Duration::from_mins(15);
@@ -147,7 +148,7 @@ async fn whole(seed: u64, hours: u64, often: u64, hindered: bool, log: Log) -> a
     play.live(Duration::from_secs(hours * 3600), often).await?;
     let mut settled = Duration::ZERO;
     if play.is_fine() {
-        play.log.say("world", "nothing goes wrong any more");
+        play.log.say("world", "nothing more goes wrong");
         play.faults.mend(&mut play.troupe, &play.storm, true);
         // A daemon may decide by it before the next tick.
         play.checker.look_at_places();

@@ -143,7 +143,7 @@ impl Checker {
         }
     }
 
-    /// Seeds whose machine is no more, once all is calm, and machines that have none.
+    /// Seeds whose machine is gone, once all is calm, and machines that have none.
     pub(super) fn seeds_left(&self) -> Vec<String> {
         let files = self.world.pve.files();
         let mut wrong = Vec::new();

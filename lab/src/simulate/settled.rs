@@ -1,4 +1,4 @@
-//! What the world looks like once nothing goes wrong any more and the daemon has had its time.
+//! What the world looks like once nothing more goes wrong and the daemon has had its time.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::warm::is_kept;
 use super::workload::FITS;
 
 impl Checker {
-    /// What is not yet as it has to be at the end; nothing is wanted any more: `idle`.
+    /// What is not yet as it has to be at the end; nothing more is wanted: `idle`.
     pub fn unsettled(&self, idle: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         let ours = self.ours();

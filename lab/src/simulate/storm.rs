@@ -54,7 +54,7 @@ impl Storm {
         self.inner().storm = storm;
     }
 
-    /// No call meets a fault any more.
+    /// No further call meets a fault.
     pub fn end(&self) {
         self.inner().over = true;
     }

@@ -83,7 +83,7 @@ impl Databases {
         }
     }
 
-    /// None is wanted any more.
+    /// None is wanted from now on.
     pub fn end(&self) {
         self.scale(0);
     }

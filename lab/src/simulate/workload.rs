@@ -65,9 +65,9 @@ impl Workload {
         Ok(())
     }
 
-    /// Nothing is wanted any more.
+    /// Nothing more is wanted.
     pub fn end(&mut self, log: &Log) {
-        log.say("workload", "nothing is wanted any more");
+        log.say("workload", "nothing more is wanted");
         for deployment in &self.deployments {
             self.kube.scale("default", &deployment.name, 0);
         }

@@ -202,7 +202,7 @@ impl<K: Kubernetes> Bench<K> {
         while started.elapsed() < time {
             assert!(
                 is_so(self),
-                "after {:?} it was no more so that {what}:\n{}",
+                "after {:?} it was no longer so that {what}:\n{}",
                 started.elapsed(),
                 self.log()
             );

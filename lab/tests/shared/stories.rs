@@ -225,7 +225,7 @@ pub async fn a_host_goes_offline_and_its_pods_get_a_node_elsewhere<K: Kubernetes
     let lost = bench.vms()[0];
     let host = bench.proxmox.pve.vm(lost).unwrap().node;
     bench.proxmox.pve.power_off_host(&host);
-    bench.until("it runs no more", |bench| bench.running() == 0).await;
+    bench.until("it no longer runs", |bench| bench.running() == 0).await;
     bench.until("it runs elsewhere", |bench| bench.running() == 1).await;
     let other = bench.vms().into_iter().find(|vmid| *vmid != lost).unwrap();
     assert_ne!(bench.proxmox.pve.vm(other).unwrap().node, host);
@@ -242,7 +242,7 @@ pub async fn a_host_goes_offline_and_its_stateful_set_moves<K: Kubernetes>() {
     bench.until("the pod runs", |bench| bench.running() == 1).await;
     let lost = bench.vms()[0];
     bench.proxmox.pve.power_off_host(&bench.proxmox.pve.vm(lost).unwrap().node);
-    bench.until("it runs no more", |bench| bench.running() == 0).await;
+    bench.until("it no longer runs", |bench| bench.running() == 0).await;
     bench.until("its Node is out of service", |bench| bench.log().contains("taken out of service")).await;
     bench.until("it runs elsewhere", |bench| bench.running() == 1 && bench.vms().len() == 2).await;
     bench.stop().await;

@@ -145,7 +145,7 @@ fn setting(option: &str) -> Option<&'static str> {
         }
         "tags" => "use `tags`",
         "name" | "description" | "smbios" | "template" => "it identifies the machine",
-        "agent" | "onboot" | "protection" | "startup" => "machines could not be started or removed any more",
+        "agent" | "onboot" | "protection" | "startup" => "machines could no longer be started or removed",
         _ => return None,
     })
 }

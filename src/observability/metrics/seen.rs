@@ -1,4 +1,4 @@
-//! Gauges as one look has found them: shown together, so that what is gone is not shown any more.
+//! Gauges as one look has found them: shown together, so that what is gone is no longer shown.
 
 use std::collections::BTreeMap;
 use std::fmt;

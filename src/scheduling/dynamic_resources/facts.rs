@@ -79,8 +79,8 @@ impl Facts {
         }
     }
 
-    /// Of two classes that name the same resource the newer one serves it. One that comes too late serves that of its own name no more
-    /// (`ExtendedResourceCache`).
+    /// Of two classes that name the same resource the newer one serves it. One that comes too late no longer
+    /// serves that of its own name (`ExtendedResourceCache`).
     fn serve(&mut self, class: &DeviceClass) {
         if let Some(resource) = &class.extended_resource {
             let other = self.resources.get(resource).and_then(|name| self.classes.get(name));

@@ -230,8 +230,8 @@ impl State {
         self.claims.insert(claim, held);
     }
 
-    /// A pod uses a claim no more. The devices of one without users are free again, unless it had them before
-    /// any pod of the world used it, or another pod has reserved it.
+    /// A pod no longer uses a claim. The devices of one without users are free again, unless it had them
+    /// before any pod of the world used it, or another pod has reserved it.
     pub(super) fn leave(&mut self, claim: &ClaimKey) {
         let Some(held) = self.claims.get_mut(claim) else { return };
         held.users = held.users.saturating_sub(1);

@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Lets go of what a node that is off holds and no pod on it needs any more.
+    /// Lets go of what a node that is off holds and no pod on it still needs.
     pub(super) fn let_volumes_go(&mut self, node: &str) {
         let needed = self.needed_volumes();
         let held: Vec<Key> = (self.store.all(&ATTACHMENT))

@@ -132,7 +132,7 @@ impl Pve {
         Ok(())
     }
 
-    /// A VM whose disks are freed is in no pool any more, and has nothing but a lock.
+    /// A VM whose disks are freed is no longer in a pool, and has nothing but a lock.
     fn leave_lock(&self, vmid: u32) {
         let mut state = self.state();
         if let Some(vm) = state.vms.get_mut(&vmid) {

@@ -92,7 +92,7 @@ fn mismatch(id: &str, path: &str) -> String {
     format!("PCI device '{path}' (mapping '{id}'): 'id' does not match for '{id}' (10de:2204 != 10de:2206)")
 }
 
-/// Those of VMs that run no more are free.
+/// Those of VMs that no longer run are free.
 fn let_go(state: &mut State) {
     let State { vms, pci, .. } = state;
     pci.held.retain(|_, vmid| vms.get(vmid).is_some_and(|vm| vm.machine.is_some()));

@@ -137,7 +137,7 @@ const BOOT: Duration = Duration::from_secs(8);
 const FORGOTTEN: Duration = Duration::from_mins(5);
 
 impl State {
-    /// Whether nothing is known any more of what a host's pvestatd tells.
+    /// Whether nothing that a host's pvestatd reports is known by now.
     pub fn is_silent(&self, node: &str) -> bool {
         self.silent.get(node).is_some_and(|since| since.is_none_or(|since| since.elapsed() >= FORGOTTEN))
     }

@@ -29,7 +29,7 @@ pub enum Touch {
     Protected,
     /// It gets this SMBIOS uuid and is started again. `qm set` leaves no task.
     Renumbered(String),
-    /// It is in no pool any more. That leaves no task.
+    /// It is no longer in a pool. That leaves no task.
     LeftPool,
 }
 

@@ -1,9 +1,9 @@
 //! The recorded answers of a real Kubernetes 1.36.2 against the ones of the embedded cluster.
 //!
-//! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same callers, and every
-//! answer is compared; watches are kept open as long as the recorded ones, and the stories of their objects compared.
-//! Differences are only accepted where `known` lists them with their reason; a listed difference that is none any more
-//! fails as well.
+//! Each scenario's calls are made again, in the recorded order, at the recorded times, by the same callers,
+//! and every answer is compared; watches are kept open as long as the recorded ones, and the stories of their
+//! objects compared. Differences are only accepted where `known` lists them with their reason; a listed
+//! difference that is no longer one fails as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
